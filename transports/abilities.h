@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "devices/device.h"
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "transports/types.h"
@@ -22,11 +23,11 @@ class PutStarter {
  public:
   // Starts a put. kOk: accepted, and on_bulk_complete follows. kWouldBlock: nothing was started,
   // and on_writable will follow. Puts and messages are not ordered with each other.
-  virtual Code put(Bulk& bulk) = 0;
+  virtual Code put(Bulk& bulk) HETCOMM_UNDER_BATON = 0;
   // Takes back an accepted put. On return its local memory is quiet, and on_bulk_complete will not
   // come. The peer may have received any part of it. True: bytes under way to a region may still
   // arrive, so the connection breaks, and on_failed follows.
-  virtual bool cancel(Bulk& bulk) = 0;
+  virtual bool cancel(Bulk& bulk) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~PutStarter() = default;
@@ -35,8 +36,8 @@ class PutStarter {
 // Starts reading memory of the peer, by the rules of PutStarter.
 class GetStarter {
  public:
-  virtual Code get(Bulk& bulk) = 0;
-  virtual bool cancel(Bulk& bulk) = 0;
+  virtual Code get(Bulk& bulk) HETCOMM_UNDER_BATON = 0;
+  virtual bool cancel(Bulk& bulk) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~GetStarter() = default;
@@ -46,7 +47,7 @@ class ImmediateReader {
  public:
   // Reads at most a few hundred KiB, and is done when it returns; no upcall follows. It may be
   // called from inside an upcall. kCancelled: the peer has revoked the key.
-  virtual Code get_now(Bulk& bulk) = 0;
+  virtual Code get_now(Bulk& bulk) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~ImmediateReader() = default;
@@ -58,15 +59,16 @@ class MemoryExposer {
   // Lets the peer write (kPutTarget, with Capabilities::put) or read (kGetSource, with
   // Capabilities::get) |extents|, which stay valid until revoke or release. The list of extents
   // is valid during the call only. on_put tells |cookie|.
-  virtual Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) = 0;
+  virtual Result<RemoteKey> expose(Extents extents, Access access,
+                                   uint64_t cookie) HETCOMM_UNDER_BATON = 0;
   // Ends the peer's access before it returns: the transport drops the bytes that the peer still
   // sends, and the peer discards those that it still reads. A transport that can end the access
   // only together with the connection does that, and on_failed follows.
-  virtual void revoke(const RemoteKey& key) = 0;
+  virtual void revoke(const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
   // Gives back a key that the peer has used for the last time: all puts were reported, or its core
   // has said that it has read all. A transport may rely on that, and keep the memory reachable for
   // the next time. A transport that has no use for that revokes the key.
-  virtual void release(const RemoteKey& key) = 0;
+  virtual void release(const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~MemoryExposer() = default;
@@ -77,7 +79,7 @@ class RegionMapper {
   // Asks for region |key| of the peer, of |length| bytes, to be mapped into this process. on_mapped
   // follows unless the connection breaks first. A region of another length is not mapped. Core asks
   // once per key.
-  virtual void map(const RemoteKey& key, uint64_t length) = 0;
+  virtual void map(const RemoteKey& key, uint64_t length) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~RegionMapper() = default;
@@ -88,7 +90,7 @@ class DoubtResolver {
  public:
   // Tells the peer's receipt() of |stream|. If it proves the connection to be cut, the connection
   // breaks later, as any other does.
-  virtual void resolve(const StreamId& stream, const PathReceipt& receipt) = 0;
+  virtual void resolve(const StreamId& stream, const PathReceipt& receipt) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~DoubtResolver() = default;
@@ -112,10 +114,10 @@ class RegionPublisher {
  public:
   // Lets every member of |region| that is, or gets, connected over this transport put to it and get
   // from it with the key. kUnsupported: the transport cannot grant these rights.
-  virtual Result<RemoteKey> publish(const Region& region) = 0;
+  virtual Result<RemoteKey> publish(const Region& region) HETCOMM_UNDER_BATON = 0;
   // Takes a region back. True: no peer reaches it any more, and their operations under way there
   // fail. False: the peers have been told to let go, and core has to ask again.
-  virtual bool withdraw(const RemoteKey& key) = 0;
+  virtual bool withdraw(const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~RegionPublisher() = default;
@@ -128,12 +130,12 @@ class DeviceAttacher {
   // transport tries it: memory is reachable if bytes that were written to it are read back. The
   // text says of each way how it works or why not. The call may block for a few seconds, and core
   // makes it before the first connection.
-  virtual Status check_device(const Device& device) = 0;
+  virtual Status check_device(const Device& device) HETCOMM_UNDER_BATON = 0;
   // From now on extents and regions inside of the range's placeholder mean its memory, which stays
   // until detach(). Only for devices that check_device() has found reachable.
-  virtual Status attach(const DeviceRange& range) = 0;
+  virtual Status attach(const DeviceRange& range) HETCOMM_UNDER_BATON = 0;
   // Core uses nothing of the range any more. On return the memory is not reached.
-  virtual void detach(const std::byte* placeholder) = 0;
+  virtual void detach(const std::byte* placeholder) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~DeviceAttacher() = default;

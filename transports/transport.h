@@ -30,6 +30,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/base/span.h"
@@ -44,6 +45,9 @@ namespace hetcomm {
 
 // Core's side of one endpoint. Only Transport::progress and the poller make these upcalls, never a
 // call of core on that endpoint. Memory that is passed in is valid during the upcall only.
+//
+// Upcalls do not say HETCOMM_UNDER_BATON here: a transport runs under the baton only, and needs no
+// annotations inside. Core's overrides say it.
 class EndpointHandler {
  public:
   // Tells that a message has arrived. |payload| is contiguous.
@@ -81,22 +85,22 @@ class Endpoint {
   // Ends the peer's access to published regions over this connection. It may be called from inside
   // an upcall, unlike the destructor, which is the only call that follows. Without regions it does
   // nothing.
-  virtual void close() = 0;
+  virtual void close() HETCOMM_UNDER_BATON = 0;
 
   // Sets core's side, once, before anything is delivered.
-  virtual void set_handler(EndpointHandler* handler) = 0;
+  virtual void set_handler(EndpointHandler* handler) HETCOMM_UNDER_BATON = 0;
   // Says what this connection can do, which may be less than its transport can: no get where the
   // kernel forbids it. The answer does not change while the endpoint lives.
-  virtual const Capabilities& capabilities() const = 0;
-  virtual EndpointAbilities abilities() = 0;
+  virtual const Capabilities& capabilities() const HETCOMM_UNDER_BATON = 0;
+  virtual EndpointAbilities abilities() HETCOMM_UNDER_BATON = 0;
   // Sends header and payload (at most max_payload_bytes) as one message, in order with the others.
   // Both are copied before it returns. kWouldBlock: there is no room, nothing was sent, and
   // on_writable will follow.
-  virtual Code send(const MessageHeader& header, const ExtentView& payload) = 0;
+  virtual Code send(const MessageHeader& header, const ExtentView& payload) HETCOMM_UNDER_BATON = 0;
   // Says whether everything that was accepted has left.
-  virtual bool flushed() const = 0;
+  virtual bool flushed() const HETCOMM_UNDER_BATON = 0;
   // Describes the connection in one line for people: addresses, mode, streams.
-  virtual std::string describe() const = 0;
+  virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };
 
 // Core's side of one transport. The rules are those of EndpointHandler.
@@ -143,36 +147,36 @@ class Transport {
 
   // Says what connections of this transport can do at best. Core chooses a path by it before there
   // is a connection.
-  virtual const Capabilities& capabilities() const = 0;
-  virtual TransportAbilities abilities() = 0;
+  virtual const Capabilities& capabilities() const HETCOMM_UNDER_BATON = 0;
+  virtual TransportAbilities abilities() HETCOMM_UNDER_BATON = 0;
   // Gives the bytes that a peer needs to connect to this process, at most 1 KiB. Ranks exchange
   // them when the communicator is created.
-  virtual std::vector<std::byte> contact() const = 0;
+  virtual std::vector<std::byte> contact() const HETCOMM_UNDER_BATON = 0;
   // Tells that the environment's credentials are complete. From now on the transport judges by them
   // the peers that connect. Core calls it once, before connect() and RegionPublisher::publish().
-  virtual Status start() = 0;
+  virtual Status start() HETCOMM_UNDER_BATON = 0;
   // Says whether the owner of |contact| (untrusted bytes) could be reached at all. The text says
   // why not. kOutOfResources: it may be reached later.
-  virtual Status reach(ConstByteSpan contact) const = 0;
+  virtual Status reach(ConstByteSpan contact) const HETCOMM_UNDER_BATON = 0;
   // Starts to connect. on_connected follows exactly once, after the call has returned, unless
   // cancel_connect comes first. The transport has its own time limit for it.
-  virtual void connect(int peer, ConstByteSpan contact) = 0;
+  virtual void connect(int peer, ConstByteSpan contact) HETCOMM_UNDER_BATON = 0;
   // Ends connect(|peer|). on_connected will not come.
-  virtual void cancel_connect(int peer) = 0;
+  virtual void cancel_connect(int peer) HETCOMM_UNDER_BATON = 0;
   // Moves data and handles expired timers. Returns the number of things done; 0: there was nothing
   // to do.
-  virtual int progress() = 0;
+  virtual int progress() HETCOMM_UNDER_BATON = 0;
   // Arranges that every arrival wakes the context, which is about to sleep on the poller. False:
   // there is work already, so it must not sleep. finish_sleep() follows in both cases. Until then
   // nobody takes events from the poller, since they may be what wakes the sleeper.
-  virtual bool prepare_sleep(Sleep sleep) = 0;
+  virtual bool prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON = 0;
   // Says whether the sleeper is also woken for things that calls of endpoints have begun since
   // prepare_sleep() returned true. False: somebody has to finish the sleep and progress().
-  virtual bool may_sleep_on() const = 0;
+  virtual bool may_sleep_on() const HETCOMM_UNDER_BATON = 0;
   // Ends prepare_sleep(), after a sleep or in place of one.
-  virtual void finish_sleep() = 0;
+  virtual void finish_sleep() HETCOMM_UNDER_BATON = 0;
   // Gives the time at which progress() has to run at the latest; kForever: there is none.
-  virtual uint64_t next_timer_ns() const = 0;
+  virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
 };
 
 class TransportFactory {

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <span>
 
+#include "src/base/thread_safety.h"
+
 namespace hetcomm {
 
 using ByteSpan = std::span<std::byte>;
@@ -56,9 +58,10 @@ inline uint64_t total_bytes(Extents extents) {
 }
 
 // Calls |use(std::byte* piece, size_t length)| for the pieces that make up [offset, offset +
-// length).
+// length). It is not analysed: |use| runs in the place of its caller, and may need what that holds.
 template <typename Use>
-void for_each_piece(Extents extents, uint64_t offset, uint64_t length, Use&& use) {
+void for_each_piece(Extents extents, uint64_t offset, uint64_t length,
+                    Use&& use) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
   for (const iovec& extent : extents) {
     if (length == 0) return;
     if (offset >= extent.iov_len) {

@@ -8,12 +8,14 @@
 #include <utility>
 
 #include "src/base/status.h"
+#include "src/base/thread_safety.h"
 
 namespace hetcomm {
 
-// Returns what |make| returns, or an empty text if memory runs out.
+// Returns what |make| returns, or an empty text if memory runs out. It is not analysed: |make| runs
+// at once, in the place of its caller, and may need what that holds.
 template <typename Make>
-std::string text_or_none(Make&& make) noexcept {
+std::string text_or_none(Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
   try {
     return std::forward<Make>(make)();
   } catch (const std::bad_alloc&) {
@@ -21,9 +23,10 @@ std::string text_or_none(Make&& make) noexcept {
   }
 }
 
-// |code| with the text that |make| returns; with its own when memory runs out.
+// |code| with the text that |make| returns; with its own when memory runs out. It is not analysed
+// for the same reason.
 template <typename Make>
-Status status_or_code(Code code, Make&& make) noexcept {
+Status status_or_code(Code code, Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
   try {
     return {code, std::forward<Make>(make)()};
   } catch (const std::bad_alloc&) {

@@ -3,6 +3,7 @@
 #include <span>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/capi/guard.h"
 #include "src/capi/post.h"
 #include "src/core/peer/completer.h"
@@ -45,7 +46,7 @@ template <OperationKind kKind>
 
 // Calls |use| for the entries that are still waiting for their group.
 template <typename Use>
-void for_each_waiting(hetcomm_group_t& group, Use&& use) {
+void for_each_waiting(hetcomm_group_t& group, Use&& use) HETCOMM_UNDER_BATON {
   for (const OperationRef& entry : group.entries) {
     if (entry.is(OperationState::kPending) &&
         entry.operation->stage == OperationStage::kCollected) {
@@ -339,7 +340,7 @@ hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group) noexcept {
     {
       const Engine::Baton baton(engine);
       engine.drain();
-      for_each_waiting(*group, [&](Operation& operation) {
+      for_each_waiting(*group, [&](Operation& operation) HETCOMM_UNDER_BATON {
         engine.operation_started();
         operation.stage = OperationStage::kSubmitted;
         group->communicator->start(operation);
@@ -354,7 +355,8 @@ void hetcomm_group_destroy(hetcomm_group_t* group) noexcept {
   if (group == nullptr || !capi::is_good(group) || !group->communicator->context().alive()) return;
   const hetcomm_status_t status = capi::guard([&]() -> Status {
     const Engine::Baton baton(group->communicator->context().engine());
-    for_each_waiting(*group, [&](Operation& operation) { group->communicator->cancel(operation); });
+    for_each_waiting(*group, [&](Operation& operation)
+                                 HETCOMM_UNDER_BATON { group->communicator->cancel(operation); });
     return {};
   });
   static_cast<void>(status);

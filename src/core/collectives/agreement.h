@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/log.h"
 #include "src/base/span.h"
 #include "src/core/collectives/shared_arena.h"
@@ -37,24 +38,24 @@ class Agreement final : public EndHandler {
   Agreement& operator=(const Agreement&) = delete;
 
   // May throw std::bad_alloc. |wanted|: this rank's configuration allows it.
-  void start(bool wanted);
+  void start(bool wanted) HETCOMM_UNDER_BATON;
   // Cancels its messages; over() follows.
-  void cancel();
-  void on_end(Operation& message) override;
+  void cancel() HETCOMM_UNDER_BATON;
+  void on_end(Operation& message) override HETCOMM_UNDER_BATON;
   // Goes on when its messages have ended. May throw std::bad_alloc.
-  void advance();
+  void advance() HETCOMM_UNDER_BATON;
   // Ranks of the communicator that it waits for.
-  std::vector<int> missing() const;
+  std::vector<int> missing() const HETCOMM_UNDER_BATON;
   // Whether no message is under way and none follows.
-  bool over() const { return messages_.empty() && step_ == Step::kOver; }
+  bool over() const HETCOMM_UNDER_BATON { return messages_.empty() && step_ == Step::kOver; }
   // When over: the arena, where all ranks have mapped it.
-  std::optional<SharedArena> take_arena() {
+  std::optional<SharedArena> take_arena() HETCOMM_UNDER_BATON {
     return concluded_ ? std::exchange(arena_, std::nullopt) : std::nullopt;
   }
   // When over: some rank's kernel lacks the barrier that spares others a fence.
-  bool needs_fences() const { return answer_.barrier == 0; }
+  bool needs_fences() const HETCOMM_UNDER_BATON { return answer_.barrier == 0; }
   // When over: messages to another rank have failed.
-  const Status& failure() const { return failure_; }
+  const Status& failure() const HETCOMM_UNDER_BATON { return failure_; }
 
  private:
   // The messages that are under way. On the first rank kOffer stands for the answers too.
@@ -64,12 +65,12 @@ class Agreement final : public EndHandler {
     uint64_t barrier = 0;  // this rank's kernel fences for others
   };
 
-  void post(bool sends, uint32_t peer, ByteSpan bytes);
-  void answer();
-  void decide();
-  void conclude();
+  void post(bool sends, uint32_t peer, ByteSpan bytes) HETCOMM_UNDER_BATON;
+  void answer() HETCOMM_UNDER_BATON;
+  void decide() HETCOMM_UNDER_BATON;
+  void conclude() HETCOMM_UNDER_BATON;
 
-  uint32_t size() const { return static_cast<uint32_t>(ranks_.ranks.size()); }
+  uint32_t size() const HETCOMM_UNDER_BATON { return static_cast<uint32_t>(ranks_.ranks.size()); }
 
   const AgreementRanks ranks_;
   Step step_ = Step::kOffer;

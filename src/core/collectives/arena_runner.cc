@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/reduce/reduce.h"
 
 namespace hetcomm::collectives {
@@ -81,13 +82,13 @@ bool ArenaRunner::step() {
   } else if (!all_inputs(consumed_)) {
     return false;
   }
-  copier_.measure([this] { consume(consumed_); });
+  copier_.measure([this]() HETCOMM_UNDER_BATON { consume(consumed_); });
   ++consumed_;
   return true;
 }
 
 bool ArenaRunner::all_inputs(uint64_t chunk) {
-  return tickets_.all_inputs(chunk, [this, chunk](uint32_t rank) {
+  return tickets_.all_inputs(chunk, [this, chunk](uint32_t rank) HETCOMM_UNDER_BATON {
     if (chunk != 0 || agrees(rank)) return true;
     drop();
     return false;
@@ -229,7 +230,8 @@ void ArenaRunner::sum_own_share(uint64_t chunk) {
   const std::byte* from = task_->send_address(0) + layout_.offset(chunk) + begin;
   std::byte* to = task_->receive_address(0) + layout_.offset(chunk) + begin;
   if (end > begin) {
-    copier_.measure([&] { sum(to, end - begin, ranks_, from, begin, chunk); });
+    copier_.measure([&]()
+                        HETCOMM_UNDER_BATON { sum(to, end - begin, ranks_, from, begin, chunk); });
     copier_.set_way(tickets_.way_of(index_, chunk));
     copier_.write(bytes_of(index_, chunk) + begin, to, end - begin);
   }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/collectives/arena_sleepers.h"
 #include "src/core/collectives/call_check.h"
 #include "src/core/collectives/chunk_copier.h"
@@ -33,43 +34,44 @@ class ArenaRunner {
   static bool carries(const Call& call, uint32_t ranks);
 
   // |task| stays as it is until the operation is over or dropped.
-  void start(const Task& task, bool checks);
+  void start(const Task& task, bool checks) HETCOMM_UNDER_BATON;
   // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot go on, and
   // mismatch() says why.
-  Outcome advance();
+  Outcome advance() HETCOMM_UNDER_BATON;
   // The operation under way has failed; no other one follows.
-  void drop() { task_ = nullptr; }
-  const CallCheck::Mismatch& mismatch() const { return check_.mismatch(); }
+  void drop() HETCOMM_UNDER_BATON { task_ = nullptr; }
+  const CallCheck::Mismatch& mismatch() const HETCOMM_UNDER_BATON { return check_.mismatch(); }
   // The ranks whose tickets are missing.
-  std::vector<uint32_t> missing() const;
-  ArenaSleepers& sleepers() { return sleepers_; }
-  const ArenaSleepers& sleepers() const { return sleepers_; }
+  std::vector<uint32_t> missing() const HETCOMM_UNDER_BATON;
+  ArenaSleepers& sleepers() HETCOMM_UNDER_BATON { return sleepers_; }
+  const ArenaSleepers& sleepers() const HETCOMM_UNDER_BATON { return sleepers_; }
 
  private:
-  bool step();
-  bool all_inputs(uint64_t chunk);
-  bool agrees(uint32_t rank);
-  std::byte* bytes_of(uint32_t rank, uint64_t chunk) const {
+  bool step() HETCOMM_UNDER_BATON;
+  bool all_inputs(uint64_t chunk) HETCOMM_UNDER_BATON;
+  bool agrees(uint32_t rank) HETCOMM_UNDER_BATON;
+  std::byte* bytes_of(uint32_t rank, uint64_t chunk) const HETCOMM_UNDER_BATON {
     return tickets_.slot(rank, chunk).bytes + layout_.shift();
   }
-  bool fits_inline(uint64_t length) const;
+  bool fits_inline(uint64_t length) const HETCOMM_UNDER_BATON;
 
-  void publish(uint64_t chunk);
-  void publish_bytes(uint64_t at, uint32_t block, uint64_t chunk, uint64_t length);
-  void publish_block(uint32_t block, uint64_t chunk, uint64_t bytes);
-  void publish_all_but_own_share(uint64_t chunk, uint64_t length);
-  void sum_own_share(uint64_t chunk);
+  void publish(uint64_t chunk) HETCOMM_UNDER_BATON;
+  void publish_bytes(uint64_t at, uint32_t block, uint64_t chunk,
+                     uint64_t length) HETCOMM_UNDER_BATON;
+  void publish_block(uint32_t block, uint64_t chunk, uint64_t bytes) HETCOMM_UNDER_BATON;
+  void publish_all_but_own_share(uint64_t chunk, uint64_t length) HETCOMM_UNDER_BATON;
+  void sum_own_share(uint64_t chunk) HETCOMM_UNDER_BATON;
 
-  void consume(uint64_t chunk);
-  void consume_blocks(uint64_t chunk);
-  void consume_shares(uint64_t chunk);
-  void consume_sum(uint64_t chunk);
-  void sum_inline(std::byte* to, uint64_t length, uint64_t chunk);
+  void consume(uint64_t chunk) HETCOMM_UNDER_BATON;
+  void consume_blocks(uint64_t chunk) HETCOMM_UNDER_BATON;
+  void consume_shares(uint64_t chunk) HETCOMM_UNDER_BATON;
+  void consume_sum(uint64_t chunk) HETCOMM_UNDER_BATON;
+  void sum_inline(std::byte* to, uint64_t length, uint64_t chunk) HETCOMM_UNDER_BATON;
   void sum(std::byte* out, uint64_t bytes, uint32_t ranks, const std::byte* own, uint64_t at,
-           uint64_t chunk);
-  void keep_own_block(uint64_t chunk);
-  void copy_out(uint32_t block, uint64_t chunk, uint32_t writer);
-  void note_read(uint32_t rank, uint64_t chunk, uint64_t bytes) {
+           uint64_t chunk) HETCOMM_UNDER_BATON;
+  void keep_own_block(uint64_t chunk) HETCOMM_UNDER_BATON;
+  void copy_out(uint32_t block, uint64_t chunk, uint32_t writer) HETCOMM_UNDER_BATON;
+  void note_read(uint32_t rank, uint64_t chunk, uint64_t bytes) HETCOMM_UNDER_BATON {
     if (!copier_.measures() || rank == index_) return;
     copier_.note_read(tickets_.way_of(rank, chunk), bytes);
   }

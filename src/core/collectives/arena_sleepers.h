@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/membarrier.h"
 #include "src/core/collectives/shared_arena.h"
 
@@ -26,20 +27,20 @@ class ArenaSleepers {
 
   // Tickets wake this rank from now on, once. False: the caller has to look again at what has come,
   // or there is no way to be sure.
-  [[nodiscard]] bool announce(bool short_sleep) {
+  [[nodiscard]] bool announce(bool short_sleep) HETCOMM_UNDER_BATON {
     announced_ = true;
     sleepers_[index_ / 64].fetch_or(own_bit(index_ / 64), std::memory_order_seq_cst);
     // A short sleep may miss a ticket, which then waits only briefly.
     return fences_ || short_sleep || global_membarrier();
   }
-  bool announced() const { return announced_; }
-  void end() {
+  bool announced() const HETCOMM_UNDER_BATON { return announced_; }
+  void end() HETCOMM_UNDER_BATON {
     announced_ = false;
     sleepers_[index_ / 64].fetch_and(~own_bit(index_ / 64), std::memory_order_relaxed);
   }
 
   // This rank has given out a ticket.
-  void look() {
+  void look() HETCOMM_UNDER_BATON {
     if (fences_) {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     } else {
@@ -54,7 +55,7 @@ class ArenaSleepers {
   }
   // Calls |wake(index)| for the sleepers that look() has found.
   template <typename Wake>
-  void wake(Wake&& wake) {
+  void wake(Wake&& wake) HETCOMM_UNDER_BATON {
     if (!found_) return;
     found_ = false;
     for (size_t word = 0; word < words_; ++word) take(word, wake);
@@ -62,7 +63,7 @@ class ArenaSleepers {
 
  private:
   template <typename Wake>
-  void take(size_t word, Wake&& wake) {
+  void take(size_t word, Wake&& wake) HETCOMM_UNDER_BATON {
     uint64_t bits = sleepers_[word].load(std::memory_order_relaxed) & ~own_bit(word);
     if (bits == 0) return;
     bits &= sleepers_[word].fetch_and(~bits, std::memory_order_seq_cst);
@@ -70,7 +71,7 @@ class ArenaSleepers {
       wake(static_cast<uint32_t>(word * 64) + static_cast<uint32_t>(std::countr_zero(bits)));
     }
   }
-  uint64_t own_bit(size_t word) const {
+  uint64_t own_bit(size_t word) const HETCOMM_UNDER_BATON {
     return index_ / 64 == word ? uint64_t{1} << (index_ % 64) : 0;
   }
 

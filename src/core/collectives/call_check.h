@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "src/base/baton_role.h"
 #include "src/core/collectives/call.h"
 #include "src/core/collectives/shared_arena.h"
 #include "src/core/collectives/task.h"
@@ -26,12 +27,12 @@ class CallCheck {
   };
 
   // |checks| says whether calls are compared at all.
-  void start(const Task& task, bool checks) {
+  void start(const Task& task, bool checks) HETCOMM_UNDER_BATON {
     checks_ = checks;
     // Another order of calls is a difference too.
     hash_ = checks ? mix(task.call().hash(), task.sequence()) : 0;
   }
-  void write(const Task& task, ChunkSlot& own) const {
+  void write(const Task& task, ChunkSlot& own) const HETCOMM_UNDER_BATON {
     if (!checks_) return;
     own.hash = hash_;
     own.sequence = task.sequence();

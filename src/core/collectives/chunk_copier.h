@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/base/copy.h"
 #include "src/core/collectives/chunk_layout.h"
@@ -81,7 +82,7 @@ class ChunkCopier {
   void note_read(WriteWay way, uint64_t bytes) { bytes_read_[static_cast<size_t>(way)] += bytes; }
   // Calls |read|, and notes what it costs where all that it reads was written in one way.
   template <typename Read>
-  void measure(Read&& read) {
+  void measure(Read&& read) HETCOMM_UNDER_BATON {
     if (!measures_) {
       read();
       return;

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/core/collectives/shared_arena.h"
 #include "src/core/collectives/write_way.h"
 
@@ -67,7 +68,7 @@ class ChunkTickets {
   // for each until it hears true. |accept(rank)| is called once for each input; false ends the
   // search.
   template <typename Accept>
-  bool all_inputs(uint64_t chunk, Accept&& accept) {
+  bool all_inputs(uint64_t chunk, Accept&& accept) HETCOMM_UNDER_BATON {
     for (; inputs_seen_ < ranks_; ++inputs_seen_) {
       if (!has_input(inputs_seen_, chunk) || !accept(inputs_seen_)) return false;
     }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/collectives/collectives.h"
 #include "src/core/collectives/team.h"
@@ -188,7 +189,7 @@ void Collective::try_to_end() {
 
 // The other ranks are told, since they may wait for this one.
 void Collective::end(Code code, const std::string& text) {
-  const std::string full = text_or_none([&] { return text + missing(); });
+  const std::string full = text_or_none([&]() HETCOMM_UNDER_BATON { return text + missing(); });
   const Code shown = code;
   fail(code, full);
   owner_->fail(shown, full);
@@ -205,7 +206,8 @@ void Collective::tick(uint64_t now_ns) {
 }
 
 void Collective::give_up(Code code, std::string_view why) {
-  end(code, text_or_none([&] { return fmt::format("{}: {}", describe(), why); }));
+  end(code,
+      text_or_none([&]() HETCOMM_UNDER_BATON { return fmt::format("{}: {}", describe(), why); }));
 }
 
 void Collective::refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected) {

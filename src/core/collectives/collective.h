@@ -6,7 +6,7 @@
 // Loading and storing copy buffers of devices to and from host memory. Moving follows plans by
 // messages (plan/runner.h), or goes through the arena that the ranks of a host share
 // (arena_runner.h). Objects are used again, so that an operation allocates nothing once there are
-// enough. All under the baton, but for set_up().
+// enough. All under the baton, but for set_up() and attach().
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/collectives/plan.h"
 #include "src/core/collectives/task.h"
 #include "src/core/memory/staging.h"
@@ -40,38 +41,39 @@ class Collective final : public CompositeOperation,
 
   // Sets the task of a fresh object up, like Task::set_up(). |owner| outlives it. [any-thread]
   Code set_up(Collectives& owner, const Arguments& arguments, std::string* text);
-  void reset();
+  void reset() HETCOMM_UNDER_BATON;
 
-  // |operation| stands for it from now on, and its pieces hold the memories.
+  // |operation| stands for it from now on, and its pieces hold the memories. It is fresh.
+  // [any-thread]
   void attach(Operation& operation);
-  const Task& task() const { return task_; }
-  const std::vector<int32_t>& list() const { return task_.list(); }
-  const Call& call() const { return task_.call(); }
-  uint64_t sequence() const { return task_.sequence(); }
-  uint64_t started_ns() const { return started_ns_; }
+  const Task& task() const HETCOMM_UNDER_BATON { return task_; }
+  const std::vector<int32_t>& list() const HETCOMM_UNDER_BATON { return task_.list(); }
+  const Call& call() const HETCOMM_UNDER_BATON { return task_.call(); }
+  uint64_t sequence() const HETCOMM_UNDER_BATON { return task_.sequence(); }
+  uint64_t started_ns() const HETCOMM_UNDER_BATON { return started_ns_; }
   // Whether its data moves: in the arena, whether its turn has come.
-  bool moving() const { return stage_ == Stage::kMoving; }
+  bool moving() const HETCOMM_UNDER_BATON { return stage_ == Stage::kMoving; }
 
   // Its team calls join() when the operation has come, and start() in its turn.
-  void join(Team& team, uint64_t sequence, uint64_t now_ns);
-  void start(bool in_arena);
+  void join(Team& team, uint64_t sequence, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void start(bool in_arena) HETCOMM_UNDER_BATON;
   // Goes on with what is ready.
-  void advance();
-  bool ready() const { return ready_; }
+  void advance() HETCOMM_UNDER_BATON;
+  bool ready() const HETCOMM_UNDER_BATON { return ready_; }
   // Its data has moved through the arena.
-  void moved() { store(); }
+  void moved() HETCOMM_UNDER_BATON { store(); }
   // Another rank has sent |sent| bytes, where |expected| bytes were to come.
-  void refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected);
+  void refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected) HETCOMM_UNDER_BATON;
   // Ends the operation; its memory is quiet when it completes.
-  void fail(Code code, const std::string& text);
-  bool over() const { return stage_ == Stage::kOver; }
+  void fail(Code code, const std::string& text) HETCOMM_UNDER_BATON;
+  bool over() const HETCOMM_UNDER_BATON { return stage_ == Stage::kOver; }
   // Ends the operation on all ranks, for its deadline or a caller that cancels.
-  void end(Code code, const std::string& text) override;
-  uint64_t next_timer_ns() const;
-  void tick(uint64_t now_ns);
-  std::string describe() const override;
+  void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
+  void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  std::string describe() const override HETCOMM_UNDER_BATON;
   // Returns "; still waits for rank 2, rank 3", or "".
-  std::string missing() const;
+  std::string missing() const HETCOMM_UNDER_BATON;
 
  private:
   enum class Stage : uint8_t { kQueued, kLoading, kMoving, kStoring, kEnding, kOver };
@@ -79,29 +81,32 @@ class Collective final : public CompositeOperation,
   static constexpr uint64_t kReasonNs = 1'000'000'000;
 
   // plan::RunnerClient
-  void make_plan(uint64_t pipeline, Plan* plan) override;
-  int job_rank(uint32_t peer) const override;
-  std::byte* user_address(const Range& range) const override;
-  void run_local(const Plan& plan, const Step& step, const plan::Addresses& addresses) override;
-  void finish_pipeline(const Plan& plan, const plan::Addresses& addresses) override;
-  void runner_ready() override;
-  void message_failed(const Operation& message) override;
+  void make_plan(uint64_t pipeline, Plan* plan) override HETCOMM_UNDER_BATON;
+  int job_rank(uint32_t peer) const override HETCOMM_UNDER_BATON;
+  std::byte* user_address(const Range& range) const override HETCOMM_UNDER_BATON;
+  void run_local(const Plan& plan, const Step& step,
+                 const plan::Addresses& addresses) override HETCOMM_UNDER_BATON;
+  void finish_pipeline(const Plan& plan,
+                       const plan::Addresses& addresses) override HETCOMM_UNDER_BATON;
+  void runner_ready() override HETCOMM_UNDER_BATON;
+  void message_failed(const Operation& message) override HETCOMM_UNDER_BATON;
 
-  bool loads(Side& side);
-  bool stores();
-  void load();
-  void start_copy(Side& side, StreamDirection direction);
-  void on_copied(const Status& status) override;
-  void begin_moving();
-  bool scale();
-  void reduce(const Plan& plan, const Step& step, const plan::Addresses& addresses);
-  void store();
-  void finish();
-  void note_ready();
-  void try_to_end();
-  void complete();
-  void give_up(Code code, std::string_view why);
-  PairCommons& commons() const;
+  bool loads(Side& side) HETCOMM_UNDER_BATON;
+  bool stores() HETCOMM_UNDER_BATON;
+  void load() HETCOMM_UNDER_BATON;
+  void start_copy(Side& side, StreamDirection direction) HETCOMM_UNDER_BATON;
+  void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
+  void begin_moving() HETCOMM_UNDER_BATON;
+  bool scale() HETCOMM_UNDER_BATON;
+  void reduce(const Plan& plan, const Step& step,
+              const plan::Addresses& addresses) HETCOMM_UNDER_BATON;
+  void store() HETCOMM_UNDER_BATON;
+  void finish() HETCOMM_UNDER_BATON;
+  void note_ready() HETCOMM_UNDER_BATON;
+  void try_to_end() HETCOMM_UNDER_BATON;
+  void complete() HETCOMM_UNDER_BATON;
+  void give_up(Code code, std::string_view why) HETCOMM_UNDER_BATON;
+  PairCommons& commons() const HETCOMM_UNDER_BATON;
 
   Collectives* owner_ = nullptr;
   Team* team_ = nullptr;

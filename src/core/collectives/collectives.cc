@@ -4,6 +4,7 @@
 #include <new>
 #include <optional>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/collectives/call_note.h"
 #include "src/core/collectives/collective.h"
@@ -48,7 +49,7 @@ Team* Collectives::team_of(const std::vector<int32_t>& list) {
   }
   teams_.push_back(std::move(made));
   Team& team = *teams_.back();
-  std::erase_if(early_calls_, [&](const auto& early) {
+  std::erase_if(early_calls_, [&](const auto& early) HETCOMM_UNDER_BATON {
     const std::optional<CallNote> note = CallNote::decode(early.second);
     if (!note || note->team != team.hash()) return false;
     team.peer_says(early.first, *note);

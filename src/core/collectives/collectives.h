@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/config.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
@@ -30,34 +31,34 @@ class Collectives {
   Collectives& operator=(const Collectives&) = delete;
 
   // Returns a fresh object. May throw std::bad_alloc.
-  std::unique_ptr<Collective> take();
+  std::unique_ptr<Collective> take() HETCOMM_UNDER_BATON;
   // Takes back an object that is over, or was never started.
-  void recycle(std::unique_ptr<Collective> collective);
+  void recycle(std::unique_ptr<Collective> collective) HETCOMM_UNDER_BATON;
   // Starts |operation|, which is pending. After a failure it stays as it is. May throw
   // std::bad_alloc.
-  Status start(Operation& operation);
+  Status start(Operation& operation) HETCOMM_UNDER_BATON;
   // This rank does not make the next call of all ranks; see Team::refuse().
-  void refuse(std::string_view why);
+  void refuse(std::string_view why) HETCOMM_UNDER_BATON;
   // Ends the operations under way on all ranks: they cannot go on.
-  void fail(Code code, std::string_view text);
+  void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
   // Ends the operations under way on this rank. Works without memory.
-  void end(const Status& why);
+  void end(const Status& why) HETCOMM_UNDER_BATON;
   // See JobMember.
-  void peer_calls(int job_rank, ConstByteSpan note);
-  void note_unexpected_part(int job_rank, uint64_t tag);
-  void peer_lost(int job_rank);
+  void peer_calls(int job_rank, ConstByteSpan note) HETCOMM_UNDER_BATON;
+  void note_unexpected_part(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON;
+  void peer_lost(int job_rank) HETCOMM_UNDER_BATON;
 
   // Teams use the functions below.
   JobMember& communicator() { return communicator_; }
   Job& job() { return job_; }
   // Whether the arguments of the ranks are compared.
-  bool checks() const { return checks_; }
+  bool checks() const HETCOMM_UNDER_BATON { return checks_; }
   // Whether memory that ranks of a host share may be used.
-  bool may_share() const { return may_share_; }
+  bool may_share() const HETCOMM_UNDER_BATON { return may_share_; }
 
  private:
   // Null when the team's messages cannot be told from those of another team.
-  Team* team_of(const std::vector<int32_t>& list);
+  Team* team_of(const std::vector<int32_t>& list) HETCOMM_UNDER_BATON;
 
   JobMember& communicator_;
   Job& job_;

@@ -8,6 +8,7 @@
 
 #include <hetcomm/collective.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/memory/staging.h"
 #include "src/core/progress/block_pool.h"
@@ -21,7 +22,7 @@ class Side {
   // Takes over |count| buffers of the caller, into a fresh side. With |blocks| there is a buffer
   // for each rank. |*text| says what is wrong with them.
   Code fill(const hetcomm_buffer_t* buffers, size_t count, bool blocks, std::string* text);
-  void reset();
+  void reset() HETCOMM_UNDER_BATON;
 
   // Bytes in all, and of each buffer where there is one for each rank.
   uint64_t length() const { return length_; }
@@ -38,12 +39,14 @@ class Side {
   // Appends the memories that it lies in.
   void append_pieces(std::vector<BufferPiece>* pieces) const;
   // Takes host memory that stands for the buffers; false when there is none.
-  bool make_room(BlockPool& blocks);
+  bool make_room(BlockPool& blocks) HETCOMM_UNDER_BATON;
   // Copies between the buffers and what stands for them. May throw std::bad_alloc.
-  void start_copy(Staging& staging, StreamDirection direction, CopyHandler& handler);
+  void start_copy(Staging& staging, StreamDirection direction,
+                  CopyHandler& handler) HETCOMM_UNDER_BATON;
   // Replaces what is sent by a copy whose elements are multiplied by |factor|; false when there is
   // no memory for it.
-  bool scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes, double factor);
+  bool scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes,
+             double factor) HETCOMM_UNDER_BATON;
 
   std::byte* address(uint32_t block) const {
     if (stands_in_) return stands_in_.get() + (many_.empty() ? block * stride_ : starts_[block]);

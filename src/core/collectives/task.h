@@ -8,6 +8,7 @@
 
 #include <hetcomm/collective.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/collectives/call.h"
 #include "src/core/collectives/problem.h"
@@ -37,7 +38,7 @@ class Task {
   // this rank can check by itself; |*text| says what is wrong. After a failure the task has to be
   // reset.
   Code set_up(int32_t rank, int32_t size, const Arguments& arguments, std::string* text);
-  void reset();
+  void reset() HETCOMM_UNDER_BATON;
 
   // The ranks of the communicator that take part; empty: all.
   const std::vector<int32_t>& list() const { return list_; }

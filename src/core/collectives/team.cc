@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/collectives/collectives.h"
 
@@ -33,8 +34,9 @@ Team::Team(Collectives& owner, std::vector<int32_t> list)
   const auto own = std::find(ranks_.begin(), ranks_.end(), owner.job().rank());
   index_ = static_cast<uint32_t>(own - ranks_.begin());
   for (const int rank : ranks_) hash_ = mix(hash_, static_cast<uint64_t>(rank) + 1);
-  lost_ = std::any_of(ranks_.begin(), ranks_.end(),
-                      [&](int rank) { return !owner.job().peer_status(rank).ok(); });
+  lost_ = std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) HETCOMM_UNDER_BATON {
+    return !owner.job().peer_status(rank).ok();
+  });
 }
 
 Team::~Team() {
@@ -81,9 +83,9 @@ void Team::choose_way(const Call& next) {
   // Many communicators never see another operation than a barrier or a split.
   const bool brief = next.kind == Kind::kBarrier || next.variant == Variant::kSplit;
   if (sequence_ == 0 && brief) return;
-  const bool together = std::all_of(ranks_.begin(), ranks_.end(), [&](int rank) {
-    return job.peers().are_near(job.rank(), rank);
-  });
+  const bool together = std::all_of(
+      ranks_.begin(), ranks_.end(),
+      [&](int rank) HETCOMM_UNDER_BATON { return job.peers().are_near(job.rank(), rank); });
   if (size() == 1 || size() > SharedArena::kMaxRanks || !together) {
     way_ = Way::kMessages;
     return;
@@ -128,7 +130,8 @@ void Team::begin_in_arena() { arena_->start(in_arena_->task(), checks_); }
 bool Team::advance_arena() {
   if (in_arena_ == nullptr || !in_arena_->moving()) return false;
   const ArenaRunner::Outcome outcome = arena_->advance();
-  arena_->sleepers().wake([this](uint32_t index) { owner_.job().wake(ranks_[index]); });
+  arena_->sleepers().wake([this](uint32_t index)
+                              HETCOMM_UNDER_BATON { owner_.job().wake(ranks_[index]); });
   switch (outcome) {
     case ArenaRunner::Outcome::kWaits:
       if (lost_) look_for_lost();
@@ -302,7 +305,7 @@ uint64_t Team::next_timer_ns() const {
   uint64_t next = kForever;
   for (const auto& collective : active_) next = std::min(next, collective->next_timer_ns());
   if (!checks_) return next;
-  const auto consider = [&](const Collective& collective) {
+  const auto consider = [&](const Collective& collective) HETCOMM_UNDER_BATON {
     const Remembered& own = remembered_[collective.sequence() % kRemembered];
     if (own.sequence != collective.sequence() || own.told) return;
     next = std::min(next, collective.started_ns() + kTellAfterNs);
@@ -430,10 +433,11 @@ std::string Team::disagreement(uint32_t peer, const Call& theirs, uint64_t seque
 }
 
 void Team::fail_all(Code code, std::string_view text) {
-  const auto end = [&](Collective& collective) {
+  const auto end = [&](Collective& collective) HETCOMM_UNDER_BATON {
     if (collective.over()) return;
-    collective.fail(
-        code, text_or_none([&] { return fmt::format("{}: {}", collective.describe(), text); }));
+    collective.fail(code, text_or_none([&]() HETCOMM_UNDER_BATON {
+                      return fmt::format("{}: {}", collective.describe(), text);
+                    }));
   };
   if (agreement_ != nullptr) agreement_->cancel();
   if (in_arena_ != nullptr) {

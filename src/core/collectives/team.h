@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/collectives/agreement.h"
 #include "src/core/collectives/arena_runner.h"
 #include "src/core/collectives/call_note.h"
@@ -30,49 +31,49 @@ class Team final : public JobTask {
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
-  const std::vector<int32_t>& list() const { return list_; }
-  uint64_t hash() const { return hash_; }
-  uint32_t size() const { return static_cast<uint32_t>(ranks_.size()); }
-  uint32_t index() const { return index_; }
-  int job_rank(uint32_t index) const { return ranks_[index]; }
-  const RankPlacement& placement() const { return placement_; }
+  const std::vector<int32_t>& list() const HETCOMM_UNDER_BATON { return list_; }
+  uint64_t hash() const HETCOMM_UNDER_BATON { return hash_; }
+  uint32_t size() const HETCOMM_UNDER_BATON { return static_cast<uint32_t>(ranks_.size()); }
+  uint32_t index() const HETCOMM_UNDER_BATON { return index_; }
+  int job_rank(uint32_t index) const HETCOMM_UNDER_BATON { return ranks_[index]; }
+  const RankPlacement& placement() const HETCOMM_UNDER_BATON { return placement_; }
   // The rank in the communicator, which texts for users show.
-  int32_t shown_rank(uint32_t index) const;
+  int32_t shown_rank(uint32_t index) const HETCOMM_UNDER_BATON;
   // Tag of the messages of an operation, without the number of a pipeline.
-  uint64_t tag(uint64_t sequence, const Call& call) const;
-  uint64_t agreement_tag() const;
+  uint64_t tag(uint64_t sequence, const Call& call) const HETCOMM_UNDER_BATON;
+  uint64_t agreement_tag() const HETCOMM_UNDER_BATON;
   // Whether another team's messages could be taken for those of this team.
-  bool collides_with(const Team& other) const;
+  bool collides_with(const Team& other) const HETCOMM_UNDER_BATON;
 
   // Takes the operation over, unless it throws.
-  void submit(std::unique_ptr<Collective>& collective);
+  void submit(std::unique_ptr<Collective>& collective) HETCOMM_UNDER_BATON;
   // The operation in the arena has its memory on the host.
-  void begin_in_arena();
+  void begin_in_arena() HETCOMM_UNDER_BATON;
   // An operation is ready to go on.
-  void note_ready() { ready_ = true; }
-  bool ready() const override { return ready_; }
-  int progress() override;
+  void note_ready() HETCOMM_UNDER_BATON { ready_ = true; }
+  bool ready() const override HETCOMM_UNDER_BATON { return ready_; }
+  int progress() override HETCOMM_UNDER_BATON;
   // The time at which tick() has something to do; kForever: never.
-  uint64_t next_timer_ns() const override;
-  void tick(uint64_t now_ns) override;
+  uint64_t next_timer_ns() const override HETCOMM_UNDER_BATON;
+  void tick(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   // Arranges that the ranks whose tickets this rank waits for wake it. False: there may be
   // something to do.
-  [[nodiscard]] bool prepare_sleep(bool short_sleep) override;
-  void finish_sleep() override;
+  [[nodiscard]] bool prepare_sleep(bool short_sleep) override HETCOMM_UNDER_BATON;
+  void finish_sleep() override HETCOMM_UNDER_BATON;
   // A sleep that was prepared before need not end.
-  bool may_sleep_on() const override;
+  bool may_sleep_on() const override HETCOMM_UNDER_BATON;
   // Ranks of the communicator that the operation in the arena waits for.
-  std::vector<int> missing_in_arena() const;
+  std::vector<int> missing_in_arena() const HETCOMM_UNDER_BATON;
   // Ranks of the communicator that the agreement waits for.
-  std::vector<int> missing_in_agreement() const;
-  void note_unexpected_part(int job_rank, uint64_t tag);
-  void peer_says(int job_rank, const CallNote& note);
+  std::vector<int> missing_in_agreement() const HETCOMM_UNDER_BATON;
+  void note_unexpected_part(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON;
+  void peer_says(int job_rank, const CallNote& note) HETCOMM_UNDER_BATON;
   // This rank does not make the next call that the others make, or have made, for the reason |why|:
   // they are told, and theirs fails. Where all refuse, nobody's does.
-  void refuse(std::string_view why);
-  void peer_lost(int job_rank);
+  void refuse(std::string_view why) HETCOMM_UNDER_BATON;
+  void peer_lost(int job_rank) HETCOMM_UNDER_BATON;
   // Ends all operations of this rank.
-  void fail_all(Code code, std::string_view text);
+  void fail_all(Code code, std::string_view text) HETCOMM_UNDER_BATON;
 
  private:
   enum class Way : uint8_t { kUnknown, kAgreeing, kMessages, kArena };
@@ -92,26 +93,27 @@ class Team final : public JobTask {
     CallNote note;
   };
 
-  bool idle() const {
+  bool idle() const HETCOMM_UNDER_BATON {
     return active_.empty() && queue_.empty() && in_arena_ == nullptr && agreement_ == nullptr;
   }
-  void set_busy(bool busy);
-  void choose_way(const Call& next);
-  void go_on_agreeing();
-  bool goes_through_arena(const Collective& collective) const {
+  void set_busy(bool busy) HETCOMM_UNDER_BATON;
+  void choose_way(const Call& next) HETCOMM_UNDER_BATON;
+  void go_on_agreeing() HETCOMM_UNDER_BATON;
+  bool goes_through_arena(const Collective& collective) const HETCOMM_UNDER_BATON {
     return way_ == Way::kArena && ArenaRunner::carries(collective.call(), size());
   }
-  void remember(Collective& collective);
-  void activate();
-  bool advance_arena();
-  void look_for_lost();
-  void tell_call(int job_rank, const CallNote& note) const;
-  void tell(const Collective& collective, uint64_t now_ns);
-  void compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own);
-  void peer_refuses(uint32_t peer, const CallNote& note);
+  void remember(Collective& collective) HETCOMM_UNDER_BATON;
+  void activate() HETCOMM_UNDER_BATON;
+  bool advance_arena() HETCOMM_UNDER_BATON;
+  void look_for_lost() HETCOMM_UNDER_BATON;
+  void tell_call(int job_rank, const CallNote& note) const HETCOMM_UNDER_BATON;
+  void tell(const Collective& collective, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void compare(uint32_t peer, const Call& theirs, uint64_t sequence,
+               const Call& own) HETCOMM_UNDER_BATON;
+  void peer_refuses(uint32_t peer, const CallNote& note) HETCOMM_UNDER_BATON;
   std::string disagreement(uint32_t peer, const Call& theirs, uint64_t sequence,
-                           const Call& own) const;
-  void sweep_over();
+                           const Call& own) const HETCOMM_UNDER_BATON;
+  void sweep_over() HETCOMM_UNDER_BATON;
 
   Collectives& owner_;
   std::vector<int32_t> list_;

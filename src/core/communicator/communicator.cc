@@ -74,10 +74,15 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   std::shared_ptr<Job> job = std::move(made).value();
   context.add_job(job);
   std::vector<MemberChannel> members;
-  Channel& channel = job->first_channel();
-  for (int rank = 0; rank < bootstrap.size(); ++rank) members.push_back({rank, channel.id});
+  Channel* channel = nullptr;
+  {
+    // Another thread may open a channel in a job that it shares.
+    const Engine::Baton baton(context.engine());
+    channel = &job->first_channel();
+  }
+  for (int rank = 0; rank < bootstrap.size(); ++rank) members.push_back({rank, channel->id});
   return std::unique_ptr<Communicator>(
-      new Communicator(context, std::move(job), channel, std::move(members), nullptr, options));
+      new Communicator(context, std::move(job), *channel, std::move(members), nullptr, options));
 }
 
 std::unique_ptr<Communicator> Communicator::make_child(Channel& channel,

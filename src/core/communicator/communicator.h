@@ -13,6 +13,7 @@
 
 #include <hetcomm/p2p.h>
 
+#include "src/base/baton_role.h"
 #include "src/core/communicator/operation_filler.h"
 #include "src/core/communicator/poster.h"
 #include "src/core/communicator/registered_memories.h"
@@ -85,34 +86,33 @@ class Communicator final : public JobMember {
   Context& context() { return context_; }
   const JobOptions& options() const { return options_; }
 
-  // Under the baton.
   // Number of the channel of |job_rank|, which is a rank of this communicator.
-  uint32_t channel_at(int job_rank) const override {
+  uint32_t channel_at(int job_rank) const override HETCOMM_UNDER_BATON {
     return members_[static_cast<size_t>(rank_of(job_rank))].channel;
   }
-  void start(Operation& operation) override { poster_.start(operation); }
-  void end(Operation& operation, Code code, std::string_view why) override;
+  void start(Operation& operation) override HETCOMM_UNDER_BATON { poster_.start(operation); }
+  void end(Operation& operation, Code code, std::string_view why) override HETCOMM_UNDER_BATON;
   // Ends a pending operation with kCancelled.
-  void cancel(Operation& operation);
+  void cancel(Operation& operation) HETCOMM_UNDER_BATON;
   // The caller gives the handle of a pending operation back, and will not see its end.
-  void release(Operation& operation);
+  void release(Operation& operation) HETCOMM_UNDER_BATON;
   Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
-                            uint64_t offset, uint64_t length) override {
+                            uint64_t offset, uint64_t length) override HETCOMM_UNDER_BATON {
     return poster_.begin_for_peer(kind, peer, registration, offset, length);
   }
-  Operation* make_internal(const InternalMessage& message) override {
+  Operation* make_internal(const InternalMessage& message) override HETCOMM_UNDER_BATON {
     return poster_.make_internal(message);
   }
-  void start_internal(Operation& message) override {
+  void start_internal(Operation& message) override HETCOMM_UNDER_BATON {
     engine_.operation_started();
     poster_.start(message);
   }
   void add_remote(RemoteMemory& remote) override { memories_.add_remote(remote); }
   void drop_remote(RemoteMemory& remote) override { memories_.drop_remote(remote); }
-  void end_collectives(const Status& why) override;
-  void peer_calls(int job_rank, ConstByteSpan note) override;
-  void note_unexpected_part(int job_rank, uint64_t tag) override;
-  void peer_lost(int job_rank) override;
+  void end_collectives(const Status& why) override HETCOMM_UNDER_BATON;
+  void peer_calls(int job_rank, ConstByteSpan note) override HETCOMM_UNDER_BATON;
+  void note_unexpected_part(int job_rank, uint64_t tag) override HETCOMM_UNDER_BATON;
+  void peer_lost(int job_rank) override HETCOMM_UNDER_BATON;
 
  private:
   // Takes |channel| over.
@@ -122,7 +122,9 @@ class Communicator final : public JobMember {
   static Result<std::unique_ptr<Communicator>> create_over_known_job(Context& context,
                                                                      Bootstrap& bootstrap,
                                                                      const JobOptions& options);
-  const Status& peer_status_locked(int job_rank) const { return job_->peer_status(job_rank); }
+  const Status& peer_status_locked(int job_rank) const HETCOMM_UNDER_BATON {
+    return job_->peer_status(job_rank);
+  }
 
   Context& context_;
   std::shared_ptr<Job> job_;

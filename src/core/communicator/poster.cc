@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/collectives/collectives.h"
 #include "src/core/job/context.h"
@@ -149,9 +150,9 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
 void Poster::start(Operation& operation) {
   communicator_.operation_begun();
   if (channel_.closed) [[unlikely]] {
-    job_.commons().completer.complete(operation, Code::kAborted, text_or_none([&] {
-                                        return std::string(channel_.aborted.text());
-                                      }));
+    job_.commons().completer.complete(
+        operation, Code::kAborted,
+        text_or_none([&]() HETCOMM_UNDER_BATON { return std::string(channel_.aborted.text()); }));
     return;
   }
   try {
@@ -187,7 +188,7 @@ void Poster::start(Operation& operation) {
   }
 }
 
-// Starts a put or get that was checked, under the baton.
+// Starts a put or get that was checked.
 Operation* Poster::start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
                                 const hetcomm_buffer_t& buffer) {
   Operation* operation = engine_.pool().allocate();

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "src/base/baton_role.h"
 #include "src/core/communicator/operation_filler.h"
 #include "src/core/communicator/post_arguments.h"
 #include "src/core/job/job.h"
@@ -109,28 +110,28 @@ class Poster {
   Operation* allocate();
   const OperationFiller& filler() const { return filler_; }
 
-  // Under the baton.
   // Starts |operation|, which is pending; it may complete at once.
-  void start(Operation& operation);
+  void start(Operation& operation) HETCOMM_UNDER_BATON;
   // Starts the operation of a call that has just taken the baton. Operations that were submitted
   // before come first.
-  void start_now(Operation& operation) {
+  void start_now(Operation& operation) HETCOMM_UNDER_BATON {
     engine_.drain_queued();
     engine_.operation_started();
     start(operation);
     engine_.operation_was_started();
   }
   // Leaves |operation| to its group, which will start it. Its deadline counts already.
-  void collect(Operation& operation);
+  void collect(Operation& operation) HETCOMM_UNDER_BATON;
   // See CommunicatorBase.
   Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
-                            uint64_t offset, uint64_t length);
-  Operation* make_internal(const InternalMessage& message);
+                            uint64_t offset, uint64_t length) HETCOMM_UNDER_BATON;
+  Operation* make_internal(const InternalMessage& message) HETCOMM_UNDER_BATON;
 
  private:
   // Sends a short message before anything is noted of it here. The call has just taken the baton.
   // False: the message has not left.
-  bool send_at_once(int32_t peer, uint64_t tag, const hetcomm_buffer_t& buffer) {
+  bool send_at_once(int32_t peer, uint64_t tag,
+                    const hetcomm_buffer_t& buffer) HETCOMM_UNDER_BATON {
     engine_.drain_queued();
     const MemberChannel& to = filler_.member(peer);
     Pair* pair = job_.find_pair(to.rank);
@@ -139,7 +140,7 @@ class Poster {
                to.channel, tag, {reinterpret_cast<void*>(buffer.offset), buffer.length});
   }
   Operation* start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
-                          const hetcomm_buffer_t& buffer);
+                          const hetcomm_buffer_t& buffer) HETCOMM_UNDER_BATON;
   Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);
   bool note_receive(const Operation& operation);
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/baton_role.h"
 #include "src/core/communicator/communicator.h"
 
 namespace hetcomm {
@@ -78,7 +79,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
     const Engine::Baton baton(own.engine_);
     registration->closing = true;
     own.engine_.note_arrival();  // threads that wait for a notification look again
-    own.engine_.pool().for_each([&](Operation& operation) {
+    own.engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
       if (operation.state() != OperationState::kPending ||
           operation.kind < OperationKind::kAccept ||
           operation.access.registration != registration) {

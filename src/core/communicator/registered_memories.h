@@ -8,6 +8,7 @@
 
 #include <hetcomm/onesided.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/job/job.h"
@@ -41,17 +42,17 @@ class RegisteredMemories {
   void add_remote(RemoteMemory& remote);
   void drop_remote(RemoteMemory& remote);
 
-  // kBusy while there are registered or remote memories. Under the baton.
-  Status check_idle() const;
+  // kBusy while there are registered or remote memories.
+  Status check_idle() const HETCOMM_UNDER_BATON;
 
  private:
   CommunicatorBase& communicator_;
   Job& job_;
   Engine& engine_;
   const uint64_t default_timeout_ns_;
-  // Memories that exist. Under the baton.
-  int32_t remotes_ = 0;
-  int32_t registrations_ = 0;
+  // Memories that exist.
+  int32_t remotes_ HETCOMM_GUARDED_BY_BATON = 0;
+  int32_t registrations_ HETCOMM_GUARDED_BY_BATON = 0;
 };
 
 }  // namespace hetcomm

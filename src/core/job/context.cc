@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "src/base/baton_role.h"
 #include "src/core/progress/communicator_base.h"
 
 namespace hetcomm {
@@ -84,25 +85,26 @@ void Context::start(Operation& operation) { operation.communicator->start(operat
 
 uint64_t Context::sweep(uint64_t now_ns) {
   bool stalled = false;
-  const uint64_t next = engine_.pool().sweep(now_ns, [&](Operation& operation) -> uint64_t {
-    // One that is about to be started is noted then.
-    if (operation.state() != OperationState::kPending ||
-        operation.stage == OperationStage::kSubmitted) {
-      return kForever;
-    }
-    note_times(operation, now_ns);
-    if (now_ns >= operation.run.deadline_ns) {
-      operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
-      operation.communicator->end(operation, Code::kTimedOut, "the deadline passed");
-      if (operation.state() != OperationState::kPending) return kForever;
-    }
-    const uint64_t stall_at = deadline_after(operation.run.submitted_ns, stall_ns_);
-    if (operation.run.stall_reported || now_ns >= stall_at) {
-      stalled = stalled || !operation.run.stall_reported;
-      return operation.run.deadline_ns;
-    }
-    return std::min(operation.run.deadline_ns, stall_at);
-  });
+  const uint64_t next =
+      engine_.pool().sweep(now_ns, [&](Operation& operation) HETCOMM_UNDER_BATON -> uint64_t {
+        // One that is about to be started is noted then.
+        if (operation.state() != OperationState::kPending ||
+            operation.stage == OperationStage::kSubmitted) {
+          return kForever;
+        }
+        note_times(operation, now_ns);
+        if (now_ns >= operation.run.deadline_ns) {
+          operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
+          operation.communicator->end(operation, Code::kTimedOut, "the deadline passed");
+          if (operation.state() != OperationState::kPending) return kForever;
+        }
+        const uint64_t stall_at = deadline_after(operation.run.submitted_ns, stall_ns_);
+        if (operation.run.stall_reported || now_ns >= stall_at) {
+          stalled = stalled || !operation.run.stall_reported;
+          return operation.run.deadline_ns;
+        }
+        return std::min(operation.run.deadline_ns, stall_at);
+      });
   if (stalled) report_stall(now_ns);
   return next;
 }
@@ -118,7 +120,7 @@ uint64_t Context::note_times(Operation& operation, uint64_t now_ns) const {
 void Context::report_stall(uint64_t now_ns) {
   std::string text;
   size_t count = 0;
-  engine_.pool().for_each([&](Operation& operation) {
+  engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending ||
         operation.stage == OperationStage::kSubmitted) {
       return;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/core/memory/memory.h"
@@ -59,9 +60,9 @@ class Context final : private Submitter {
  private:
   explicit Context(ContextParts parts);
   Status start(const std::vector<Device>& devices, bool thread);
-  void start(Operation& operation) override;
-  uint64_t sweep(uint64_t now_ns) override;
-  void report_stall(uint64_t now_ns);
+  void start(Operation& operation) override HETCOMM_UNDER_BATON;
+  uint64_t sweep(uint64_t now_ns) override HETCOMM_UNDER_BATON;
+  void report_stall(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
   Config config_;
   std::unique_ptr<Log> log_;

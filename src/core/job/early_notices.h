@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 
@@ -29,11 +30,11 @@ class EarlyNotices {
     std::vector<std::byte> note;
   };
 
-  void keep(Failure failure) {
+  void keep(Failure failure) HETCOMM_UNDER_BATON {
     if (failures_.size() == kMaxFailures) failures_.pop_front();
     failures_.push_back(std::move(failure));
   }
-  void keep(Call call) {
+  void keep(Call call) HETCOMM_UNDER_BATON {
     if (calls_.size() == kMaxCalls) calls_.pop_front();
     calls_.push_back(std::move(call));
   }
@@ -41,8 +42,9 @@ class EarlyNotices {
   // Tells, and then forgets, the notices of which concerns(origin, channel): all failures by
   // on_failure(failure), then all calls by on_call(call).
   template <typename Concerns, typename OnFailure, typename OnCall>
-  void take(Concerns&& concerns, OnFailure&& on_failure, OnCall&& on_call) {
-    const auto is_taken = [&](const auto& each) { return concerns(each.origin, each.channel); };
+  void take(Concerns&& concerns, OnFailure&& on_failure, OnCall&& on_call) HETCOMM_UNDER_BATON {
+    const auto is_taken = [&](const auto& each)
+                              HETCOMM_UNDER_BATON { return concerns(each.origin, each.channel); };
     for (const Failure& failure : failures_) {
       if (is_taken(failure)) on_failure(failure);
     }

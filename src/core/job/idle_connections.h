@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/core/job/pair_table.h"
 
@@ -17,11 +18,11 @@ class IdleConnections {
 
   // If descriptors run short, asks the peers that were talked to least lately, and again a little
   // later.
-  void run();
-  void tick(uint64_t now_ns) {
+  void run() HETCOMM_UNDER_BATON;
+  void tick(uint64_t now_ns) HETCOMM_UNDER_BATON {
     if (now_ns >= at_ns_) run();
   }
-  uint64_t next_timer_ns() const { return at_ns_; }
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return at_ns_; }
 
  private:
   PairCommons& commons_;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/host_id.h"
 #include "src/base/random.h"
 #include "src/net/key.h"
@@ -241,7 +242,7 @@ Job::~Job() {
   engine().passes().remove(this);
   commons_.control = nullptr;
   control_.reset();  // says goodbye
-  commons_.channels.for_each_table([](MatchTable& table) {
+  commons_.channels.for_each_table([](MatchTable& table) HETCOMM_UNDER_BATON {
     while (Incoming* message = table.first_unexpected()) {
       table.remove_unexpected(message);
       if (!message->arriving) message->receiver->free(*message);

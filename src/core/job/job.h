@@ -23,6 +23,7 @@
 #include <optional>
 #include <string>
 
+#include "src/base/baton_role.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/core/job/idle_connections.h"
 #include "src/core/job/job_environment.h"
@@ -78,57 +79,57 @@ class Job final : public Driven {
   Engine& engine() { return environment_.engine; }
   Log& log() { return environment_.log; }
   // Its pairs share these objects, and its communicators use them.
-  PairCommons& commons() { return commons_; }
-  const PairCommons& commons() const { return commons_; }
-  const PeerDirectory& peers() const { return peers_; }
-  const JobTransports& transports() const { return transports_; }
-  PairTable& pairs() { return pairs_; }
-  PairPaths& paths() { return paths_; }
-  JobMembers& members() { return members_; }
-  PeerEvents& events() { return events_; }
-  MemoryExports& memories() { return memories_; }
-  OperationEnder& ender() { return ender_; }
-  TaskList& tasks() { return tasks_; }
+  PairCommons& commons() HETCOMM_UNDER_BATON { return commons_; }
+  const PairCommons& commons() const HETCOMM_UNDER_BATON { return commons_; }
+  const PeerDirectory& peers() const HETCOMM_UNDER_BATON { return peers_; }
+  const JobTransports& transports() const HETCOMM_UNDER_BATON { return transports_; }
+  PairTable& pairs() HETCOMM_UNDER_BATON { return pairs_; }
+  PairPaths& paths() HETCOMM_UNDER_BATON { return paths_; }
+  JobMembers& members() HETCOMM_UNDER_BATON { return members_; }
+  PeerEvents& events() HETCOMM_UNDER_BATON { return events_; }
+  MemoryExports& memories() HETCOMM_UNDER_BATON { return memories_; }
+  OperationEnder& ender() HETCOMM_UNDER_BATON { return ender_; }
+  TaskList& tasks() HETCOMM_UNDER_BATON { return tasks_; }
   // Not in a job of one rank.
-  liveness::ControlPlane& control() { return *control_; }
+  liveness::ControlPlane& control() HETCOMM_UNDER_BATON { return *control_; }
 
-  Pair& pair(int rank) { return pairs_.at(rank); }
+  Pair& pair(int rank) HETCOMM_UNDER_BATON { return pairs_.at(rank); }
   // Null when the pair was never used.
-  Pair* find_pair(int rank) { return pairs_.find(rank); }
-  const Status& peer_status(int rank) const { return pairs_.status(rank); }
+  Pair* find_pair(int rank) HETCOMM_UNDER_BATON { return pairs_.find(rank); }
+  const Status& peer_status(int rank) const HETCOMM_UNDER_BATON { return pairs_.status(rank); }
 
   // The communicator of all ranks has this channel, which has the same number everywhere.
-  Channel& first_channel() { return *commons_.channels.find(0); }
+  Channel& first_channel() HETCOMM_UNDER_BATON { return *commons_.channels.find(0); }
   // A channel for a communicator that this rank is about to make.
-  Channel& open_channel() { return commons_.channels.open(); }
+  Channel& open_channel() HETCOMM_UNDER_BATON { return commons_.channels.open(); }
   // Posts |receive|, or gives it a message that is here already.
-  void start_receive(Channel& own, Operation& receive);
+  void start_receive(Channel& own, Operation& receive) HETCOMM_UNDER_BATON;
   // Ends the sleep of a peer, which will look at everything.
-  void wake(int rank);
+  void wake(int rank) HETCOMM_UNDER_BATON;
 
   // Driven
-  int progress() override;
-  void tick(uint64_t now_ns) override;
-  void out_of_memory() override { pairs_.out_of_memory(); }
-  uint64_t next_timer_ns() const override;
-  bool prepare_sleep(Sleep sleep) override;
-  bool may_sleep_on() const override;
-  void finish_sleep() override;
+  int progress() override HETCOMM_UNDER_BATON;
+  void tick(uint64_t now_ns) override HETCOMM_UNDER_BATON;
+  void out_of_memory() override HETCOMM_UNDER_BATON { pairs_.out_of_memory(); }
+  uint64_t next_timer_ns() const override HETCOMM_UNDER_BATON;
+  bool prepare_sleep(Sleep sleep) override HETCOMM_UNDER_BATON;
+  bool may_sleep_on() const override HETCOMM_UNDER_BATON;
+  void finish_sleep() override HETCOMM_UNDER_BATON;
 
  private:
   Job(const JobEnvironment& environment, int rank, int size);
   Status set_up(Bootstrap& bootstrap, const JobOptions& options);
   // Makes what this rank has to have before the others are asked, and says what it tells them.
   Status prepare(const JobOptions& options, const Address& route, RankProfile* own);
-  Status make_control(const Address& route);
-  Status describe_self(RankProfile* own) const;
+  Status make_control(const Address& route) HETCOMM_UNDER_BATON;
+  Status describe_self(RankProfile* own) const HETCOMM_UNDER_BATON;
   Status add_peer(int rank, ConstByteSpan bytes, const RankProfile& own,
-                  std::vector<Address>* control);
-  Status start_connections(std::vector<std::vector<Address>> control);
+                  std::vector<Address>* control) HETCOMM_UNDER_BATON;
+  Status start_connections(std::vector<std::vector<Address>> control) HETCOMM_UNDER_BATON;
   Status wait_for_control(uint64_t deadline_ns);
-  int make_progress();
-  void run_timers(uint64_t now_ns);
-  bool has_work() const {
+  int make_progress() HETCOMM_UNDER_BATON;
+  void run_timers(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  bool has_work() const HETCOMM_UNDER_BATON {
     return (!tasks_.empty() && tasks_.ready()) || !commons_.staging.idle() ||
            !commons_.graveyard.empty() || commons_.schedule.has_work() || events_.mail_waits();
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/progress/communicator_base.h"
@@ -15,17 +16,17 @@ namespace hetcomm {
 class JobMember : public CommunicatorBase {
  public:
   // Number of the channel by which |job_rank|, a rank of it, is reached.
-  virtual uint32_t channel_at(int job_rank) const = 0;
+  virtual uint32_t channel_at(int job_rank) const HETCOMM_UNDER_BATON = 0;
   // Null for one that was not split from another.
-  virtual const JobMember* split_from() const = 0;
+  virtual const JobMember* split_from() const HETCOMM_UNDER_BATON = 0;
   // Its collective operations on this rank end. Works without memory.
-  virtual void end_collectives(const Status& why) = 0;
+  virtual void end_collectives(const Status& why) HETCOMM_UNDER_BATON = 0;
   // |job_rank| says which collective operation it has called; the bytes are believed for nothing.
-  virtual void peer_calls(int job_rank, ConstByteSpan note) = 0;
+  virtual void peer_calls(int job_rank, ConstByteSpan note) HETCOMM_UNDER_BATON = 0;
   // A message of a collective operation that this rank does not wait for, yet or ever.
-  virtual void note_unexpected_part(int job_rank, uint64_t tag) = 0;
+  virtual void note_unexpected_part(int job_rank, uint64_t tag) HETCOMM_UNDER_BATON = 0;
   // |job_rank| is gone. Works without memory.
-  virtual void peer_lost(int job_rank) = 0;
+  virtual void peer_lost(int job_rank) HETCOMM_UNDER_BATON = 0;
 
  protected:
   using CommunicatorBase::CommunicatorBase;
@@ -36,16 +37,16 @@ class JobMember : public CommunicatorBase {
 class JobTask {
  public:
   // A pass would find something to do.
-  virtual bool ready() const = 0;
-  virtual int progress() = 0;
-  virtual void tick(uint64_t now_ns) = 0;
+  virtual bool ready() const HETCOMM_UNDER_BATON = 0;
+  virtual int progress() HETCOMM_UNDER_BATON = 0;
+  virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
   // When tick() is wanted next; kForever: not at all.
-  virtual uint64_t next_timer_ns() const = 0;
+  virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
   // Arranges to be woken. False: there may be something to do.
-  [[nodiscard]] virtual bool prepare_sleep(bool short_sleep) = 0;
+  [[nodiscard]] virtual bool prepare_sleep(bool short_sleep) HETCOMM_UNDER_BATON = 0;
   // A sleep that was prepared before need not end.
-  virtual bool may_sleep_on() const = 0;
-  virtual void finish_sleep() = 0;
+  virtual bool may_sleep_on() const HETCOMM_UNDER_BATON = 0;
+  virtual void finish_sleep() HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~JobTask() = default;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/pair.h"
 
 namespace hetcomm {
@@ -15,7 +16,7 @@ constexpr size_t kMaxNoteBytes = 1024;  // of one call
 
 // Calls use(message) for the unexpected messages of |table|; it may remove the one it is given.
 template <typename Use>
-void for_each_unexpected(MatchTable& table, Use&& use) {
+void for_each_unexpected(MatchTable& table, Use&& use) HETCOMM_UNDER_BATON {
   Incoming* next = nullptr;
   for (Incoming* message = table.first_unexpected(); message != nullptr; message = next) {
     next = message->next_arrived;
@@ -66,7 +67,7 @@ void JobMembers::abort(JobMember& communicator, const Status& why, bool publish)
   own.closed = true;
   drop_queued(own);
   commons_.engine.drain();
-  commons_.engine.pool().for_each([&](Operation& operation) {
+  commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     // An operation that was not started yet ends when it is.
     if (operation.state() != OperationState::kPending ||
         operation.stage == OperationStage::kSubmitted || operation.communicator != &communicator) {
@@ -103,7 +104,7 @@ void JobMembers::fail_collectives(JobMember& communicator, const Status& why, bo
     // The others wait until their deadlines.
   }
   // Nobody will receive these any more.
-  for_each_unexpected(own.collective, [&](Incoming& message) {
+  for_each_unexpected(own.collective, [&](Incoming& message) HETCOMM_UNDER_BATON {
     own.collective.remove_unexpected(&message);
     message.receiver->drop(message, MessageReceiver::Tell::kSender);
   });
@@ -127,16 +128,17 @@ void JobMembers::on_call(int origin, uint32_t channel, ConstByteSpan note) {
 }
 
 void JobMembers::take_early_notices(JobMember& communicator) {
-  early_.take(
-      [&](int origin, uint32_t channel) { return find(origin, channel) == &communicator; },
-      [&](const EarlyNotices::Failure& failure) {
-        if (failure.aborted) {
-          abort(communicator, failure.why, false);
-        } else {
-          fail_collectives(communicator, failure.why, false);
-        }
-      },
-      [&](const EarlyNotices::Call& call) { on_call(call.origin, call.channel, call.note); });
+  early_.take([&](int origin, uint32_t channel)
+                  HETCOMM_UNDER_BATON { return find(origin, channel) == &communicator; },
+              [&](const EarlyNotices::Failure& failure) HETCOMM_UNDER_BATON {
+                if (failure.aborted) {
+                  abort(communicator, failure.why, false);
+                } else {
+                  fail_collectives(communicator, failure.why, false);
+                }
+              },
+              [&](const EarlyNotices::Call& call)
+                  HETCOMM_UNDER_BATON { on_call(call.origin, call.channel, call.note); });
 }
 
 void JobMembers::on_unexpected_part(int rank, const WireHeader& header) {
@@ -148,7 +150,7 @@ void JobMembers::on_unexpected_part(int rank, const WireHeader& header) {
 
 void JobMembers::peer_lost(int rank, const Status& why) {
   drop_announced_by(rank);
-  commons_.engine.pool().for_each([&](Operation& operation) {
+  commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending ||
         operation.kind != OperationKind::kReceive || operation.stage != OperationStage::kPosted ||
         !contains(*operation.communicator)) {
@@ -165,8 +167,8 @@ void JobMembers::peer_lost(int rank, const Status& why) {
 
 // A request of a lost sender can never be granted; eager messages that are here stay.
 void JobMembers::drop_announced_by(int rank) {
-  commons_.channels.for_each_table([&](MatchTable& table) {
-    for_each_unexpected(table, [&](Incoming& message) {
+  commons_.channels.for_each_table([&](MatchTable& table) HETCOMM_UNDER_BATON {
+    for_each_unexpected(table, [&](Incoming& message) HETCOMM_UNDER_BATON {
       if (message.source != rank || !message.rendezvous) return;
       table.remove_unexpected(&message);
       message.receiver->free(message);

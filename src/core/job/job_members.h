@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/job/early_notices.h"
@@ -24,41 +25,42 @@ class JobMembers {
   JobMembers(const JobMembers&) = delete;
   JobMembers& operator=(const JobMembers&) = delete;
 
-  void add(JobMember* communicator);
-  void remove(JobMember* communicator) {
+  void add(JobMember* communicator) HETCOMM_UNDER_BATON;
+  void remove(JobMember* communicator) HETCOMM_UNDER_BATON {
     std::erase(members_, communicator);
     std::erase(going_, communicator);
   }
   // |communicator| is about to go. Whether there are some that are not, which keep the connections
   // open.
-  bool others_stay(JobMember& communicator);
+  bool others_stay(JobMember& communicator) HETCOMM_UNDER_BATON;
 
   // Drops what is queued in it; later messages are dropped on arrival.
-  void close_channel(Channel& channel);
+  void close_channel(Channel& channel) HETCOMM_UNDER_BATON;
   // Closes it and tells all ranks: theirs are aborted.
-  void give_up_channel(Channel& channel);
+  void give_up_channel(Channel& channel) HETCOMM_UNDER_BATON;
   // Ends every operation on the communicator with |why|, here and (|publish|) on all ranks.
-  void abort(JobMember& communicator, const Status& why, bool publish);
+  void abort(JobMember& communicator, const Status& why, bool publish) HETCOMM_UNDER_BATON;
   // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
-  void fail_collectives(JobMember& communicator, const Status& why, bool publish);
+  void fail_collectives(JobMember& communicator, const Status& why,
+                        bool publish) HETCOMM_UNDER_BATON;
 
   // |rank| is lost: ends the receives that wait for it, and those from any rank for which nobody is
   // left. Works without memory.
-  void peer_lost(int rank, const Status& why);
+  void peer_lost(int rank, const Status& why) HETCOMM_UNDER_BATON;
   // Another rank says so of the communicator that it knows by |channel|.
-  void on_abort(int origin, uint32_t channel, const std::string& reason);
-  void on_collectives_failed(int origin, uint32_t channel, const Status& why);
-  void on_call(int origin, uint32_t channel, ConstByteSpan note);
+  void on_abort(int origin, uint32_t channel, const std::string& reason) HETCOMM_UNDER_BATON;
+  void on_collectives_failed(int origin, uint32_t channel, const Status& why) HETCOMM_UNDER_BATON;
+  void on_call(int origin, uint32_t channel, ConstByteSpan note) HETCOMM_UNDER_BATON;
   // A message of a collective operation that no receive waits for has come from |rank|.
-  void on_unexpected_part(int rank, const WireHeader& header);
+  void on_unexpected_part(int rank, const WireHeader& header) HETCOMM_UNDER_BATON;
 
  private:
   // The communicator that |origin| knows by its own |channel|; null if there is none here.
-  JobMember* find(int origin, uint32_t channel) const;
-  bool contains(const CommunicatorBase& communicator) const;
-  void take_early_notices(JobMember& communicator);
-  void drop_announced_by(int rank);
-  void drop_queued(Channel& channel);
+  JobMember* find(int origin, uint32_t channel) const HETCOMM_UNDER_BATON;
+  bool contains(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
+  void take_early_notices(JobMember& communicator) HETCOMM_UNDER_BATON;
+  void drop_announced_by(int rank) HETCOMM_UNDER_BATON;
+  void drop_queued(Channel& channel) HETCOMM_UNDER_BATON;
 
   PairCommons& commons_;
   const PairTable& pairs_;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/baton_role.h"
 #include "src/core/job/transport_choice.h"
 #include "src/net/tls.h"
 
@@ -102,8 +103,9 @@ void JobTransports::close() {
 }
 
 bool JobTransports::shares_memory() const {
-  return std::any_of(owned_.begin(), owned_.end(),
-                     [](const auto& each) { return each->capabilities().within_host; });
+  return std::any_of(owned_.begin(), owned_.end(), [](const auto& each) HETCOMM_UNDER_BATON {
+    return each->capabilities().within_host;
+  });
 }
 
 void JobTransports::note_connected(Transport& transport) {
@@ -125,8 +127,9 @@ bool JobTransports::prepare_sleep(Sleep sleep) {
 }
 
 bool JobTransports::may_sleep_on() const {
-  return std::all_of(owned_.begin(), owned_.end(),
-                     [](const auto& each) { return each->transport->may_sleep_on(); });
+  return std::all_of(owned_.begin(), owned_.end(), [](const auto& each) HETCOMM_UNDER_BATON {
+    return each->transport->may_sleep_on();
+  });
 }
 
 void JobTransports::finish_sleep() {

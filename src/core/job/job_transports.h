@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/job/job_environment.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
@@ -23,9 +24,9 @@ class ConnectionHandler {
  public:
   // These two tell what TransportHandler's functions of the same names tell.
   virtual void on_connected(JobTransport& transport, int peer,
-                            Result<std::unique_ptr<Endpoint>> endpoint) = 0;
+                            Result<std::unique_ptr<Endpoint>> endpoint) HETCOMM_UNDER_BATON = 0;
   virtual void on_accepted(JobTransport& transport, int peer,
-                           std::unique_ptr<Endpoint> endpoint) = 0;
+                           std::unique_ptr<Endpoint> endpoint) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~ConnectionHandler() = default;
@@ -34,13 +35,14 @@ class ConnectionHandler {
 struct JobTransport final : public TransportHandler {
   JobTransport(ConnectionHandler& connections, size_t number)
       : handler(connections), index(number) {}
-  void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override {
+  void on_connected(int peer,
+                    Result<std::unique_ptr<Endpoint>> endpoint) override HETCOMM_UNDER_BATON {
     handler.on_connected(*this, peer, std::move(endpoint));
   }
-  void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override {
+  void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override HETCOMM_UNDER_BATON {
     handler.on_accepted(*this, peer, std::move(endpoint));
   }
-  const Capabilities& capabilities() const { return transport->capabilities(); }
+  const Capabilities& capabilities() const HETCOMM_UNDER_BATON { return transport->capabilities(); }
 
   ConnectionHandler& handler;
   const size_t index;     // among the transports of the job
@@ -65,25 +67,27 @@ class JobTransports {
 
   // Makes those that |wanted| allows; an empty text stands for HETCOMM_TRANSPORTS. Fails where one
   // that the user has named cannot be used. |route|: of this host, leads to the other ranks.
-  Status make(std::string_view wanted, const Address& route);
+  Status make(std::string_view wanted, const Address& route) HETCOMM_UNDER_BATON;
   // The profiles of all ranks are known: connections can be judged from now on.
-  Status start();
+  Status start() HETCOMM_UNDER_BATON;
   // Ends all of them. No upcall follows.
-  void close();
+  void close() HETCOMM_UNDER_BATON;
 
-  size_t size() const { return owned_.size(); }
-  JobTransport& at(size_t index) const { return *owned_[index]; }
-  const std::vector<std::unique_ptr<JobTransport>>& all() const { return owned_; }
+  size_t size() const HETCOMM_UNDER_BATON { return owned_.size(); }
+  JobTransport& at(size_t index) const HETCOMM_UNDER_BATON { return *owned_[index]; }
+  const std::vector<std::unique_ptr<JobTransport>>& all() const HETCOMM_UNDER_BATON {
+    return owned_;
+  }
   // Factories whose transports are not used, one line each, with the reason.
-  const std::vector<std::string>& unused() const { return unused_; }
+  const std::vector<std::string>& unused() const HETCOMM_UNDER_BATON { return unused_; }
   // A transport within the host is in use.
-  bool shares_memory() const;
+  bool shares_memory() const HETCOMM_UNDER_BATON;
   // The largest message that every transport can carry which may lose it.
-  uint32_t lossy_payload_bytes() const { return lossy_payload_bytes_; }
+  uint32_t lossy_payload_bytes() const HETCOMM_UNDER_BATON { return lossy_payload_bytes_; }
   // |transport| has a connection: it is polled in every pass, the others now and then.
-  void note_connected(Transport& transport);
+  void note_connected(Transport& transport) HETCOMM_UNDER_BATON;
 
-  int progress() {
+  int progress() HETCOMM_UNDER_BATON {
     int moved = 0;
     if ((++passes_ & 15) == 0) {
       for (const auto& each : owned_) moved += each->transport->progress();
@@ -92,14 +96,15 @@ class JobTransports {
     }
     return moved;
   }
-  uint64_t next_timer_ns() const;
-  bool prepare_sleep(Sleep sleep);
-  bool may_sleep_on() const;
-  void finish_sleep();
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
+  bool prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON;
+  bool may_sleep_on() const HETCOMM_UNDER_BATON;
+  void finish_sleep() HETCOMM_UNDER_BATON;
 
  private:
-  Status make_all_of(const TransportFactory& factory, const Address& route);
-  Status make_one(const TransportFactory& factory, size_t instance, const Address& route);
+  Status make_all_of(const TransportFactory& factory, const Address& route) HETCOMM_UNDER_BATON;
+  Status make_one(const TransportFactory& factory, size_t instance,
+                  const Address& route) HETCOMM_UNDER_BATON;
 
   const JobEnvironment& environment_;
   const int rank_;

@@ -5,10 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 namespace {
 
-Result<RemoteKey> publish_over(RegionPublisher& publisher, const Region& region) {
+Result<RemoteKey> publish_over(RegionPublisher& publisher,
+                               const Region& region) HETCOMM_UNDER_BATON {
   try {
     return publisher.publish(region);
   } catch (const std::bad_alloc&) {
@@ -66,7 +69,7 @@ void MemoryExports::publish(Registration& registration) {
 bool MemoryExports::withdraw(Registration& registration) {
   const auto& all = transports_.all();
   std::erase_if(registration.keys, [&](const auto& named) {
-    return std::all_of(all.begin(), all.end(), [&](const auto& each) {
+    return std::all_of(all.begin(), all.end(), [&](const auto& each) HETCOMM_UNDER_BATON {
       return each->name != named.first || each->abilities.regions->withdraw(named.second);
     });
   });

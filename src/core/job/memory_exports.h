@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/job/job_transports.h"
 #include "src/core/memory/registration.h"
@@ -21,12 +22,13 @@ class MemoryExports {
   MemoryExports& operator=(const MemoryExports&) = delete;
 
   // Gives |registration| its id, and lets those transports reach the memory that can.
-  void publish(Registration& registration);
+  void publish(Registration& registration) HETCOMM_UNDER_BATON;
   // Takes it back from the transports. True when no peer reaches it by a transport any more.
-  bool withdraw(Registration& registration);
-  ExportedMemory describe(const Registration& registration) const;
+  bool withdraw(Registration& registration) HETCOMM_UNDER_BATON;
+  ExportedMemory describe(const Registration& registration) const HETCOMM_UNDER_BATON;
   // Checks that |exported| is of this job, and finds the keys for this rank's transports.
-  Status find_keys(const ExportedMemory& exported, std::vector<RemoteKey>* keys) const;
+  Status find_keys(const ExportedMemory& exported,
+                   std::vector<RemoteKey>* keys) const HETCOMM_UNDER_BATON;
 
  private:
   PairCommons& commons_;

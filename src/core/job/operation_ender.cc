@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/peer/pair.h"
 
@@ -16,7 +17,8 @@ void OperationEnder::end_out_of_memory(Operation& operation) {
 }
 
 void OperationEnder::end(Operation& operation, Code code, std::string_view why) {
-  std::string text = text_or_none([&] { return fmt::format("{}: {}", describe(operation), why); });
+  std::string text = text_or_none(
+      [&]() HETCOMM_UNDER_BATON { return fmt::format("{}: {}", describe(operation), why); });
   switch (operation.stage) {
     case OperationStage::kCollected:
       // Its group has not started it.

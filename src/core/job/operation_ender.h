@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/progress/operation.h"
 
@@ -14,9 +15,9 @@ class OperationEnder {
 
   // Ends |operation|, which is pending. |why| follows the description of the operation in its text.
   // Works without memory.
-  void end(Operation& operation, Code code, std::string_view why);
+  void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON;
   // Ends one that could not be started for want of memory, unless it has ended.
-  void end_out_of_memory(Operation& operation);
+  void end_out_of_memory(Operation& operation) HETCOMM_UNDER_BATON;
 
  private:
   PairCommons& commons_;

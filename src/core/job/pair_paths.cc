@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/peer/pair.h"
 #include "src/net/handshake.h"
@@ -129,8 +130,9 @@ std::string PairPaths::explain(int rank) {
     return text + "  not connected yet: a connection is made when the pair first talks\n";
   }
   if (!pair->association().rails().empty()) {
-    pair->association().rails().for_each(
-        [&](Rail& rail) { text += fmt::format("  connection: {}\n", rail.endpoint().describe()); });
+    pair->association().rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
+      text += fmt::format("  connection: {}\n", rail.endpoint().describe());
+    });
     constexpr uint64_t kSizes[] = {128u << 10, 1u << 20, 8u << 20, 64u << 20};
     for (const uint64_t size : kSizes) {
       const double put = pair->traffic().transfers().chooser().cost(size, false);
@@ -226,7 +228,7 @@ void PairPaths::guarded(int peer, Upcall&& upcall) {
 void PairPaths::on_connected(JobTransport& transport, int peer,
                              Result<std::unique_ptr<Endpoint>> endpoint) {
   const bool short_of_descriptors = endpoint.status().code() == Code::kOutOfResources;
-  guarded(peer, [&] { connected(transport, peer, std::move(endpoint)); });
+  guarded(peer, [&]() HETCOMM_UNDER_BATON { connected(transport, peer, std::move(endpoint)); });
   if (short_of_descriptors) idle_.run();
 }
 
@@ -261,7 +263,7 @@ void PairPaths::connected(JobTransport& transport, int peer,
 void PairPaths::on_accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {
   // Only the lower rank of a pair connects.
   if (peer < 0 || peer >= commons_.rank) return;
-  guarded(peer, [&] { adopt(transport, peer, std::move(endpoint)); });
+  guarded(peer, [&]() HETCOMM_UNDER_BATON { adopt(transport, peer, std::move(endpoint)); });
 }
 
 void PairPaths::adopt(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/job/idle_connections.h"
 #include "src/core/job/job_transports.h"
 #include "src/core/job/pair_table.h"
@@ -32,22 +33,22 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
 
   // Logs one line if no transport reaches some ranks. Operations with such a rank fail later, each
   // with the reason.
-  void warn_of_unreachable();
+  void warn_of_unreachable() HETCOMM_UNDER_BATON;
   // Gives up connecting to |rank|, which is lost.
-  void give_up(int rank);
+  void give_up(int rank) HETCOMM_UNDER_BATON;
   // A text for people: which transports reach |rank|, which are in use, what was measured.
-  std::string explain(int rank);
+  std::string explain(int rank) HETCOMM_UNDER_BATON;
 
   // PairConnector
-  void connect(int rank) override;
-  void connect_over(int rank, size_t index) override;
-  std::vector<size_t> useful_beside(int rank, size_t index) override;
-  bool has_common_transport(int rank) const override;
-  uint32_t kept_payload_bytes(int rank) override;
-  std::string_view transport_kind(size_t index) const override {
+  void connect(int rank) override HETCOMM_UNDER_BATON;
+  void connect_over(int rank, size_t index) override HETCOMM_UNDER_BATON;
+  std::vector<size_t> useful_beside(int rank, size_t index) override HETCOMM_UNDER_BATON;
+  bool has_common_transport(int rank) const override HETCOMM_UNDER_BATON;
+  uint32_t kept_payload_bytes(int rank) override HETCOMM_UNDER_BATON;
+  std::string_view transport_kind(size_t index) const override HETCOMM_UNDER_BATON {
     return transports_.at(index).kind;
   }
-  std::string_view transport_name(size_t index) const override {
+  std::string_view transport_name(size_t index) const override HETCOMM_UNDER_BATON {
     return transports_.at(index).name;
   }
 
@@ -70,19 +71,22 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
 
   // ConnectionHandler
   void on_connected(JobTransport& transport, int peer,
-                    Result<std::unique_ptr<Endpoint>> endpoint) override;
-  void on_accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) override;
+                    Result<std::unique_ptr<Endpoint>> endpoint) override HETCOMM_UNDER_BATON;
+  void on_accepted(JobTransport& transport, int peer,
+                   std::unique_ptr<Endpoint> endpoint) override HETCOMM_UNDER_BATON;
 
-  std::vector<Candidate> candidates(int rank) const;
-  std::unique_ptr<PairConnect>& connect_of(int rank) {
+  std::vector<Candidate> candidates(int rank) const HETCOMM_UNDER_BATON;
+  std::unique_ptr<PairConnect>& connect_of(int rank) HETCOMM_UNDER_BATON {
     return connects_[static_cast<size_t>(rank)];
   }
-  void try_next(Pair& pair);
-  bool was_late(PairConnect& connect) const;
-  void connected(JobTransport& transport, int peer, Result<std::unique_ptr<Endpoint>> endpoint);
-  void adopt(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint);
+  void try_next(Pair& pair) HETCOMM_UNDER_BATON;
+  bool was_late(PairConnect& connect) const HETCOMM_UNDER_BATON;
+  void connected(JobTransport& transport, int peer,
+                 Result<std::unique_ptr<Endpoint>> endpoint) HETCOMM_UNDER_BATON;
+  void adopt(JobTransport& transport, int peer,
+             std::unique_ptr<Endpoint> endpoint) HETCOMM_UNDER_BATON;
   template <typename Upcall>
-  void guarded(int peer, Upcall&& upcall);
+  void guarded(int peer, Upcall&& upcall) HETCOMM_UNDER_BATON;
 
   PairCommons& commons_;
   const PeerDirectory& peers_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 Pair& PairTable::make(int rank) {
@@ -23,19 +25,20 @@ void PairTable::clear() {
 
 bool PairTable::any_live_sender(const CommunicatorBase& communicator) const {
   const std::vector<int>& ranks = communicator.ranks();
-  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) HETCOMM_UNDER_BATON {
     return (rank != commons_.rank || ranks.size() == 1) && status(rank).ok();
   });
 }
 
 bool PairTable::all_senders_live(const CommunicatorBase& communicator) const {
   const std::vector<int>& ranks = communicator.ranks();
-  return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return status(rank).ok(); });
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [&](int rank) HETCOMM_UNDER_BATON { return status(rank).ok(); });
 }
 
 bool PairTable::flushed() const {
   return std::all_of(active_.begin(), active_.end(),
-                     [](const Pair* pair) { return pair->flushed(); });
+                     [](const Pair* pair) HETCOMM_UNDER_BATON { return pair->flushed(); });
 }
 
 void PairTable::ask_for_acknowledgements() {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/job/peer_directory.h"
 #include "src/core/peer/pair.h"
@@ -24,33 +25,37 @@ class PairTable {
   PairTable(const PairTable&) = delete;
   PairTable& operator=(const PairTable&) = delete;
 
-  Pair& at(int rank) {
+  Pair& at(int rank) HETCOMM_UNDER_BATON {
     Pair* found = pairs_[static_cast<size_t>(rank)].get();
     return found != nullptr ? *found : make(rank);
   }
   // Null when the pair was never used.
-  Pair* find(int rank) const { return pairs_[static_cast<size_t>(rank)].get(); }
+  Pair* find(int rank) const HETCOMM_UNDER_BATON { return pairs_[static_cast<size_t>(rank)].get(); }
   // All pairs that exist.
-  const std::vector<Pair*>& active() const { return active_; }
+  const std::vector<Pair*>& active() const HETCOMM_UNDER_BATON { return active_; }
   // Frees all of them.
-  void clear();
+  void clear() HETCOMM_UNDER_BATON;
 
-  int size() const { return peers_.size(); }
+  int size() const HETCOMM_UNDER_BATON { return peers_.size(); }
   // OK, or why |rank| is lost.
-  const Status& status(int rank) const { return status_[static_cast<size_t>(rank)]; }
-  void set_lost(int rank, const Status& why) { status_[static_cast<size_t>(rank)] = why; }
+  const Status& status(int rank) const HETCOMM_UNDER_BATON {
+    return status_[static_cast<size_t>(rank)];
+  }
+  void set_lost(int rank, const Status& why) HETCOMM_UNDER_BATON {
+    status_[static_cast<size_t>(rank)] = why;
+  }
   // Another rank of |communicator| can still send, or it has one rank only.
-  bool any_live_sender(const CommunicatorBase& communicator) const;
-  bool all_senders_live(const CommunicatorBase& communicator) const;
+  bool any_live_sender(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
+  bool all_senders_live(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
 
   // The peers have acknowledged everything.
-  bool flushed() const;
-  void ask_for_acknowledgements();
+  bool flushed() const HETCOMM_UNDER_BATON;
+  void ask_for_acknowledgements() HETCOMM_UNDER_BATON;
   // The operation that ran out of memory is unknown, so every pair fails.
-  void out_of_memory();
+  void out_of_memory() HETCOMM_UNDER_BATON;
 
  private:
-  Pair& make(int rank);
+  Pair& make(int rank) HETCOMM_UNDER_BATON;
 
   PairCommons& commons_;
   const PeerDirectory& peers_;

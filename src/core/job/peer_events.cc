@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/job/path_inquiry.h"
 #include "src/core/peer/pair.h"
@@ -110,7 +111,7 @@ void PeerEvents::on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes
   commons_.log.debug("a connection is silent: {} bytes of it have arrived at rank {}, which {}",
                      answer.receipt.received_bytes, rank,
                      answer.receipt.full ? "does not read" : "has room");
-  found->association().rails().for_each([&](Rail& rail) {
+  found->association().rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
     DoubtResolver* const doubts = rail.abilities().doubts;
     if (doubts != nullptr) doubts->resolve(answer.stream, answer.receipt);
   });

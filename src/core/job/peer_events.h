@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/job/job_members.h"
@@ -29,34 +30,34 @@ class PeerEvents final : public PairListener {
 
   // All control connections are there, or creation has failed. [any-thread]
   bool ready() const { return ready_.load(std::memory_order_acquire); }
-  void set_ready();
+  void set_ready() HETCOMM_UNDER_BATON;
   // OK, or why the creation cannot succeed.
-  const Status& failure() const { return failure_; }
+  const Status& failure() const HETCOMM_UNDER_BATON { return failure_; }
   // The others have declared this rank lost.
-  bool was_declared_lost() const { return declared_lost_; }
+  bool was_declared_lost() const HETCOMM_UNDER_BATON { return declared_lost_; }
 
   // The control thread has left something for this one.
-  bool mail_waits() const {
+  bool mail_waits() const HETCOMM_UNDER_BATON {
     return commons_.control != nullptr && commons_.control->mailbox().waiting();
   }
-  void read_mail();
+  void read_mail() HETCOMM_UNDER_BATON;
 
   // PairListener
-  void on_rank_lost(int rank, const Status& why) override;
-  void on_doubt(int rank, const StreamId& stream) override;
-  void on_unexpected_part(int rank, const WireHeader& header) override {
+  void on_rank_lost(int rank, const Status& why) override HETCOMM_UNDER_BATON;
+  void on_doubt(int rank, const StreamId& stream) override HETCOMM_UNDER_BATON;
+  void on_unexpected_part(int rank, const WireHeader& header) override HETCOMM_UNDER_BATON {
     members_.on_unexpected_part(rank, header);
   }
 
  private:
-  void handle(const liveness::Mail& mail);
-  void lose(int rank, const Status& why);
-  void on_peer_lost(int rank, const Status& why);
-  void on_peer_left(int rank);
-  void on_declared_lost(const Status& why);
-  void on_refused(int rank, const std::string& why);
-  void on_suspected(int rank);
-  void on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes);
+  void handle(const liveness::Mail& mail) HETCOMM_UNDER_BATON;
+  void lose(int rank, const Status& why) HETCOMM_UNDER_BATON;
+  void on_peer_lost(int rank, const Status& why) HETCOMM_UNDER_BATON;
+  void on_peer_left(int rank) HETCOMM_UNDER_BATON;
+  void on_declared_lost(const Status& why) HETCOMM_UNDER_BATON;
+  void on_refused(int rank, const std::string& why) HETCOMM_UNDER_BATON;
+  void on_suspected(int rank) HETCOMM_UNDER_BATON;
+  void on_path_answer(int rank, uint64_t asked_ns, ConstByteSpan bytes) HETCOMM_UNDER_BATON;
 
   PairCommons& commons_;
   PairTable& pairs_;

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 
 namespace hetcomm {
 
 bool TaskList::ready() const {
   return std::any_of(tasks_.begin(), tasks_.end(),
-                     [](const JobTask* task) { return task->ready(); });
+                     [](const JobTask* task) HETCOMM_UNDER_BATON { return task->ready(); });
 }
 
 int TaskList::progress() {
@@ -42,7 +43,7 @@ bool TaskList::prepare_sleep(Sleep sleep) {
 
 bool TaskList::may_sleep_on() const {
   return std::all_of(tasks_.begin(), tasks_.end(),
-                     [](const JobTask* task) { return task->may_sleep_on(); });
+                     [](const JobTask* task) HETCOMM_UNDER_BATON { return task->may_sleep_on(); });
 }
 
 void TaskList::finish_sleep() {

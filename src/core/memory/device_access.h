@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/core/memory/memory.h"
@@ -29,26 +30,26 @@ class DeviceAccess final : public MemoryUser {
 
   // Adds the next transport, in the order of their numbers, and tries it with every device.
   // |attacher| is null for a transport that moves host memory only. Blocks.
-  void add(DeviceAttacher* attacher, const std::string& name);
+  void add(DeviceAttacher* attacher, const std::string& name) HETCOMM_UNDER_BATON;
   // Forgets all transports, before they go. No memory is attached afterwards.
-  void close();
+  void close() HETCOMM_UNDER_BATON;
 
   // Returns whether transport |index| moves all of |operation|'s memory by its extents().
-  bool reaches(const Operation& operation, size_t index);
-  bool reaches(Memory& memory, size_t index);
+  bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
+  bool reaches(Memory& memory, size_t index) HETCOMM_UNDER_BATON;
   // Notes that transport |index| has refused to work with |operation|'s memory after all.
-  void give_up(const Operation& operation, size_t index, const Status& why);
+  void give_up(const Operation& operation, size_t index, const Status& why) HETCOMM_UNDER_BATON;
   // Lets the devices of |operation|'s memory see what network interfaces have written to it.
   static Status flush_remote_writes(const Operation& operation);
 
   // Returns whether HETCOMM_DEVICE_PATH=direct forbids staging.
-  bool insists() const { return insists_; }
+  bool insists() const HETCOMM_UNDER_BATON { return insists_; }
   // Says why |operation| cannot go over transport |index| without staging.
-  std::string refusal(const Operation& operation, size_t index) const;
+  std::string refusal(const Operation& operation, size_t index) const HETCOMM_UNDER_BATON;
   // Returns a line for each device and transport, and nothing if there are no devices.
-  std::string explain() const;
+  std::string explain() const HETCOMM_UNDER_BATON;
 
-  void forget(const Memory& memory) override;
+  void forget(const Memory& memory) override HETCOMM_UNDER_BATON;
 
  private:
   struct Path {
@@ -58,7 +59,7 @@ class DeviceAccess final : public MemoryUser {
   };
   enum class State : uint8_t { kUnknown, kAttached, kRefused };
 
-  State& state_of(const Memory& memory, size_t index);
+  State& state_of(const Memory& memory, size_t index) HETCOMM_UNDER_BATON;
 
   DeviceSet& devices_;
   Log& log_;

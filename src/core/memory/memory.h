@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "devices/device.h"
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 
@@ -21,7 +22,7 @@ enum class StreamDirection : uint8_t { kToHost, kFromHost };
 class MemoryUser {
  public:
   // |memory| is about to go. No operation uses it.
-  virtual void forget(const Memory& memory) = 0;
+  virtual void forget(const Memory& memory) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~MemoryUser() = default;
@@ -41,15 +42,14 @@ class DeviceSet {
   Status add(Device device);
   size_t size() const { return entries_.size(); }
   const Device& device(size_t index) const { return entries_[index].device; }
-  // Returns the stream of one direction, which the first call makes. Under the baton.
-  Result<void*> stream(size_t index, StreamDirection direction);
+  // Returns the stream of one direction, which the first call makes.
+  Result<void*> stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
   // Waits for all work in the stream and destroys it; the next stream() makes a new one.
-  void end_stream(size_t index, StreamDirection direction);
+  void end_stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
 
-  // Under the baton.
-  void add_user(MemoryUser& user) { users_.push_back(&user); }
-  void remove_user(MemoryUser& user) { std::erase(users_, &user); }
-  void forget(const Memory& memory) {
+  void add_user(MemoryUser& user) HETCOMM_UNDER_BATON { users_.push_back(&user); }
+  void remove_user(MemoryUser& user) HETCOMM_UNDER_BATON { std::erase(users_, &user); }
+  void forget(const Memory& memory) HETCOMM_UNDER_BATON {
     for (MemoryUser* user : users_) user->forget(memory);
   }
   // Notes that some transport reaches the device's memory without staging. [any-thread]
@@ -75,7 +75,7 @@ class DeviceSet {
   static constexpr size_t kMostReached = 64;
   bool find_forbidden(uint64_t address) const;
   std::vector<Entry> entries_;
-  std::vector<MemoryUser*> users_;
+  std::vector<MemoryUser*> users_ HETCOMM_GUARDED_BY_BATON;
   std::atomic<uint64_t> reached_{0};
   // All memories that the CPU may not touch, now or earlier, lie between these.
   std::atomic<uint64_t> highest_forbidden_{0};

@@ -15,6 +15,7 @@
 
 #include <hetcomm/onesided.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/net/credentials.h"
@@ -37,18 +38,18 @@ class Registration {
   Memory& memory() const { return memory_; }
   uint32_t rights() const { return rights_; }
 
-  // All members up to drop_running() are touched under the baton.
-  uint64_t id = 0;
+  // Its number in the job's table.
+  uint64_t id HETCOMM_GUARDED_BY_BATON = 0;
   // One key for each transport, by its number in the job; all-zero if the transport has none.
-  std::vector<std::pair<std::string, RemoteKey>> keys;
+  std::vector<std::pair<std::string, RemoteKey>> keys HETCOMM_GUARDED_BY_BATON;
 
-  void notify(Association& source, const hetcomm_notification_t& notification) {
+  void notify(Association& source, const hetcomm_notification_t& notification) HETCOMM_UNDER_BATON {
     waiting_.push_back({&source, notification});
     arrived_.store(arrived_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
   // Takes the oldest notification. Returns false if there is none. The caller gives |*source| its
   // credit back.
-  bool take(hetcomm_notification_t* out, Association** source) {
+  bool take(hetcomm_notification_t* out, Association** source) HETCOMM_UNDER_BATON {
     if (waiting_.empty()) return false;
     *source = waiting_.front().source;
     *out = waiting_.front().notification;
@@ -57,9 +58,11 @@ class Registration {
     return true;
   }
   // Count the operations that this process carries out for peers.
-  void add_running() { running_.store(running() + 1, std::memory_order_relaxed); }
+  void add_running() HETCOMM_UNDER_BATON {
+    running_.store(running() + 1, std::memory_order_relaxed);
+  }
   // Returns true if it was the last.
-  bool drop_running() {
+  bool drop_running() HETCOMM_UNDER_BATON {
     const uint32_t left = running() - 1;
     running_.store(left, std::memory_order_release);
     return left == 0;
@@ -85,7 +88,7 @@ class Registration {
   CommunicatorBase& communicator_;
   Memory& memory_;
   uint32_t rights_;
-  std::deque<Waiting> waiting_;
+  std::deque<Waiting> waiting_ HETCOMM_GUARDED_BY_BATON;
   std::atomic<uint64_t> arrived_{0};
   std::atomic<uint64_t> taken_{0};
   std::atomic<uint32_t> running_{0};
@@ -130,9 +133,8 @@ class RemoteMemory {
   }
 
   // The connection's mapping of this memory, null if it maps none, and the counters of its use.
-  // Both are touched under the baton.
-  std::byte* mapped = nullptr;
-  hetcomm_counters_t* counters = nullptr;
+  std::byte* mapped HETCOMM_GUARDED_BY_BATON = nullptr;
+  hetcomm_counters_t* counters HETCOMM_GUARDED_BY_BATON = nullptr;
 
   // Count the pending operations on this memory.
   void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }

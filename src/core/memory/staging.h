@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/memory/memory.h"
@@ -24,7 +25,7 @@ namespace hetcomm {
 class CopyHandler {
  public:
   // The copy is over, and touches the memory of neither side any more.
-  virtual void on_copied(const Status& status) = 0;
+  virtual void on_copied(const Status& status) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~CopyHandler() = default;
@@ -33,7 +34,7 @@ class CopyHandler {
 // One copy between a host range and a range of a message's pieces, perhaps on several devices.
 class CopyJob {
  public:
-  bool running() const { return running_; }
+  bool running() const HETCOMM_UNDER_BATON { return running_; }
 
  private:
   friend class Staging;
@@ -45,22 +46,22 @@ class CopyJob {
   };
   static constexpr size_t kFewEvents = 2;
 
-  bool has_events() const { return few_ != 0; }
-  void make_room() {
+  bool has_events() const HETCOMM_UNDER_BATON { return few_ != 0; }
+  void make_room() HETCOMM_UNDER_BATON {
     if (few_ == kFewEvents) more_events_.reserve(more_events_.size() + 1);
   }
   // Needs make_room() before it.
-  void push(const Event& event) {
+  void push(const Event& event) HETCOMM_UNDER_BATON {
     if (few_ < kFewEvents) {
       first_events_[few_++] = event;
     } else {
       more_events_.push_back(event);
     }
   }
-  const Event& last() const {
+  const Event& last() const HETCOMM_UNDER_BATON {
     return more_events_.empty() ? first_events_[few_ - 1] : more_events_.back();
   }
-  void pop() {
+  void pop() HETCOMM_UNDER_BATON {
     if (more_events_.empty()) {
       --few_;
     } else {
@@ -114,16 +115,16 @@ class Staging {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    const StagingShape& shape() const { return shape_; }
+    const StagingShape& shape() const HETCOMM_UNDER_BATON { return shape_; }
     // The first call decides; later ones change nothing.
-    void choose_shape(uint64_t length, double bytes_per_s) {
+    void choose_shape(uint64_t length, double bytes_per_s) HETCOMM_UNDER_BATON {
       if (shape_.chunk_bytes != 0) return;
       shape_ = choose_staging_shape(staging_.options_, length, bytes_per_s);
     }
     // Returns a pinned chunk. Null if the pool is used up and the transfer |has_one|, or if memory
     // is exhausted (|*exhausted|).
-    std::byte* take(bool has_one, bool* exhausted);
-    void give(std::byte* chunk);
+    std::byte* take(bool has_one, bool* exhausted) HETCOMM_UNDER_BATON;
+    void give(std::byte* chunk) HETCOMM_UNDER_BATON;
 
    private:
     Staging& staging_;
@@ -138,11 +139,13 @@ class Staging {
   // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied() always
   // follows from progress(), also after a failure to start. |job| stays until then.
   void start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
-             uint64_t offset, std::byte* host, uint64_t length, CopyHandler& handler);
-  int progress();
-  bool idle() const { return running_ == nullptr; }
+             uint64_t offset, std::byte* host, uint64_t length,
+             CopyHandler& handler) HETCOMM_UNDER_BATON;
+  int progress() HETCOMM_UNDER_BATON;
+  bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
   // Returns the rate of the latest copies of |pieces|' device, in bytes per second; 0 if unknown.
-  double copy_rate(StreamDirection direction, const std::vector<BufferPiece>& pieces) const;
+  double copy_rate(StreamDirection direction,
+                   const std::vector<BufferPiece>& pieces) const HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
@@ -151,10 +154,10 @@ class Staging {
     size_t made = 0;
   };
   Status start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
-                     uint64_t offset, std::byte* host, uint64_t length);
-  Block* make_block();
-  Block* acquire(Pool pool, bool has_one, bool* exhausted);
-  void release(Pool pool, Block* block);
+                     uint64_t offset, std::byte* host, uint64_t length) HETCOMM_UNDER_BATON;
+  Block* make_block() HETCOMM_UNDER_BATON;
+  Block* acquire(Pool pool, bool has_one, bool* exhausted) HETCOMM_UNDER_BATON;
+  void release(Pool pool, Block* block) HETCOMM_UNDER_BATON;
   static size_t load_of(size_t device, StreamDirection direction) {
     return device * 2 + static_cast<size_t>(direction);
   }

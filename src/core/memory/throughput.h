@@ -3,15 +3,17 @@
 
 #include <cstdint>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 class Throughput {
  public:
-  void start(uint64_t bytes, uint64_t now_ns) {
+  void start(uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
     if (outstanding_ == 0) since_ns_ = now_ns;
     outstanding_ += bytes;
   }
-  void finish(uint64_t bytes, uint64_t now_ns) {
+  void finish(uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
     // Over a shorter time one late call would count for much.
     constexpr uint64_t kShortestNs = 1'000'000;
     outstanding_ -= bytes;
@@ -24,10 +26,10 @@ class Throughput {
     busy_ns_ = 0;
     done_ = 0;
   }
-  void drop(uint64_t bytes) { outstanding_ -= bytes; }
-  uint64_t outstanding() const { return outstanding_; }
+  void drop(uint64_t bytes) HETCOMM_UNDER_BATON { outstanding_ -= bytes; }
+  uint64_t outstanding() const HETCOMM_UNDER_BATON { return outstanding_; }
   // Bytes per second; 0 while it is not known.
-  double rate() const { return rate_; }
+  double rate() const HETCOMM_UNDER_BATON { return rate_; }
 
  private:
   uint64_t outstanding_ = 0;

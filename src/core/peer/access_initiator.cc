@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/memory/device_access.h"
 #include "src/core/peer/atomics.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr size_t kMaxExtents = 8;  // of a put that goes as one message
 
 // True if the bytes of |put| may travel in one message, out of which the owner copies them.
-bool fits_message(const Operation& put, const Rail& rail) {
+bool fits_message(const Operation& put, const Rail& rail) HETCOMM_UNDER_BATON {
   const Capabilities& capabilities = rail.capabilities();
   return put.buffers.on_host && put.access.remote->host_accessible() &&
          put.length <= capabilities.eager_limit_bytes &&
@@ -198,8 +199,8 @@ void AccessInitiator::send_soon(Operation& operation) {
 // --- places and turns ---------------------------------------------------------
 
 void AccessInitiator::start_waiting() {
-  waiting_.start_all([this] { return places_.is_free(); },
-                     [this](Operation& operation) { return start(operation); });
+  waiting_.start_all([this]() HETCOMM_UNDER_BATON { return places_.is_free(); },
+                     [this](Operation& operation) HETCOMM_UNDER_BATON { return start(operation); });
 }
 
 // The operations that wait for a place start at the end of the pass.
@@ -337,9 +338,10 @@ void AccessInitiator::start_again() {
 void AccessInitiator::fail_everything(const Status& why) {
   sent_puts_.clear();
   direct_.forget_failures();
-  const auto fail = [&](Operation& operation) {
-    end(operation, why.code(),
-        text_or_none([&] { return fmt::format("{}: {}", describe(operation), why.text()); }));
+  const auto fail = [&](Operation& operation) HETCOMM_UNDER_BATON {
+    end(operation, why.code(), text_or_none([&]() HETCOMM_UNDER_BATON {
+          return fmt::format("{}: {}", describe(operation), why.text());
+        }));
   };
   asked_.for_each(fail);
   while (!awaiting_credit_.empty()) fail(*awaiting_credit_.back());

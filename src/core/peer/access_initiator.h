@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/direct_access.h"
 #include "src/core/peer/mapped_access.h"
@@ -30,47 +31,49 @@ class AccessInitiator final : public DirectPathUser {
 
   // Starts a put, a get or an atomic, which is in no list. The association may send. False: to be
   // tried again. May throw std::bad_alloc.
-  bool start(Operation& operation);
+  bool start(Operation& operation) HETCOMM_UNDER_BATON;
   // Ends one that is under way (OperationStage::kAwaiting or kDirect). Its buffer is quiet when it
   // has completed.
-  void end(Operation& operation, Code code, std::string text);
+  void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
   // One that holds a place has completed.
-  void free_place();
+  void free_place() HETCOMM_UNDER_BATON;
 
   // --- what the owner has answered ---
-  void receive_get_data(const WireHeader& header, ConstByteSpan payload);
-  void receive_announced_get(const WireHeader& header, ConstByteSpan payload);
-  void receive_atomic_done(const WireHeader& header);
-  void receive_refused(const WireHeader& header);
+  void receive_get_data(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_announced_get(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_atomic_done(const WireHeader& header) HETCOMM_UNDER_BATON;
+  void receive_refused(const WireHeader& header) HETCOMM_UNDER_BATON;
   // The owner has dealt with all messages up to |sequence|.
-  void acknowledged(uint32_t sequence);
-  bool awaits_acknowledgement() const {
+  void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON;
+  bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
     return !sent_puts_.empty() || direct_.awaits_acknowledgement();
   }
   // As PairBase::protocol_message_left(): the news of a failed connection, or the withdrawal of a
   // put.
-  void protocol_message_left(MessageKind kind);
+  void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON;
 
   // --- what waits ---
-  void credit_came();
-  bool waits_for_credit() const { return !awaiting_credit_.empty(); }
-  bool has_to_start() const { return !waiting_.empty() && places_.is_free(); }
+  void credit_came() HETCOMM_UNDER_BATON;
+  bool waits_for_credit() const HETCOMM_UNDER_BATON { return !awaiting_credit_.empty(); }
+  bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty() && places_.is_free(); }
   // Starts what waits for a place.
-  void start_waiting();
+  void start_waiting() HETCOMM_UNDER_BATON;
   // Nothing that was submitted waits here for its turn.
-  bool has_all_started() const { return awaiting_credit_.empty() && waiting_.empty(); }
-  bool is_idle() const;
+  bool has_all_started() const HETCOMM_UNDER_BATON {
+    return awaiting_credit_.empty() && waiting_.empty();
+  }
+  bool is_idle() const HETCOMM_UNDER_BATON;
 
   // --- connections ---
-  MappedAccess& mapped() { return mapped_; }
-  DirectAccesses& direct() { return direct_; }
+  MappedAccess& mapped() HETCOMM_UNDER_BATON { return mapped_; }
+  DirectAccesses& direct() HETCOMM_UNDER_BATON { return direct_; }
   // Nothing is under way on |rail| any more. The operations start again with start_again(), which
   // is called after the peer was told: an operation may itself be the cause, and the owner says so
   // then.
-  void rail_failed(const Rail& rail, bool peer_has_to_know);
-  void start_again();
+  void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
+  void start_again() HETCOMM_UNDER_BATON;
   // The pair is lost, for |why|: all end, but for those that are in the outbox afterwards.
-  void fail_everything(const Status& why);
+  void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
   struct SentPut {
@@ -78,22 +81,23 @@ class AccessInitiator final : public DirectPathUser {
     uint64_t id;  // 0: the withdrawal of one
   };
 
-  void finish_direct(Operation& operation, Code code) override;
-  void go_by_message(Operation& operation, uint64_t placed) override;
+  void finish_direct(Operation& operation, Code code) override HETCOMM_UNDER_BATON;
+  void go_by_message(Operation& operation, uint64_t placed) override HETCOMM_UNDER_BATON;
 
-  Completer& completer() { return association_.common().completer; }
-  bool start_put(Operation& put, Rail& rail);
-  bool pay_for_notification(Operation& put);
-  bool start_put_message(Operation& put);
-  bool announce_put(Operation& put);
-  bool start_get(Operation& get, Rail& rail);
-  bool start_atomic(Operation& atomic);
-  bool may_ask(Operation& operation);
-  bool ask(Operation& operation, WireHeader header, Extents payload, uint64_t length);
-  void note_asked(Operation& operation);
-  void send_soon(Operation& operation);
-  Operation* take_asked(uint64_t id);
-  void withdraw_question(Operation& operation);
+  Completer& completer() HETCOMM_UNDER_BATON { return association_.common().completer; }
+  bool start_put(Operation& put, Rail& rail) HETCOMM_UNDER_BATON;
+  bool pay_for_notification(Operation& put) HETCOMM_UNDER_BATON;
+  bool start_put_message(Operation& put) HETCOMM_UNDER_BATON;
+  bool announce_put(Operation& put) HETCOMM_UNDER_BATON;
+  bool start_get(Operation& get, Rail& rail) HETCOMM_UNDER_BATON;
+  bool start_atomic(Operation& atomic) HETCOMM_UNDER_BATON;
+  bool may_ask(Operation& operation) HETCOMM_UNDER_BATON;
+  bool ask(Operation& operation, WireHeader header, Extents payload,
+           uint64_t length) HETCOMM_UNDER_BATON;
+  void note_asked(Operation& operation) HETCOMM_UNDER_BATON;
+  void send_soon(Operation& operation) HETCOMM_UNDER_BATON;
+  Operation* take_asked(uint64_t id) HETCOMM_UNDER_BATON;
+  void withdraw_question(Operation& operation) HETCOMM_UNDER_BATON;
 
   Association& association_;
   TransferTable& transfers_;

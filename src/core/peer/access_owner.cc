@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/memory/memory.h"
 #include "src/core/peer/atomics.h"
@@ -193,7 +194,8 @@ void AccessOwner::submit(Operation& answer) {
 }
 
 void AccessOwner::start_waiting() {
-  waiting_.start_all([] { return true; }, [this](Operation& answer) { return start(answer); });
+  waiting_.start_all([] { return true; },
+                     [this](Operation& answer) HETCOMM_UNDER_BATON { return start(answer); });
 }
 
 bool AccessOwner::start(Operation& answer) {
@@ -230,8 +232,9 @@ void AccessOwner::end(Operation& answer, Code code, std::string text) {
 void AccessOwner::fail_everything(const Status& why) {
   while (!waiting_.empty()) {
     Operation& answer = waiting_.front();
-    end(answer, why.code(),
-        text_or_none([&] { return fmt::format("{}: {}", describe(answer), why.text()); }));
+    end(answer, why.code(), text_or_none([&]() HETCOMM_UNDER_BATON {
+          return fmt::format("{}: {}", describe(answer), why.text());
+        }));
   }
 }
 

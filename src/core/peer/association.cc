@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 
 namespace hetcomm {
@@ -54,7 +55,7 @@ bool Association::try_send(const WireHeader& header, const void* body, size_t si
 bool Association::send_waiting_protocol() {
   if (protocol_.empty()) return true;
   // Each acknowledges no more than what it may: what this side refused meanwhile comes behind it.
-  const bool all = protocol_.send_all([this](const ProtocolMessage& message) {
+  const bool all = protocol_.send_all([this](const ProtocolMessage& message) HETCOMM_UNDER_BATON {
     return try_send(message.header, message.body.data(), message.size, message.received,
                     message.place);
   });
@@ -103,8 +104,9 @@ void Association::end_unsent(Operation& send, Code code, std::string text) {
 
 void Association::end_out_of_memory(Operation& operation) {
   if (operation.state() != OperationState::kPending) return;
-  pair_.end(operation, Code::kOutOfMemory,
-            text_or_none([&] { return fmt::format("{}: out of memory", describe(operation)); }));
+  pair_.end(operation, Code::kOutOfMemory, text_or_none([&]() HETCOMM_UNDER_BATON {
+              return fmt::format("{}: out of memory", describe(operation));
+            }));
 }
 
 }  // namespace hetcomm

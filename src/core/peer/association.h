@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/bulks.h"
 #include "src/core/peer/credit.h"
 #include "src/core/peer/pair_commons.h"
@@ -28,21 +29,21 @@ enum class PairState : uint8_t { kIdle, kConnecting, kReady, kLost };
 class PairBase : public ScheduledPair {
  public:
   // The peer has broken the protocol on |rail|, which fails.
-  virtual void violated(Rail& rail, std::string_view what) = 0;
+  virtual void violated(Rail& rail, std::string_view what) HETCOMM_UNDER_BATON = 0;
   // Sends what waits. Called when there may be room, credit, or a connection.
-  virtual void pump() = 0;
+  virtual void pump() HETCOMM_UNDER_BATON = 0;
   // A message has just left, as Sequencer::sent(): of kind kRailDown, or one that keeps the place
   // of an operation of this rank until the peer has acknowledged it.
-  virtual void protocol_message_left(MessageKind kind) = 0;
+  virtual void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON = 0;
   // Ends an operation that this pair has, in whatever stage it is. Its memory is quiet when it has
   // completed. Works without memory.
-  virtual void end(Operation& operation, Code code, std::string text) = 0;
+  virtual void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON = 0;
   // A message about connections has arrived.
-  virtual void receive_connection_message(const WireHeader& header) = 0;
+  virtual void receive_connection_message(const WireHeader& header) HETCOMM_UNDER_BATON = 0;
   // Closes |rail|, which nobody uses.
-  virtual void close_unused(Rail& rail) = 0;
+  virtual void close_unused(Rail& rail) HETCOMM_UNDER_BATON = 0;
   // This side alone has decided that the peer is lost.
-  virtual void give_up(const Status& why) = 0;
+  virtual void give_up(const Status& why) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~PairBase() = default;
@@ -55,32 +56,33 @@ class Association {
   Association(const Association&) = delete;
   Association& operator=(const Association&) = delete;
 
-  int rank() const { return rank_; }  // the peer, in the job
-  PairCommons& common() { return common_; }
-  PairBase& pair() { return pair_; }
-  PairState state() const { return state_; }
-  void set_state(PairState state) { state_ = state; }
-  bool is_ready() const { return state_ == PairState::kReady; }
-  bool is_lost() const { return state_ == PairState::kLost; }
+  int rank() const HETCOMM_UNDER_BATON { return rank_; }  // the peer, in the job
+  PairCommons& common() HETCOMM_UNDER_BATON { return common_; }
+  PairBase& pair() HETCOMM_UNDER_BATON { return pair_; }
+  PairState state() const HETCOMM_UNDER_BATON { return state_; }
+  void set_state(PairState state) HETCOMM_UNDER_BATON { state_ = state; }
+  bool is_ready() const HETCOMM_UNDER_BATON { return state_ == PairState::kReady; }
+  bool is_lost() const HETCOMM_UNDER_BATON { return state_ == PairState::kLost; }
 
-  RailSet& rails() { return rails_; }
-  const RailSet& rails() const { return rails_; }
+  RailSet& rails() HETCOMM_UNDER_BATON { return rails_; }
+  const RailSet& rails() const HETCOMM_UNDER_BATON { return rails_; }
   // The connection to start something on, null while there is none.
-  Rail* rail() { return is_ready() ? rails_.current() : nullptr; }
+  Rail* rail() HETCOMM_UNDER_BATON { return is_ready() ? rails_.current() : nullptr; }
   template <typename Use>
-  void for_each_bulk_rail(Use&& use) {
+  void for_each_bulk_rail(Use&& use) HETCOMM_UNDER_BATON {
     if (is_ready()) rails_.for_each_bulk(use);
   }
-  size_t count_bulk_rails();
+  size_t count_bulk_rails() HETCOMM_UNDER_BATON;
 
   // --- messages ---
-  Sequencer& sequencer() { return sequencer_; }
-  SendCredit& send_credit() { return send_credit_; }
-  ReceiveCredit& receive_credit() { return receive_credit_; }
+  Sequencer& sequencer() HETCOMM_UNDER_BATON { return sequencer_; }
+  SendCredit& send_credit() HETCOMM_UNDER_BATON { return send_credit_; }
+  ReceiveCredit& receive_credit() HETCOMM_UNDER_BATON { return receive_credit_; }
   // A message of the user may leave now: no protocol message is overtaken.
-  bool may_send() const { return is_ready() && protocol_.empty(); }
+  bool may_send() const HETCOMM_UNDER_BATON { return is_ready() && protocol_.empty(); }
   // Sends the next message, over the current rail. As Sequencer::send().
-  [[gnu::always_inline]] inline Code send(const WireHeader& header, const ExtentView& payload) {
+  [[gnu::always_inline]] inline Code send(const WireHeader& header,
+                                          const ExtentView& payload) HETCOMM_UNDER_BATON {
     return sequencer_.send(*rails_.current(), header, payload, sequencer_.received(),
                            receive_credit_);
   }
@@ -88,49 +90,50 @@ class Association {
   // memory nothing more leaves, and the pair is lost at the end of the pass.
   // |place|: whose place it keeps until the peer has acknowledged it.
   void send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body = nullptr,
-                     size_t size = 0, Place place = Place::kNone);
-  void send_protocol(MessageKind kind, uint64_t tag, Code code, Place place = Place::kNone) {
+                     size_t size = 0, Place place = Place::kNone) HETCOMM_UNDER_BATON;
+  void send_protocol(MessageKind kind, uint64_t tag, Code code,
+                     Place place = Place::kNone) HETCOMM_UNDER_BATON {
     send_protocol(kind, tag, static_cast<uint64_t>(code), nullptr, 0, place);
   }
   // Sends the protocol messages that wait. True: none is left.
-  bool send_waiting_protocol();
-  ProtocolQueue& protocol() { return protocol_; }
+  bool send_waiting_protocol() HETCOMM_UNDER_BATON;
+  ProtocolQueue& protocol() HETCOMM_UNDER_BATON { return protocol_; }
   // Counts the one-sided operations between the two ranks.
-  Places& places() { return places_; }
+  Places& places() HETCOMM_UNDER_BATON { return places_; }
   // Sends acknowledgement and credit by themselves. False: there was no room.
-  bool send_update(uint8_t flags);
+  bool send_update(uint8_t flags) HETCOMM_UNDER_BATON;
 
   // The connection whose message is being handled.
-  Rail& receiving_on() { return *receiving_on_; }
-  void set_receiving_on(Rail& rail) { receiving_on_ = &rail; }
+  Rail& receiving_on() HETCOMM_UNDER_BATON { return *receiving_on_; }
+  void set_receiving_on(Rail& rail) HETCOMM_UNDER_BATON { receiving_on_ = &rail; }
   // That message breaks the protocol.
-  void violated(std::string_view what) { pair_.violated(*receiving_on_, what); }
+  void violated(std::string_view what) HETCOMM_UNDER_BATON { pair_.violated(*receiving_on_, what); }
   // Eager messages are bounded by what was granted. False after a violation.
-  bool take_credit(uint64_t bytes) {
+  bool take_credit(uint64_t bytes) HETCOMM_UNDER_BATON {
     if (receive_credit_.take(bytes)) [[likely]]
       return true;
     violated("more eager data than was granted");
     return false;
   }
-  void give_back_credit(uint64_t bytes) {
+  void give_back_credit(uint64_t bytes) HETCOMM_UNDER_BATON {
     if (receive_credit_.give_back(bytes)) common_.schedule.update_due(pair_);
   }
   // The peer waits to hear that its message was dealt with.
-  void acknowledgement_due() {
+  void acknowledgement_due() HETCOMM_UNDER_BATON {
     sequencer_.owe();
     common_.schedule.acknowledgement_due(pair_);
   }
 
   // --- operations ---
-  OperationQueue& outbox() { return outbox_; }
-  void enqueue(Operation& operation) {
+  OperationQueue& outbox() HETCOMM_UNDER_BATON { return outbox_; }
+  void enqueue(Operation& operation) HETCOMM_UNDER_BATON {
     operation.stage = OperationStage::kQueued;
     outbox_.push_back(operation);
   }
   // Calls |start(operation)|, which returns false if |operation|, in no list, is to be tried again;
   // where it runs out of memory |operation| ends.
   template <typename Start>
-  bool start_or_end(Operation& operation, Start&& start) {
+  bool start_or_end(Operation& operation, Start&& start) HETCOMM_UNDER_BATON {
     try {
       return start(operation);
     } catch (const std::bad_alloc&) {
@@ -140,27 +143,29 @@ class Association {
   }
   // The message of |operation| was not sent. False: it shall be tried again. Refused for another
   // reason than room it would be refused again, and has ended.
-  bool refused(Operation& operation, Code code);
+  bool refused(Operation& operation, Code code) HETCOMM_UNDER_BATON;
   // Ends |send|, which is in no list and has not left, or not wholly.
-  void end_unsent(Operation& send, Code code, std::string text);
+  void end_unsent(Operation& send, Code code, std::string text) HETCOMM_UNDER_BATON;
   // Ends |operation| for want of memory, if it is pending.
-  void end_out_of_memory(Operation& operation);
+  void end_out_of_memory(Operation& operation) HETCOMM_UNDER_BATON;
 
   // --- bulk data ---
-  Bulks& bulks() { return bulks_; }
+  Bulks& bulks() HETCOMM_UNDER_BATON { return bulks_; }
   // Starts |bulk| on |bulk.rail|, now or when there is room.
-  void submit_bulk(OwnedBulk& bulk) { is_ready() ? bulks_.submit(bulk) : bulks_.wait(bulk); }
+  void submit_bulk(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
+    is_ready() ? bulks_.submit(bulk) : bulks_.wait(bulk);
+  }
 
   // --- memory ---
   // Memory ran out in the middle of something that cannot bear the end of everything now: nothing
   // that comes behind the gap may leave, and the pair is lost at the end of the pass.
-  void starve();
-  bool is_starved() const { return starved_; }
+  void starve() HETCOMM_UNDER_BATON;
+  bool is_starved() const HETCOMM_UNDER_BATON { return starved_; }
 
  private:
   bool try_send(const WireHeader& header, const void* body, size_t size, uint32_t acknowledged,
-                Place place);
-  void end_started(Operation& operation);
+                Place place) HETCOMM_UNDER_BATON;
+  void end_started(Operation& operation) HETCOMM_UNDER_BATON;
 
   PairCommons& common_;
   PairBase& pair_;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/two_ways.h"
 
 namespace hetcomm {
@@ -16,13 +17,13 @@ namespace hetcomm {
 class BulkChooser {
  public:
   // Chooses for the next transfer of |bytes|; both ways are possible.
-  bool prefer_get(uint64_t bytes);
+  bool prefer_get(uint64_t bytes) HETCOMM_UNDER_BATON;
   // A transfer took |elapsed_ns| of the pair's time.
-  void measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns);
+  void measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
   // A get of |bytes| went wrong, and puts did the rest: gets do not work.
-  void get_failed(uint64_t bytes);
+  void get_failed(uint64_t bytes) HETCOMM_UNDER_BATON;
   // ns per byte so far, 0 when not measured.
-  double cost(uint64_t bytes, bool by_get) const;
+  double cost(uint64_t bytes, bool by_get) const HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kClasses = 6;  // up to 64 KiB, 256 KiB, 1 MiB, 4 MiB, 16 MiB, more
@@ -36,15 +37,15 @@ class BulkChooser {
     bool guessed = false;       // taken over from the class below
 
     // A read has to be clearly faster: it keeps the receiver busy alone.
-    Way better() const {
+    Way better() const HETCOMM_UNDER_BATON {
       return ways.cost(Way::kPull) < 0.9 * ways.cost(Way::kPush) ? Way::kPull : Way::kPush;
     }
     void start_trial();
-    void begin_trial_if_due(uint64_t bytes);
+    void begin_trial_if_due(uint64_t bytes) HETCOMM_UNDER_BATON;
   };
 
   static size_t class_of(uint64_t bytes);
-  Class& class_for(uint64_t bytes);
+  Class& class_for(uint64_t bytes) HETCOMM_UNDER_BATON;
 
   std::array<Class, kClasses> classes_;
 };

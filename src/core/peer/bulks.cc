@@ -2,11 +2,13 @@
 
 #include <new>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 namespace {
 
 // An endpoint that throws has not accepted it. The peer may ask for what this connection cannot do.
-Code start(OwnedBulk& bulk) {
+Code start(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
   const EndpointAbilities& can = bulk.rail->abilities();
   try {
     if (bulk.is_get) return can.gets != nullptr ? can.gets->get(bulk) : Code::kUnsupported;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/peer/pair_schedule.h"
 #include "src/core/peer/rail.h"
@@ -17,7 +18,7 @@ namespace hetcomm {
 class BulkOwner {
  public:
   // The bulk has ended; its memory is quiet.
-  virtual void on_bulk(Bulk& bulk, Code code) = 0;
+  virtual void on_bulk(Bulk& bulk, Code code) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~BulkOwner() = default;
@@ -35,22 +36,22 @@ struct OwnedBulk : Bulk {
 // Bulks in order. The list runs through them, so that nothing is forgotten for want of memory.
 class BulkList {
  public:
-  bool empty() const { return first_ == nullptr; }
-  size_t size() const { return size_; }
-  void push(OwnedBulk& bulk) {
+  bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
+  size_t size() const HETCOMM_UNDER_BATON { return size_; }
+  void push(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
     bulk.listed = nullptr;
     (first_ == nullptr ? first_ : last_->listed) = &bulk;
     last_ = &bulk;
     ++size_;
   }
-  OwnedBulk& pop() {
+  OwnedBulk& pop() HETCOMM_UNDER_BATON {
     OwnedBulk& bulk = *first_;
     first_ = bulk.listed;
     --size_;
     return bulk;
   }
   template <typename Which>
-  void remove_if(Which&& which) {
+  void remove_if(Which&& which) HETCOMM_UNDER_BATON {
     OwnedBulk* at = std::exchange(first_, nullptr);
     size_ = 0;
     while (at != nullptr) {
@@ -75,23 +76,23 @@ class Bulks {
 
   // Starts |bulk| on |bulk.rail|, or lets it wait there if there is no room. A refusal for good is
   // reported at the end of the pass.
-  void submit(OwnedBulk& bulk);
+  void submit(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
   // Lets |bulk| wait for submit_waiting().
-  void wait(OwnedBulk& bulk) {
+  void wait(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
     bulk.waiting = true;
     waiting_.push(bulk);
   }
   // Submits those that wait, each once: it may come back to the end of the list.
-  void submit_waiting();
+  void submit_waiting() HETCOMM_UNDER_BATON;
   // |bulk|'s endpoint is done with it.
-  void ended(OwnedBulk& bulk, Code code);
-  void report_refused();
+  void ended(OwnedBulk& bulk, Code code) HETCOMM_UNDER_BATON;
+  void report_refused() HETCOMM_UNDER_BATON;
   // Cancels |bulk|. On return its memory is quiet, and its owner hears no more of it. True: the
   // rail fails for that, as PutStarter::cancel says.
-  bool cancel(OwnedBulk& bulk);
+  bool cancel(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
   // Forgets those of |rail|, whose owners know.
-  void forget(const Rail& rail);
-  bool empty() const { return waiting_.empty() && refused_.empty(); }
+  void forget(const Rail& rail) HETCOMM_UNDER_BATON;
+  bool empty() const HETCOMM_UNDER_BATON { return waiting_.empty() && refused_.empty(); }
 
  private:
   Engine& engine_;

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/peer/match.h"
 
@@ -21,11 +22,12 @@ namespace hetcomm {
 struct Channel {
   explicit Channel(uint32_t own_id) : id(own_id) {}
   const uint32_t id;
-  bool closed = false;  // aborted: messages are dropped
-  MatchTable point_to_point;
-  MatchTable collective;
-  Status aborted;             // why, when it was
-  Status collectives_failed;  // why, when they have; everything else goes on
+  bool closed HETCOMM_GUARDED_BY_BATON = false;  // aborted: messages are dropped
+  MatchTable point_to_point HETCOMM_GUARDED_BY_BATON;
+  MatchTable collective HETCOMM_GUARDED_BY_BATON;
+  Status aborted HETCOMM_GUARDED_BY_BATON;  // why, when it was
+  Status collectives_failed
+      HETCOMM_GUARDED_BY_BATON;  // why, when they have; everything else goes on
 };
 
 class ChannelTable {
@@ -34,22 +36,22 @@ class ChannelTable {
   explicit ChannelTable(uint32_t first = 0) : next_(first) {}
 
   // Null when there is none with this number, any more.
-  Channel* find(uint32_t id) const {
+  Channel* find(uint32_t id) const HETCOMM_UNDER_BATON {
     Channel* found = slots_[id & mask()].get();
     return found != nullptr && found->id == id ? found : nullptr;
   }
   // Returns the table in which a message is matched; null if its channel is closed or gone.
-  MatchTable* match_table(uint32_t id, bool collective) const {
+  MatchTable* match_table(uint32_t id, bool collective) const HETCOMM_UNDER_BATON {
     Channel* found = find(id);
     if (found == nullptr || found->closed) return nullptr;
     return collective ? &found->collective : &found->point_to_point;
   }
-  bool is_aborted(uint32_t id) const {
+  bool is_aborted(uint32_t id) const HETCOMM_UNDER_BATON {
     const Channel* found = find(id);
     return found != nullptr && !found->aborted.ok();
   }
   // The first one has number |first|.
-  Channel& open() {
+  Channel& open() HETCOMM_UNDER_BATON {
     if (2 * (count_ + 1) > slots_.size()) grow();
     while (slots_[next_ & mask()] != nullptr) ++next_;
     auto& slot = slots_[next_ & mask()];
@@ -59,32 +61,32 @@ class ChannelTable {
     return *slot;
   }
   // Its tables are empty.
-  void close(uint32_t id) {
+  void close(uint32_t id) HETCOMM_UNDER_BATON {
     if (find(id) == nullptr) return;
     slots_[id & mask()].reset();
     --count_;
   }
-  bool empty() const { return count_ == 0; }
+  bool empty() const HETCOMM_UNDER_BATON { return count_ == 0; }
 
   template <typename Use>
-  void for_each(Use&& use) const {
+  void for_each(Use&& use) const HETCOMM_UNDER_BATON {
     for (const auto& channel : slots_) {
       if (channel != nullptr) use(*channel);
     }
   }
   // Calls use(MatchTable&) for every table.
   template <typename Use>
-  void for_each_table(Use&& use) const {
-    for_each([&](Channel& channel) {
+  void for_each_table(Use&& use) const HETCOMM_UNDER_BATON {
+    for_each([&](Channel& channel) HETCOMM_UNDER_BATON {
       use(channel.point_to_point);
       use(channel.collective);
     });
   }
 
  private:
-  size_t mask() const { return slots_.size() - 1; }
+  size_t mask() const HETCOMM_UNDER_BATON { return slots_.size() - 1; }
   // Numbers that differ in their low bits do so with one bit more.
-  void grow() {
+  void grow() HETCOMM_UNDER_BATON {
     std::vector<std::unique_ptr<Channel>> bigger(2 * slots_.size());
     for (auto& channel : slots_) {
       if (channel != nullptr) bigger[channel->id & (bigger.size() - 1)] = std::move(channel);

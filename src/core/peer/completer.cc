@@ -3,6 +3,7 @@
 #include <memory>
 #include <new>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/registration.h"
@@ -31,7 +32,9 @@ void Completer::complete_access(Operation& operation, Code code) {
     complete(operation);
     return;
   }
-  complete(operation, code, text_or_none([&] { return access_failure_text(operation, code); }));
+  complete(operation, code, text_or_none([&]() HETCOMM_UNDER_BATON {
+             return access_failure_text(operation, code);
+           }));
 }
 
 // A collective operation that was never started, or a one-sided one.

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/engine.h"
@@ -17,9 +18,9 @@ namespace hetcomm {
 class AccessLedger {
  public:
   // |operation| is about to complete. What it holds of the pair is given back.
-  virtual void ending(Operation& operation) = 0;
+  virtual void ending(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // One that was counted in |batch| has completed in |code|.
-  virtual void ended(uint64_t batch, Code code) = 0;
+  virtual void ended(uint64_t batch, Code code) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~AccessLedger() = default;
@@ -30,7 +31,7 @@ class Completer {
   Completer(Engine& engine, OverlapGuard& overlaps) : engine_(engine), overlaps_(overlaps) {}
 
   // Completes |operation| with its own code, which is kOk if none was set.
-  void complete(Operation& operation) {
+  void complete(Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.kind > OperationKind::kReceive) [[unlikely]] {
       complete_other(operation);
       return;
@@ -38,13 +39,13 @@ class Completer {
     finish(operation);
   }
   // Completes |operation| in |code|. The text is left out if there is no memory for it.
-  void complete(Operation& operation, Code code, std::string text = {});
+  void complete(Operation& operation, Code code, std::string text = {}) HETCOMM_UNDER_BATON;
   // Ends a one-sided operation in |code|, because the owner or the connection said so.
-  void complete_access(Operation& operation, Code code);
+  void complete_access(Operation& operation, Code code) HETCOMM_UNDER_BATON;
   // Says for people that |operation|, one-sided, ended in |code| because the owner said so.
-  static std::string access_failure_text(const Operation& operation, Code code);
+  static std::string access_failure_text(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
   // The last step, for all kinds: nothing of the operation is counted anywhere else.
-  void finish(Operation& operation) {
+  void finish(Operation& operation) HETCOMM_UNDER_BATON {
     CommunicatorBase& communicator = *operation.communicator;
     operation.outcome.source = communicator.rank_of(operation.outcome.source);
     if (OverlapGuard::kActive && operation.kind == OperationKind::kReceive) {
@@ -68,7 +69,7 @@ class Completer {
   static void drop_uses(Operation& operation);
 
  private:
-  void complete_other(Operation& operation);
+  void complete_other(Operation& operation) HETCOMM_UNDER_BATON;
 
   Engine& engine_;
   OverlapGuard& overlaps_;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 class CoolDowns {
@@ -15,14 +17,16 @@ class CoolDowns {
   explicit CoolDowns(uint64_t first_ns) : first_ns_(first_ns) {}
 
   // Transport |index| failed lately: others come first.
-  bool is_cooling(size_t index, uint64_t now_ns) const {
+  bool is_cooling(size_t index, uint64_t now_ns) const HETCOMM_UNDER_BATON {
     if (index >= transports_.size() || transports_[index].failures == 0) return false;
     return transports_[index].not_before_ns + kDoubtNs > now_ns;
   }
   // Returns when the transport may be tried again beside others.
-  uint64_t not_before_ns(size_t index) { return at(index).not_before_ns; }
-  void came_up(size_t index, uint64_t now_ns) { at(index).up_since_ns = now_ns; }
-  void failed(size_t index, uint64_t now_ns) {
+  uint64_t not_before_ns(size_t index) HETCOMM_UNDER_BATON { return at(index).not_before_ns; }
+  void came_up(size_t index, uint64_t now_ns) HETCOMM_UNDER_BATON {
+    at(index).up_since_ns = now_ns;
+  }
+  void failed(size_t index, uint64_t now_ns) HETCOMM_UNDER_BATON {
     Transport& own = at(index);
     // After a long time it starts anew.
     if (own.up_since_ns != 0 && now_ns - own.up_since_ns > (first_ns_ << own.failures) * 10) {
@@ -34,10 +38,12 @@ class CoolDowns {
   }
 
   // A connection over it, beside others, is being made.
-  bool is_connecting(size_t index) { return at(index).connecting; }
-  void begin_connecting(size_t index) { at(index).connecting = true; }
+  bool is_connecting(size_t index) HETCOMM_UNDER_BATON { return at(index).connecting; }
+  void begin_connecting(size_t index) HETCOMM_UNDER_BATON { at(index).connecting = true; }
   // False: none was.
-  bool stop_connecting(size_t index) { return std::exchange(at(index).connecting, false); }
+  bool stop_connecting(size_t index) HETCOMM_UNDER_BATON {
+    return std::exchange(at(index).connecting, false);
+  }
 
  private:
   // A transport is taken after all others for so long after it has cooled down: a pair without a
@@ -52,7 +58,7 @@ class CoolDowns {
     uint64_t up_since_ns = 0;
   };
 
-  Transport& at(size_t index) {
+  Transport& at(size_t index) HETCOMM_UNDER_BATON {
     if (index >= transports_.size()) transports_.resize(index + 1);
     return transports_[index];
   }

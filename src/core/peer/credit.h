@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 // SendCredit counts what the peer lets this rank send.
@@ -12,11 +14,11 @@ class SendCredit {
   // |limit| bytes may be sent; all counts begin at |first|.
   SendCredit(uint32_t limit, uint32_t first) : limit_(limit), used_(first), returned_(first) {}
 
-  uint32_t available() const { return limit_ - (used_ - returned_); }
-  void use(uint64_t bytes) { used_ += static_cast<uint32_t>(bytes); }
+  uint32_t available() const HETCOMM_UNDER_BATON { return limit_ - (used_ - returned_); }
+  void use(uint64_t bytes) HETCOMM_UNDER_BATON { used_ += static_cast<uint32_t>(bytes); }
   // The peer says that it has given back |returned| bytes so far. True: that is more than before;
   // what comes late, over a rail that is slower, knows less.
-  bool learn(uint32_t returned) {
+  bool learn(uint32_t returned) HETCOMM_UNDER_BATON {
     if (static_cast<int32_t>(returned - returned_) <= 0) return false;
     returned_ = returned;
     return true;
@@ -34,21 +36,21 @@ class ReceiveCredit {
   ReceiveCredit(uint32_t granted, uint32_t first)
       : granted_(granted), taken_(first), returned_(first), reported_(first) {}
 
-  uint32_t granted() const { return granted_; }
+  uint32_t granted() const HETCOMM_UNDER_BATON { return granted_; }
   // The peer has sent |bytes|. False: that is more than was granted.
-  [[nodiscard]] bool take(uint64_t bytes) {
+  [[nodiscard]] bool take(uint64_t bytes) HETCOMM_UNDER_BATON {
     taken_ += static_cast<uint32_t>(bytes);
     return taken_ - returned_ <= granted_;
   }
   // True: so much is given back by now that the peer should hear of it.
-  bool give_back(uint64_t bytes) {
+  bool give_back(uint64_t bytes) HETCOMM_UNDER_BATON {
     returned_ += static_cast<uint32_t>(bytes);
     return returned_ - reported_ >= granted_ / 4;
   }
-  uint32_t returned() const { return returned_; }
-  bool is_reported() const { return returned_ == reported_; }
+  uint32_t returned() const HETCOMM_UNDER_BATON { return returned_; }
+  bool is_reported() const HETCOMM_UNDER_BATON { return returned_ == reported_; }
   // A message that says returned() has left.
-  void report() { reported_ = returned_; }
+  void report() HETCOMM_UNDER_BATON { reported_ = returned_; }
 
  private:
   const uint32_t granted_;

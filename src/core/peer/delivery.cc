@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 
 namespace hetcomm {
@@ -21,13 +22,13 @@ class Delivery::ToDevice final : public CopyHandler, public Mortal {
     if (!bytes_) throw std::bad_alloc();
     std::memcpy(bytes_.get(), bytes.data(), bytes.size());
   }
-  void start() {
+  void start() HETCOMM_UNDER_BATON {
     delivery_.staging_.start(copy_, StreamDirection::kFromHost, receive_.buffers.pieces, 0,
                              bytes_.get(), length_, *this);
   }
 
  private:
-  void on_copied(const Status& status) override {
+  void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
     if (!status.ok()) {
       delivery_.completer_.complete(receive_, status.code(),
                                     text_or_none([&] { return std::string(status.text()); }));
@@ -77,7 +78,7 @@ void Delivery::complete_delivered(Operation& receive) {
 }
 
 void Delivery::complete_truncated(Operation& receive) {
-  completer_.complete(receive, Code::kTruncated, text_or_none([&] {
+  completer_.complete(receive, Code::kTruncated, text_or_none([&]() HETCOMM_UNDER_BATON {
                         return fmt::format("{}: the message has {} bytes", describe(receive),
                                            receive.outcome.bytes_sent);
                       }));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/copy.h"
 #include "src/base/span.h"
 #include "src/core/memory/staging.h"
@@ -28,7 +29,8 @@ class Delivery {
     receive.outcome.bytes_received = std::min(length, receive.length);
   }
   // Copies |bytes|, the whole message, into |receive| and completes it.
-  void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes, uint64_t length) {
+  void deliver(Operation& receive, int source, uint64_t tag, ConstByteSpan bytes,
+               uint64_t length) HETCOMM_UNDER_BATON {
     note_message(receive, source, tag, length);
     if (!receive.buffers.on_host || !receive.buffers.extent_list.empty() || length > receive.length)
         [[unlikely]] {
@@ -39,15 +41,15 @@ class Delivery {
     completer_.complete(receive);
   }
   // A message of |length| bytes is in |receive|, which is in host memory, as far as it fits.
-  void delivered(Operation& receive, int source, uint64_t tag, uint64_t length);
+  void delivered(Operation& receive, int source, uint64_t tag, uint64_t length) HETCOMM_UNDER_BATON;
   // All bytes that |receive| gets are in its memory.
-  void complete_delivered(Operation& receive);
-  void complete_truncated(Operation& receive);
+  void complete_delivered(Operation& receive) HETCOMM_UNDER_BATON;
+  void complete_truncated(Operation& receive) HETCOMM_UNDER_BATON;
 
  private:
   class ToDevice;
 
-  void deliver_rest(Operation& receive, ConstByteSpan bytes);
+  void deliver_rest(Operation& receive, ConstByteSpan bytes) HETCOMM_UNDER_BATON;
 
   Completer& completer_;
   Staging& staging_;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 
 namespace hetcomm {
@@ -94,7 +95,7 @@ void DirectAccess::feed() {
   std::array<Rail*, kMostRails> rails{};
   size_t count = 0;
   double total = 0;
-  association_.for_each_bulk_rail([&](Rail& rail) {
+  association_.for_each_bulk_rail([&](Rail& rail) HETCOMM_UNDER_BATON {
     if (count == rails.size() || !all_.may_go(operation_, rail)) return;
     rails[count++] = &rail;
     total += rail.rate_of(rail.sending);
@@ -208,8 +209,8 @@ void DirectAccesses::lose_all(const Status& why) {
 
 void DirectAccesses::lose(Operation& operation, const Status& why) {
   Code code = why.code();
-  std::string text =
-      text_or_none([&] { return fmt::format("{}: {}", describe(operation), why.text()); });
+  std::string text = text_or_none(
+      [&]() HETCOMM_UNDER_BATON { return fmt::format("{}: {}", describe(operation), why.text()); });
   DirectAccess& direct = *operation.access.direct;
   direct.lose(&code, &text);
   direct.retire();
@@ -251,9 +252,9 @@ void DirectAccesses::go_on() {
 }
 
 bool DirectAccesses::uses(const Rail& rail) const {
-  return std::any_of(operations_.begin(), operations_.end(), [&](const Operation* operation) {
-    return operation->access.direct->uses(rail);
-  });
+  return std::any_of(operations_.begin(), operations_.end(),
+                     [&](const Operation* operation)
+                         HETCOMM_UNDER_BATON { return operation->access.direct->uses(rail); });
 }
 
 }  // namespace hetcomm

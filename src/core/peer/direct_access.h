@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/direct_path.h"
 #include "src/core/progress/graveyard.h"
@@ -30,22 +31,24 @@ class DirectAccess final : public BulkOwner, public Mortal {
       : all_(all), association_(association), operation_(operation) {}
 
   // Over the pair's connection, which reaches the memory, and those beside it.
-  void start();
+  void start() HETCOMM_UNDER_BATON;
   // Nothing is under way afterwards. True: bytes of it may still arrive, so that it ends later,
   // with |code| and |*text|, unless lose() comes first.
-  bool cancel(Code code, std::string* text);
+  bool cancel(Code code, std::string* text) HETCOMM_UNDER_BATON;
   // The pair is lost: nobody waits for the barrier any more. Cancelled before, it keeps that end.
-  void lose(Code* code, std::string* text);
+  void lose(Code* code, std::string* text) HETCOMM_UNDER_BATON;
   // The pieces that were under way on |rail| are missing now. go_on() gives them to other
   // connections.
-  void rail_failed(const Rail& rail);
+  void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   // There are other connections than before, or no barrier any more. May end it.
-  void go_on();
+  void go_on() HETCOMM_UNDER_BATON;
   // Frees itself.
-  void retire();
+  void retire() HETCOMM_UNDER_BATON;
 
   // Some part of it is under way there, or was when it was cancelled.
-  bool uses(const Rail& rail) { return running_on(rail) > 0 || is_breaking(rail); }
+  bool uses(const Rail& rail) HETCOMM_UNDER_BATON {
+    return running_on(rail) > 0 || is_breaking(rail);
+  }
 
  private:
   struct Range {
@@ -62,20 +65,22 @@ class DirectAccess final : public BulkOwner, public Mortal {
   // connections shall not fail for it, too, where there is little to lose by that.
   static constexpr uint32_t kMostFailures = 2;
 
-  void on_bulk(Bulk& bulk, Code code) override;
-  bool may_fail_again() const {
+  void on_bulk(Bulk& bulk, Code code) override HETCOMM_UNDER_BATON;
+  bool may_fail_again() const HETCOMM_UNDER_BATON {
     return failures_ < (operation_.length < 2 * kLeastPiece ? 1 : kMostFailures);
   }
-  bool is_missing_some() const { return missing_count_ > 0 || next_ < operation_.length; }
-  size_t running_on(const Rail& rail);
-  bool is_breaking(const Rail& rail) const;
-  void feed();
-  Range take(size_t rails, double share);
-  void issue(Rail& rail, Range range);
-  void settle();
-  void drop_parts();
-  uint64_t placed_in_front() const;
-  OwnedBulk* parts() { return reinterpret_cast<OwnedBulk*>(storage_.data()); }
+  bool is_missing_some() const HETCOMM_UNDER_BATON {
+    return missing_count_ > 0 || next_ < operation_.length;
+  }
+  size_t running_on(const Rail& rail) HETCOMM_UNDER_BATON;
+  bool is_breaking(const Rail& rail) const HETCOMM_UNDER_BATON;
+  void feed() HETCOMM_UNDER_BATON;
+  Range take(size_t rails, double share) HETCOMM_UNDER_BATON;
+  void issue(Rail& rail, Range range) HETCOMM_UNDER_BATON;
+  void settle() HETCOMM_UNDER_BATON;
+  void drop_parts() HETCOMM_UNDER_BATON;
+  uint64_t placed_in_front() const HETCOMM_UNDER_BATON;
+  OwnedBulk* parts() HETCOMM_UNDER_BATON { return reinterpret_cast<OwnedBulk*>(storage_.data()); }
 
   DirectAccesses& all_;
   Association& association_;
@@ -108,40 +113,42 @@ class DirectAccesses {
   DirectAccesses& operator=(const DirectAccesses&) = delete;
 
   // The connection reaches the memory of |operation| on both sides by itself.
-  bool may_go(const Operation& operation, const Rail& rail);
+  bool may_go(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON;
   // Begins |operation|; may_go() is true on the current connection. May throw std::bad_alloc.
-  void start(Operation& operation);
+  void start(Operation& operation) HETCOMM_UNDER_BATON;
   // Ends |operation|, which is one of these. True: its bytes may still arrive, so that it ends
   // later, with |code| and |*text|.
-  bool cancel(Operation& operation, Code code, std::string* text);
+  bool cancel(Operation& operation, Code code, std::string* text) HETCOMM_UNDER_BATON;
   // The pair is lost, for |why|: all of them end.
-  void lose_all(const Status& why);
+  void lose_all(const Status& why) HETCOMM_UNDER_BATON;
   // The pieces that were under way on |rail| go on with go_on(). |peer_has_to_know|: the failure
   // counts as untold until told_of_failure().
-  void rail_failed(const Rail& rail, bool peer_has_to_know);
+  void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
   // A message that tells of a failed connection has left, with the sequence |sent|.
-  void told_of_failure(uint32_t sent);
+  void told_of_failure(uint32_t sent) HETCOMM_UNDER_BATON;
   // The peer has dealt with all messages up to |sequence|.
-  void acknowledged(uint32_t sequence);
-  bool awaits_acknowledgement() const { return barrier_ == FailureBarrier::kAsked; }
-  bool is_barrier_up() const { return barrier_ != FailureBarrier::kNone; }
+  void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON;
+  bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
+    return barrier_ == FailureBarrier::kAsked;
+  }
+  bool is_barrier_up() const HETCOMM_UNDER_BATON { return barrier_ != FailureBarrier::kNone; }
   // There are other connections than before.
-  void go_on();
-  bool uses(const Rail& rail) const;
-  bool empty() const { return operations_.empty(); }
-  void forget_failures() {
+  void go_on() HETCOMM_UNDER_BATON;
+  bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
+  bool empty() const HETCOMM_UNDER_BATON { return operations_.empty(); }
+  void forget_failures() HETCOMM_UNDER_BATON {
     barrier_ = FailureBarrier::kNone;
     untold_failures_ = 0;
   }
 
   // DirectAccess calls these.
-  void forget(Operation& operation);
-  DirectPathUser& user() { return user_; }
+  void forget(Operation& operation) HETCOMM_UNDER_BATON;
+  DirectPathUser& user() HETCOMM_UNDER_BATON { return user_; }
 
  private:
   enum class FailureBarrier : uint8_t { kNone, kWanted, kAsked };
 
-  void lose(Operation& operation, const Status& why);
+  void lose(Operation& operation, const Status& why) HETCOMM_UNDER_BATON;
 
   Association& association_;
   DirectPathUser& user_;

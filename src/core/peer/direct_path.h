@@ -7,6 +7,7 @@
 
 #include <hetcomm/communicator.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/progress/operation.h"
 
@@ -16,10 +17,10 @@ namespace hetcomm {
 class DirectPathUser {
  public:
   // The connection has done all of |operation|, or it has failed in |code|.
-  virtual void finish_direct(Operation& operation, Code code) = 0;
+  virtual void finish_direct(Operation& operation, Code code) HETCOMM_UNDER_BATON = 0;
   // It cannot go on: the rest goes by message, so that the owner says what became of the memory.
   // The first |placed| bytes are where they belong.
-  virtual void go_by_message(Operation& operation, uint64_t placed) = 0;
+  virtual void go_by_message(Operation& operation, uint64_t placed) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~DirectPathUser() = default;

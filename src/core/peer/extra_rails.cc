@@ -1,5 +1,7 @@
 #include "src/core/peer/extra_rails.h"
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 void ExtraRails::connect() {
@@ -45,7 +47,8 @@ bool ExtraRails::is_replaced(const Rail& rail) const {
 void ExtraRails::plan_to_close() {
   constexpr uint64_t kCoolDowns = 10;
   bool some = false;
-  association_.rails().for_each([&](const Rail& rail) { some = some || is_replaced(rail); });
+  association_.rails().for_each([&](const Rail& rail)
+                                    HETCOMM_UNDER_BATON { some = some || is_replaced(rail); });
   if (!some) return;
   PairCommons& common = association_.common();
   close_at_ns_ = common.engine.refresh_now() + kCoolDowns * common.cool_down_ns;

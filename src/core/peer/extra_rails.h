@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/cool_downs.h"
@@ -26,30 +27,30 @@ class ExtraRails {
   ExtraRails(const ExtraRails&) = delete;
   ExtraRails& operator=(const ExtraRails&) = delete;
 
-  CoolDowns& cool_downs() { return cool_downs_; }
+  CoolDowns& cool_downs() HETCOMM_UNDER_BATON { return cool_downs_; }
 
   // Connects to what is useful and has cooled down.
-  void connect();
+  void connect() HETCOMM_UNDER_BATON;
   // A connection over transport |index| could not be made.
-  void connect_failed(size_t index, const Status& why);
+  void connect_failed(size_t index, const Status& why) HETCOMM_UNDER_BATON;
   // Some rail may have been replaced: it is closed when it has not been used for a while.
-  void plan_to_close();
+  void plan_to_close() HETCOMM_UNDER_BATON;
   // The peer says that it uses that rail no more, or has closed it.
-  void receive_unused(uint64_t id);
-  void receive_closed(uint64_t id);
+  void receive_unused(uint64_t id) HETCOMM_UNDER_BATON;
+  void receive_closed(uint64_t id) HETCOMM_UNDER_BATON;
   // Something of this side's is under way on |rail|, or will be.
-  bool uses(const Rail& rail);
+  bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
   // The peer has left, or the pair is lost: nothing is done any more.
-  void stop() { stopped_ = true; }
+  void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
 
-  uint64_t next_timer_ns() const {
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON {
     return stopped_ ? kForever : std::min(connect_at_ns_, close_at_ns_);
   }
-  void tick(uint64_t now_ns);
+  void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
  private:
-  bool is_replaced(const Rail& rail) const;
-  void close_unused();
+  bool is_replaced(const Rail& rail) const HETCOMM_UNDER_BATON;
+  void close_unused() HETCOMM_UNDER_BATON;
 
   Association& association_;
   Traffic& traffic_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/peer/completer.h"
 #include "src/core/progress/operation.h"
@@ -19,23 +20,23 @@ class FlushBatches {
   FlushBatches& operator=(const FlushBatches&) = delete;
 
   // Counts one more operation, and returns the number of its batch. May throw std::bad_alloc.
-  uint64_t add() {
+  uint64_t add() HETCOMM_UNDER_BATON {
     if (batches_.empty() || batches_.back().closed) [[unlikely]]
       open_batch();
     ++batches_.back().running;
     return first_ + batches_.size() - 1;
   }
   // An operation of |batch| has completed in |code|.
-  void ended(uint64_t batch, Code code) {
+  void ended(uint64_t batch, Code code) HETCOMM_UNDER_BATON {
     Batch& own = batches_[batch - first_];
     --own.running;
     if (code != Code::kOk && own.first_failure == Code::kOk) own.first_failure = code;
     if (own.running == 0 && own.closed) finish_batches();
   }
   // Takes |flush|, which is pending. May throw std::bad_alloc.
-  void submit(Operation& flush);
+  void submit(Operation& flush) HETCOMM_UNDER_BATON;
   // |flush| ends before its time. What failed in its batch is left for the next flush to say.
-  void forget(const Operation& flush);
+  void forget(const Operation& flush) HETCOMM_UNDER_BATON;
 
  private:
   struct Batch {
@@ -45,9 +46,9 @@ class FlushBatches {
     Operation* flush = nullptr;  // null in a closed one: it ended before
   };
 
-  void open_batch();
-  void finish_batches();
-  void complete(Operation& flush, Code first_failure);
+  void open_batch() HETCOMM_UNDER_BATON;
+  void finish_batches() HETCOMM_UNDER_BATON;
+  void complete(Operation& flush, Code first_failure) HETCOMM_UNDER_BATON;
 
   Completer& completer_;
   const int rank_;

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/traffic.h"
 
@@ -27,26 +28,26 @@ class IdleCloser {
   IdleCloser& operator=(const IdleCloser&) = delete;
 
   // Nothing is under way, so that the peer may be asked whether the connection can be closed.
-  bool may_ask(uint64_t now_ns) const;
+  bool may_ask(uint64_t now_ns) const HETCOMM_UNDER_BATON;
   // Asks it; may_ask() is true.
-  void ask();
+  void ask() HETCOMM_UNDER_BATON;
   // Counts how often in a row it was called without a message since the call before.
-  uint32_t count_idle();
+  uint32_t count_idle() HETCOMM_UNDER_BATON;
   // There is no connection any more.
-  void connection_gone() { asked_ = false; }
+  void connection_gone() HETCOMM_UNDER_BATON { asked_ = false; }
   // The peer has left: its connection ends by itself.
-  void stop() { stopped_ = true; }
+  void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
 
   // The peer asks. True: it may close the connection, and this side holds back from now on.
-  bool receive_question();
+  bool receive_question() HETCOMM_UNDER_BATON;
   // The peer has answered for |rail|. True: this side closes the connection now.
-  bool receive_answer(uint64_t rail, bool may);
+  bool receive_answer(uint64_t rail, bool may) HETCOMM_UNDER_BATON;
 
  private:
-  bool is_idle() const;
+  bool is_idle() const HETCOMM_UNDER_BATON;
   // Nothing of the pair would be lost with the connection.
-  bool may_lose_connection() const;
-  uint32_t count_messages() const;
+  bool may_lose_connection() const HETCOMM_UNDER_BATON;
+  uint32_t count_messages() const HETCOMM_UNDER_BATON;
 
   Association& association_;
   Traffic& traffic_;

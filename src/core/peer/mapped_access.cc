@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/atomics.h"
 
 namespace hetcomm {
 namespace {
 
-void copy_range(const Operation& operation, uint64_t from, uint64_t length) {
+void copy_range(const Operation& operation, uint64_t from, uint64_t length) HETCOMM_UNDER_BATON {
   std::byte* at = operation.access.remote->mapped + operation.access.offset + from;
   const bool put = operation.kind == OperationKind::kPut;
   for_each_piece(operation.extents(), from, length, [&](std::byte* piece, size_t size) {

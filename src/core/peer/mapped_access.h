@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/memory/registration.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/direct_path.h"
@@ -23,16 +24,17 @@ class MappedAccess {
   MappedAccess& operator=(const MappedAccess&) = delete;
 
   // Remote memories of the peer, for as long as they exist.
-  void add(RemoteMemory& remote) { remotes_.push_back(&remote); }
-  void remove(RemoteMemory& remote) { std::erase(remotes_, &remote); }
+  void add(RemoteMemory& remote) HETCOMM_UNDER_BATON { remotes_.push_back(&remote); }
+  void remove(RemoteMemory& remote) HETCOMM_UNDER_BATON { std::erase(remotes_, &remote); }
 
   // The connection maps, or stops mapping, a region.
-  void mapped(Rail& rail, const RemoteKey& key, const Result<MappedRegion>& mapped);
-  void unmap(const Rail& rail, const RemoteKey& key);
+  void mapped(Rail& rail, const RemoteKey& key,
+              const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
+  void unmap(const Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
 
   // Does |operation|, or begins to copy, if |rail|, the current one, maps its memory. False:
   // nothing was done, or its bytes are in place and only the notification is missing.
-  bool start(Operation& operation, Rail& rail) {
+  bool start(Operation& operation, Rail& rail) HETCOMM_UNDER_BATON {
     if (operation.access.remote == nullptr || operation.access.placed ||
         !operation.buffers.on_host || operation.access.direct_failed) {
       return false;
@@ -40,19 +42,23 @@ class MappedAccess {
     return is_mapped(*operation.access.remote, rail) && start_mapped(operation, rail);
   }
   // Copies that are too long for one call go on. False: none is left.
-  bool copy_some();
+  bool copy_some() HETCOMM_UNDER_BATON;
   // Takes |operation| out of what copies. False: it was not there.
-  bool stop(const Operation& operation);
+  bool stop(const Operation& operation) HETCOMM_UNDER_BATON;
   // The first operation that copies. Null: none.
-  Operation* first_copying() const { return copies_.empty() ? nullptr : copies_[0].operation; }
+  Operation* first_copying() const HETCOMM_UNDER_BATON {
+    return copies_.empty() ? nullptr : copies_[0].operation;
+  }
 
   // Stops the copies to memory that |rail| maps. They start again with enqueue_interrupted().
-  void rail_failed(const Rail& rail);
-  bool has_interrupted() const { return !interrupted_.empty(); }
+  void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
+  bool has_interrupted() const HETCOMM_UNDER_BATON { return !interrupted_.empty(); }
   // Puts it into the outbox, to go by message. Fails for nothing.
-  void enqueue_interrupted();
+  void enqueue_interrupted() HETCOMM_UNDER_BATON;
   // No memory of the peer is held that a connection may have mapped, and nothing is copied.
-  bool is_idle() const { return remotes_.empty() && copies_.empty() && interrupted_.empty(); }
+  bool is_idle() const HETCOMM_UNDER_BATON {
+    return remotes_.empty() && copies_.empty() && interrupted_.empty();
+  }
 
  private:
   struct Copy {
@@ -64,11 +70,11 @@ class MappedAccess {
     MappedRegion mapped;  // without an address: asked for
   };
 
-  bool is_mapped(RemoteMemory& remote, Rail& rail) {
+  bool is_mapped(RemoteMemory& remote, Rail& rail) HETCOMM_UNDER_BATON {
     return remote.mapped != nullptr || ask_for(remote, rail);
   }
-  bool ask_for(RemoteMemory& remote, Rail& rail);
-  bool start_mapped(Operation& operation, Rail& rail);
+  bool ask_for(RemoteMemory& remote, Rail& rail) HETCOMM_UNDER_BATON;
+  bool start_mapped(Operation& operation, Rail& rail) HETCOMM_UNDER_BATON;
 
   Association& association_;
   DirectPathUser& user_;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/operation.h"
 #include "transports/transport.h"
@@ -22,11 +23,11 @@ class MessageReceiver;
 struct Incoming {
   // Room for the |length| eager bytes of a message that waits unmatched; false when memory is
   // exhausted.
-  bool make_room(BlockPool& pool) {
+  bool make_room(BlockPool& pool) HETCOMM_UNDER_BATON {
     bytes = length <= few.size() ? few.data() : static_cast<std::byte*>(pool.take(length));
     return bytes != nullptr;
   }
-  void drop_bytes(BlockPool& pool) {
+  void drop_bytes(BlockPool& pool) HETCOMM_UNDER_BATON {
     if (bytes != nullptr && bytes != few.data()) pool.give(bytes, length);
     bytes = nullptr;
   }
@@ -60,7 +61,7 @@ class MatchTable {
   MatchTable();
 
   // Puts a receive at the end of the queue.
-  void post(Operation* receive) {
+  void post(Operation* receive) HETCOMM_UNDER_BATON {
     if (posted_count_ >= 4 * posted_.size()) [[unlikely]]
       grow_posted();
     receive->links.stamp = ++next_stamp_;
@@ -68,9 +69,9 @@ class MatchTable {
     ++posted_count_;
   }
   // Takes a posted receive out again.
-  void remove(Operation* receive);
+  void remove(Operation* receive) HETCOMM_UNDER_BATON;
   // Takes out and returns the first posted receive that matches, null if none does.
-  Operation* match_message(int32_t source, uint64_t tag) {
+  Operation* match_message(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON {
     if (posted_count_ == 0) return nullptr;
     PostedList& list = posted_[bucket(source, tag)];
     Operation* exact = list.first;
@@ -86,16 +87,17 @@ class MatchTable {
   }
 
   // Queues a message that found no receive.
-  void add_unexpected(Incoming* message);
-  void remove_unexpected(Incoming* message);
+  void add_unexpected(Incoming* message) HETCOMM_UNDER_BATON;
+  void remove_unexpected(Incoming* message) HETCOMM_UNDER_BATON;
   // The first queued message that the arguments match (source -1: any), null if none; it stays
   // queued.
-  Incoming* find_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const {
+  Incoming* find_unexpected(int32_t source, uint64_t tag,
+                            uint64_t ignore) const HETCOMM_UNDER_BATON {
     return arrived_.next_arrived == nullptr ? nullptr : search_unexpected(source, tag, ignore);
   }
 
-  size_t posted_count() const { return posted_count_; }
-  Incoming* first_unexpected() const { return arrived_.next_arrived; }
+  size_t posted_count() const HETCOMM_UNDER_BATON { return posted_count_; }
+  Incoming* first_unexpected() const HETCOMM_UNDER_BATON { return arrived_.next_arrived; }
 
  private:
   struct PostedList {
@@ -109,11 +111,11 @@ class MatchTable {
   static bool is_exact(const Operation& receive) {
     return receive.peer >= 0 && receive.ignore == 0;
   }
-  size_t bucket(int32_t source, uint64_t tag) const {
+  size_t bucket(int32_t source, uint64_t tag) const HETCOMM_UNDER_BATON {
     const uint64_t mixed = (tag ^ static_cast<uint64_t>(source) << 40) * 0x9e3779b97f4a7c15u;
     return static_cast<size_t>(mixed >> shift_);
   }
-  PostedList& list_of(const Operation& receive) {
+  PostedList& list_of(const Operation& receive) HETCOMM_UNDER_BATON {
     return is_exact(receive) ? posted_[bucket(receive.peer, receive.tag)] : wildcards_;
   }
   static void append(PostedList& list, Operation* receive) {
@@ -130,9 +132,10 @@ class MatchTable {
     receive->links.next = nullptr;
     receive->links.previous = nullptr;
   }
-  Operation* match_wildcards(Operation* exact, int32_t source, uint64_t tag);
-  Incoming* search_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const;
-  void grow_posted();
+  Operation* match_wildcards(Operation* exact, int32_t source, uint64_t tag) HETCOMM_UNDER_BATON;
+  Incoming* search_unexpected(int32_t source, uint64_t tag,
+                              uint64_t ignore) const HETCOMM_UNDER_BATON;
+  void grow_posted() HETCOMM_UNDER_BATON;
 
   unsigned shift_;
   std::vector<PostedList> posted_;

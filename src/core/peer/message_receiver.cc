@@ -4,6 +4,7 @@
 #include <new>
 #include <type_traits>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 
 namespace hetcomm {
@@ -368,9 +369,10 @@ void MessageReceiver::fail_everything(const Status& why) {
     Incoming& message = arriving_.pop();
     if (message.queued) message.table->remove_unexpected(&message);
     if (message.operation != nullptr) {
-      common().completer.complete(*message.operation, why.code(), text_or_none([&] {
-        return fmt::format("receive from rank {}: {}", rank(), why.text());
-      }));
+      common().completer.complete(
+          *message.operation, why.code(), text_or_none([&]() HETCOMM_UNDER_BATON {
+            return fmt::format("receive from rank {}: {}", rank(), why.text());
+          }));
     }
     free(message);
   }
@@ -379,7 +381,7 @@ void MessageReceiver::fail_everything(const Status& why) {
 // The sender took back a rendezvous that may still be queued here.
 void MessageReceiver::drop_withdrawn(uint64_t sender_id) {
   Incoming* found = nullptr;
-  common().channels.for_each_table([&](MatchTable& table) {
+  common().channels.for_each_table([&](MatchTable& table) HETCOMM_UNDER_BATON {
     for (Incoming* message = table.first_unexpected(); message != nullptr && found == nullptr;
          message = message->next_arrived) {
       if (message->source == rank() && message->rendezvous && message->sender_id == sender_id) {
@@ -413,7 +415,7 @@ void MessageReceiver::receive_withdraw(const WireHeader& header) {
   if (header.tag == 0) return;
   association_.acknowledgement_due();  // the peer counts a withdrawn put until then
   ReceiveTransfer* found = nullptr;
-  transfers_.receives().for_each([&](ReceiveTransfer& transfer) {
+  transfers_.receives().for_each([&](ReceiveTransfer& transfer) HETCOMM_UNDER_BATON {
     if (transfer.sender_id() == header.tag) found = &transfer;
   });
   if (found != nullptr) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/match.h"
@@ -18,31 +19,31 @@ namespace hetcomm {
 // to be pulled and are pushed.
 class ArrivingList {
  public:
-  bool empty() const { return first_ == nullptr; }
-  void add(Incoming& message) {
+  bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
+  void add(Incoming& message) HETCOMM_UNDER_BATON {
     message.arriving = true;
     message.next_arriving = first_;
     first_ = &message;
   }
   // The one with that number of its sender's transfer, 0: the one in fragments. Null: none.
-  Incoming* find(uint64_t sender_id) const {
+  Incoming* find(uint64_t sender_id) const HETCOMM_UNDER_BATON {
     Incoming* at = first_;
     while (at != nullptr && at->sender_id != sender_id) at = at->next_arriving;
     return at;
   }
   // Null: none belongs to it.
-  Incoming* find(const Operation& receive) const {
+  Incoming* find(const Operation& receive) const HETCOMM_UNDER_BATON {
     Incoming* at = first_;
     while (at != nullptr && at->operation != &receive) at = at->next_arriving;
     return at;
   }
-  void remove(Incoming& message) {
+  void remove(Incoming& message) HETCOMM_UNDER_BATON {
     Incoming** at = &first_;
     while (*at != &message) at = &(*at)->next_arriving;
     *at = message.next_arriving;
     message.arriving = false;
   }
-  Incoming& pop() {
+  Incoming& pop() HETCOMM_UNDER_BATON {
     Incoming& message = *first_;
     remove(message);
     return message;
@@ -61,7 +62,7 @@ class MessageReceiver {
   MessageReceiver& operator=(const MessageReceiver&) = delete;
 
   // --- what has arrived on Association::receiving_on() ---
-  void receive_eager(const WireHeader& header, ConstByteSpan payload) {
+  void receive_eager(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     if (length_of(header) != payload.size()) [[unlikely]] {
       association_.violated("eager message of a wrong length");
       return;
@@ -72,49 +73,50 @@ class MessageReceiver {
     if (sampled && copied) [[unlikely]]
       took(payload.size(), now_ns() - started_ns, 1);
   }
-  void receive_first(const WireHeader& header, ConstByteSpan payload);
-  void receive_more(const WireHeader& header, ConstByteSpan payload);
-  void receive_pull(const WireHeader& header, ConstByteSpan payload);
-  void receive_announced(const WireHeader& header, ConstByteSpan payload);
-  void receive_withdraw(const WireHeader& header);
+  void receive_first(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_more(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_pull(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_announced(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_withdraw(const WireHeader& header) HETCOMM_UNDER_BATON;
 
   // --- messages that are matched later ---
   // Gives |message|, which was queued as unexpected, to |receive|.
-  void attach(Incoming& message, Operation& receive);
+  void attach(Incoming& message, Operation& receive) HETCOMM_UNDER_BATON;
   // Gives |receive| the message that |body| announces.
-  void attach_announced(Operation& receive, const AnnounceBody& body, uint64_t length);
+  void attach_announced(Operation& receive, const AnnounceBody& body,
+                        uint64_t length) HETCOMM_UNDER_BATON;
   // Detaches a receive whose eager fragments are still coming; the rest is dropped.
-  void detach(Operation& receive);
+  void detach(Operation& receive) HETCOMM_UNDER_BATON;
   enum class Tell : uint8_t { kSender, kNobody };
   // Nobody will receive |message|, which is in no match table any more. |tell|: who hears of it, if
   // its data is still with the sender.
-  void drop(Incoming& message, Tell tell);
+  void drop(Incoming& message, Tell tell) HETCOMM_UNDER_BATON;
   // |message| is in no list any more, and its credit means nothing.
-  void free(Incoming& message);
+  void free(Incoming& message) HETCOMM_UNDER_BATON;
   // Ends the receives whose bytes are coming, and forgets the messages: the pair is lost.
-  void fail_everything(const Status& why);
+  void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
   // No bytes of an eager message are missing.
-  bool is_whole() const { return arriving_.empty(); }
+  bool is_whole() const HETCOMM_UNDER_BATON { return arriving_.empty(); }
   // Messages wait in match tables whose data is with the sender.
-  bool holds_announced() const { return announced_ > 0; }
+  bool holds_announced() const HETCOMM_UNDER_BATON { return announced_ > 0; }
 
  private:
   enum class Keeps : uint8_t { kNothing, kBytes };
 
-  PairCommons& common() { return association_.common(); }
-  int rank() const { return association_.rank(); }
+  PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
+  int rank() const HETCOMM_UNDER_BATON { return association_.rank(); }
   // Null: the channel is closed or gone.
-  MatchTable* table_for(const WireHeader& header) {
+  MatchTable* table_for(const WireHeader& header) HETCOMM_UNDER_BATON {
     return common().channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   }
-  void count_received(uint64_t length) {
+  void count_received(uint64_t length) HETCOMM_UNDER_BATON {
     hetcomm_counters_t& counters = association_.receiving_on().counters();
     ++counters.messages_received;
     counters.bytes_received += length;
   }
   // True when all of it was copied to host memory.
-  bool take_eager(const WireHeader& header, ConstByteSpan payload) {
+  bool take_eager(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     count_received(payload.size());
     const uint64_t credit = payload.size() + kMessageCost;
     if (!association_.take_credit(credit)) return false;
@@ -131,23 +133,26 @@ class MessageReceiver {
     association_.give_back_credit(credit);
     return copied;
   }
-  bool keep_eager(const WireHeader& header, ConstByteSpan payload, MatchTable& table);
-  Operation* match(MatchTable* table, uint64_t tag);
-  Incoming* new_message(uint64_t tag, uint64_t length, uint64_t credit, Keeps keeps);
-  void announce(Incoming& message, const AnnounceBody& announcement);
+  bool keep_eager(const WireHeader& header, ConstByteSpan payload,
+                  MatchTable& table) HETCOMM_UNDER_BATON;
+  Operation* match(MatchTable* table, uint64_t tag) HETCOMM_UNDER_BATON;
+  Incoming* new_message(uint64_t tag, uint64_t length, uint64_t credit,
+                        Keeps keeps) HETCOMM_UNDER_BATON;
+  void announce(Incoming& message, const AnnounceBody& announcement) HETCOMM_UNDER_BATON;
   void hand_over(Incoming& message, MatchTable& table, Operation* receive,
-                 const WireHeader& header);
-  void attach_new(Incoming& message, Operation& receive);
+                 const WireHeader& header) HETCOMM_UNDER_BATON;
+  void attach_new(Incoming& message, Operation& receive) HETCOMM_UNDER_BATON;
   void await_bytes(Incoming& message, MatchTable* table, Operation* receive,
-                   const WireHeader& header);
-  void finish_arriving(Incoming& message);
-  void queue_unexpected(MatchTable& table, Incoming& message, const WireHeader& header);
-  void refuse_announced(uint32_t channel, uint64_t sender_id);
-  void drop_withdrawn(uint64_t sender_id);
-  Code pull(const PullBody& from, Extents into, uint64_t length);
-  bool samples(uint64_t bytes);
-  void took(uint64_t bytes, uint64_t elapsed_ns, uint64_t fragments);
-  void tell_pull_pause(uint64_t bytes);
+                   const WireHeader& header) HETCOMM_UNDER_BATON;
+  void finish_arriving(Incoming& message) HETCOMM_UNDER_BATON;
+  void queue_unexpected(MatchTable& table, Incoming& message,
+                        const WireHeader& header) HETCOMM_UNDER_BATON;
+  void refuse_announced(uint32_t channel, uint64_t sender_id) HETCOMM_UNDER_BATON;
+  void drop_withdrawn(uint64_t sender_id) HETCOMM_UNDER_BATON;
+  Code pull(const PullBody& from, Extents into, uint64_t length) HETCOMM_UNDER_BATON;
+  bool samples(uint64_t bytes) HETCOMM_UNDER_BATON;
+  void took(uint64_t bytes, uint64_t elapsed_ns, uint64_t fragments) HETCOMM_UNDER_BATON;
+  void tell_pull_pause(uint64_t bytes) HETCOMM_UNDER_BATON;
 
   Association& association_;
   TransferTable& transfers_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 namespace {
 
@@ -85,7 +87,7 @@ void MessageSender::push_overdue(uint64_t now_ns) {
   push_at_ns_ = kForever;
   // The answers may be here, and this side has not called the library for long.
   const bool graced = std::exchange(push_grace_, false);
-  transfers_.sends().for_each([&](SendTransfer& transfer) {
+  transfers_.sends().for_each([&](SendTransfer& transfer) HETCOMM_UNDER_BATON {
     if (!transfer.is_pulled()) return;
     const uint64_t until = std::max(transfer.pulled_since_ns(), pull_answered_ns_) + kPushAfterNs;
     if (!transfer.lost_source() && (now_ns < until || !graced)) {

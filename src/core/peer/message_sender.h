@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/pull_chooser.h"
@@ -24,11 +25,11 @@ class MessageSender {
 
   // Sends a message as a whole if that can be done at once and is all that there is to do. False:
   // nothing has left, start() does it or says why not.
-  bool send_at_once(uint32_t channel, uint64_t tag, iovec bytes);
+  bool send_at_once(uint32_t channel, uint64_t tag, iovec bytes) HETCOMM_UNDER_BATON;
   // Starts |send|, which is in no list. The association may send. True: |send| has left the outbox
   // for good, complete or as a transfer of its own. False: to be tried again. May throw
   // std::bad_alloc.
-  bool start(Operation& send) {
+  bool start(Operation& send) HETCOMM_UNDER_BATON {
     if ((send.run.sent | send.run.pull_id) != 0) return send_fragments(send);
     const uint64_t cost = send.length + kMessageCost;
     if (send.buffers.on_host && send.length <= current().capabilities().eager_limit_bytes &&
@@ -40,20 +41,22 @@ class MessageSender {
 
   // The receiver wants messages of |pull_class| to be pulled where they begin so long after the
   // last one.
-  void learn_pause(size_t pull_class, uint64_t pause) { rule_.told(pull_class, pause); }
+  void learn_pause(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON {
+    rule_.told(pull_class, pause);
+  }
   // The receiver has read a message of |bytes|.
-  void pull_answered(uint64_t bytes);
+  void pull_answered(uint64_t bytes) HETCOMM_UNDER_BATON;
   // It cannot read the message of |transfer|, which is copied when the outbox is pumped next.
-  void push(SendTransfer& transfer);
+  void push(SendTransfer& transfer) HETCOMM_UNDER_BATON;
   // Pushes what was not pulled in time, or cannot be any more.
-  void push_overdue(uint64_t now_ns);
+  void push_overdue(uint64_t now_ns) HETCOMM_UNDER_BATON;
   // Returns when push_overdue() is wanted next; kForever: not at all.
-  uint64_t push_at_ns() const { return push_at_ns_; }
+  uint64_t push_at_ns() const HETCOMM_UNDER_BATON { return push_at_ns_; }
   // Nothing is pushed any more.
-  void stop_pushing() { push_at_ns_ = kForever; }
+  void stop_pushing() HETCOMM_UNDER_BATON { push_at_ns_ = kForever; }
 
  private:
-  Rail& current() { return *association_.rails().current(); }
+  Rail& current() HETCOMM_UNDER_BATON { return *association_.rails().current(); }
   // The header of |send|'s message, or of what announces it.
   static WireHeader header_of(MessageKind kind, const Operation& send) {
     return {.kind = kind,
@@ -62,11 +65,11 @@ class MessageSender {
             .tag = send.tag,
             .value = addressee_value(send.channel, send.length)};
   }
-  bool start_copied(Operation& send) {
+  bool start_copied(Operation& send) HETCOMM_UNDER_BATON {
     return send.length > current().capabilities().max_payload_bytes ? send_fragments(send)
                                                                     : start_eager(send);
   }
-  bool start_eager(Operation& send) {
+  bool start_eager(Operation& send) HETCOMM_UNDER_BATON {
     const Code code = association_.send(header_of(MessageKind::kEager, send),
                                         ExtentView{send.extents(), 0, send.length});
     if (code != Code::kOk) [[unlikely]]
@@ -75,23 +78,23 @@ class MessageSender {
     finish(send);
     return true;
   }
-  void finish(Operation& send) {
+  void finish(Operation& send) HETCOMM_UNDER_BATON {
     if (send.run.pull_id == 0) note_sent(send.length, true);
     send.outcome.bytes_sent = send.length;
     send.outcome.bytes_received = send.length;
     association_.common().completer.complete(send);
   }
-  void note_sent(uint64_t length, bool eager) {
+  void note_sent(uint64_t length, bool eager) HETCOMM_UNDER_BATON {
     hetcomm_counters_t& counters = current().counters();
     ++counters.messages_sent;
     counters.bytes_sent += length;
     ++(eager ? counters.eager_sent : counters.rendezvous_sent);
   }
-  bool start_long(Operation& send);
+  bool start_long(Operation& send) HETCOMM_UNDER_BATON;
   bool start_pulled(Operation& send, PoolPtr<SendTransfer> transfer,
-                    const AnnounceBody& announcement);
-  bool send_fragments(Operation& send);
-  bool start_rendezvous(Operation& send);
+                    const AnnounceBody& announcement) HETCOMM_UNDER_BATON;
+  bool send_fragments(Operation& send) HETCOMM_UNDER_BATON;
+  bool start_rendezvous(Operation& send) HETCOMM_UNDER_BATON;
 
   Association& association_;
   TransferTable& transfers_;

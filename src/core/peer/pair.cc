@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 
 namespace hetcomm {
@@ -56,7 +57,8 @@ void Pair::peer_left() {
   extra_rails_.stop();
   idle_closer_.stop();
   if (association_.is_lost() || !rails().empty()) return;  // the end of the connection follows
-  lose(status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank()); }));
+  lose(status_or_code(Code::kPeerLost,
+                      [&]() HETCOMM_UNDER_BATON { return fmt::format("rank {} left", rank()); }));
 }
 
 void Pair::lose(const Status& why) {
@@ -74,7 +76,7 @@ void Pair::lose(const Status& why) {
 
 void Pair::out_of_memory() {
   if (association_.is_lost()) return;
-  lose(status_or_code(Code::kOutOfMemory, [&] {
+  lose(status_or_code(Code::kOutOfMemory, [&]() HETCOMM_UNDER_BATON {
     return fmt::format("rank {} ran out of memory for messages of rank {}", common().rank, rank());
   }));
   tell_loss();

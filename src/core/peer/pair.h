@@ -22,6 +22,7 @@
 #include <string_view>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/extra_rails.h"
 #include "src/core/peer/idle_closer.h"
@@ -40,87 +41,90 @@ class Pair final : public PairBase {
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
 
-  int rank() const { return association_.rank(); }
-  PairState state() const { return association_.state(); }
-  const Status& lost_because() const { return lost_; }
-  Association& association() { return association_; }
-  const Association& association() const { return association_; }
-  Traffic& traffic() { return traffic_; }
-  RemoteAccess& access() { return traffic_.access(); }
-  ExtraRails& extra_rails() { return extra_rails_; }
-  IdleCloser& idle_closer() { return idle_closer_; }
+  int rank() const HETCOMM_UNDER_BATON { return association_.rank(); }
+  PairState state() const HETCOMM_UNDER_BATON { return association_.state(); }
+  const Status& lost_because() const HETCOMM_UNDER_BATON { return lost_; }
+  Association& association() HETCOMM_UNDER_BATON { return association_; }
+  const Association& association() const HETCOMM_UNDER_BATON { return association_; }
+  Traffic& traffic() HETCOMM_UNDER_BATON { return traffic_; }
+  RemoteAccess& access() HETCOMM_UNDER_BATON { return traffic_.access(); }
+  ExtraRails& extra_rails() HETCOMM_UNDER_BATON { return extra_rails_; }
+  IdleCloser& idle_closer() HETCOMM_UNDER_BATON { return idle_closer_; }
 
   // --- operations ---
   // Starts a send or a one-sided operation, which is pending.
-  void submit(Operation& operation);
-  void end(Operation& operation, Code code, std::string text) override {
+  void submit(Operation& operation) HETCOMM_UNDER_BATON;
+  void end(Operation& operation, Code code, std::string text) override HETCOMM_UNDER_BATON {
     traffic_.end(operation, code, std::move(text));
   }
   // Nothing accepted is waiting to leave.
-  bool flushed() const;
+  bool flushed() const HETCOMM_UNDER_BATON;
 
   // --- connections ---
   // Starts connecting if nothing is under way.
-  void ensure_connected();
+  void ensure_connected() HETCOMM_UNDER_BATON;
   // A connection was made (by either side) over |transport|, the one number |index|.
-  void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport, size_t index);
+  void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport,
+             size_t index) HETCOMM_UNDER_BATON;
   // No transport has reached the peer. |may_change|: a later attempt may.
-  void connect_failed(const Status& why, bool may_change);
+  void connect_failed(const Status& why, bool may_change) HETCOMM_UNDER_BATON;
   // The peer has no connection, having lost those up to number |lost|.
-  void knocked(uint32_t lost);
+  void knocked(uint32_t lost) HETCOMM_UNDER_BATON;
   // The peer, the lower rank, cannot connect to this one.
-  void refused_by_peer(const Status& why);
+  void refused_by_peer(const Status& why) HETCOMM_UNDER_BATON;
 
   // --- the peer's life ---
   // Messages of the peer have come since this was asked last, not long ago.
-  bool has_received_since_asked(uint64_t now_ns, uint64_t longest_ns);
+  bool has_received_since_asked(uint64_t now_ns, uint64_t longest_ns) HETCOMM_UNDER_BATON;
   // Others reach the peer, this rank does not.
-  void vouched() { reachability_.vouched(); }
+  void vouched() HETCOMM_UNDER_BATON { reachability_.vouched(); }
   // The peer is gone for good. All of it ends, also without memory.
-  void lose(const Status& why);
+  void lose(const Status& why) HETCOMM_UNDER_BATON;
   // It left cleanly: what it sent before is still delivered, then as lose().
-  void peer_left();
+  void peer_left() HETCOMM_UNDER_BATON;
   // Memory ran out in the middle of something: nothing can be promised to the peer any more.
-  void out_of_memory() override;
+  void out_of_memory() override HETCOMM_UNDER_BATON;
 
   // --- at the end of a pass ---
-  void send_update() override;
-  bool copy_some() override { return traffic_.access().initiator().mapped().copy_some(); }
-  void tick(uint64_t now_ns) override;
-  uint64_t next_timer_ns() const override;
+  void send_update() override HETCOMM_UNDER_BATON;
+  bool copy_some() override HETCOMM_UNDER_BATON {
+    return traffic_.access().initiator().mapped().copy_some();
+  }
+  void tick(uint64_t now_ns) override HETCOMM_UNDER_BATON;
+  uint64_t next_timer_ns() const override HETCOMM_UNDER_BATON;
 
  private:
   class OwnRail;
 
   // PairBase
-  void violated(Rail& rail, std::string_view what) override;
-  void pump() override { traffic_.pump(); }
-  void protocol_message_left(MessageKind kind) override {
+  void violated(Rail& rail, std::string_view what) override HETCOMM_UNDER_BATON;
+  void pump() override HETCOMM_UNDER_BATON { traffic_.pump(); }
+  void protocol_message_left(MessageKind kind) override HETCOMM_UNDER_BATON {
     traffic_.access().initiator().protocol_message_left(kind);
   }
-  void receive_connection_message(const WireHeader& header) override;
-  void close_unused(Rail& rail) override;
-  void give_up(const Status& why) override;
+  void receive_connection_message(const WireHeader& header) override HETCOMM_UNDER_BATON;
+  void close_unused(Rail& rail) override HETCOMM_UNDER_BATON;
+  void give_up(const Status& why) override HETCOMM_UNDER_BATON;
 
-  PairCommons& common() { return association_.common(); }
-  RailSet& rails() { return association_.rails(); }
-  bool is_higher() { return common().rank > rank(); }
+  PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
+  RailSet& rails() HETCOMM_UNDER_BATON { return association_.rails(); }
+  bool is_higher() HETCOMM_UNDER_BATON { return common().rank > rank(); }
 
   // pair_connection.cc: opening, failing, going on
-  void send_open(Rail& rail);
-  void receive_unopened(Rail& rail, const WireHeader& header);
-  void opened(Rail& rail, const WireHeader& header);
-  void writable(Rail& rail);
-  void rail_failed(Rail& rail, const Status& why, bool tell = true);
-  void go_on_without(const Status& why);
-  void reconnect(const Status& why);
-  void fail_unknown_rails();
-  void drop_rail(Rail& rail, bool peer_has_to_know);
-  void drop_all_rails();
-  void left_by_peer(Rail& rail);
-  void stay_connected();
-  void retry_at(uint64_t at_ns);
-  void tell_loss();
+  void send_open(Rail& rail) HETCOMM_UNDER_BATON;
+  void receive_unopened(Rail& rail, const WireHeader& header) HETCOMM_UNDER_BATON;
+  void opened(Rail& rail, const WireHeader& header) HETCOMM_UNDER_BATON;
+  void writable(Rail& rail) HETCOMM_UNDER_BATON;
+  void rail_failed(Rail& rail, const Status& why, bool tell = true) HETCOMM_UNDER_BATON;
+  void go_on_without(const Status& why) HETCOMM_UNDER_BATON;
+  void reconnect(const Status& why) HETCOMM_UNDER_BATON;
+  void fail_unknown_rails() HETCOMM_UNDER_BATON;
+  void drop_rail(Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
+  void drop_all_rails() HETCOMM_UNDER_BATON;
+  void left_by_peer(Rail& rail) HETCOMM_UNDER_BATON;
+  void stay_connected() HETCOMM_UNDER_BATON;
+  void retry_at(uint64_t at_ns) HETCOMM_UNDER_BATON;
+  void tell_loss() HETCOMM_UNDER_BATON;
 
   Association association_;
   Traffic traffic_;

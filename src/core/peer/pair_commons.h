@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/base/status.h"
@@ -29,37 +30,37 @@
 
 namespace hetcomm {
 
-// Makes connections. All calls under the baton.
+// Makes connections.
 class PairConnector {
  public:
   // Tries the transports that reach |rank|, in order of estimate; Pair::adopt() or
   // Pair::connect_failed() follows.
-  virtual void connect(int rank) = 0;
+  virtual void connect(int rank) HETCOMM_UNDER_BATON = 0;
   // Makes a further connection to |rank|, over transport |index|.
-  virtual void connect_over(int rank, size_t index) = 0;
+  virtual void connect_over(int rank, size_t index) HETCOMM_UNDER_BATON = 0;
   // Transports that reach |rank| and would share the load of transport |index|, or are better.
-  virtual std::vector<size_t> useful_beside(int rank, size_t index) = 0;
+  virtual std::vector<size_t> useful_beside(int rank, size_t index) HETCOMM_UNDER_BATON = 0;
   // Both ranks offer some transport; whether it reaches is another question.
-  virtual bool has_common_transport(int rank) const = 0;
+  virtual bool has_common_transport(int rank) const HETCOMM_UNDER_BATON = 0;
   // The largest message to |rank| that every transport can carry which may have to send it again.
-  virtual uint32_t kept_payload_bytes(int rank) = 0;
-  virtual std::string_view transport_kind(size_t index) const = 0;
-  virtual std::string_view transport_name(size_t index) const = 0;
+  virtual uint32_t kept_payload_bytes(int rank) HETCOMM_UNDER_BATON = 0;
+  virtual std::string_view transport_kind(size_t index) const HETCOMM_UNDER_BATON = 0;
+  virtual std::string_view transport_name(size_t index) const HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~PairConnector() = default;
 };
 
-// Hears of what concerns more than one pair. All calls under the baton.
+// Hears of what concerns more than one pair.
 class PairListener {
  public:
   // |rank| is gone for good, its pair is quiet. Everybody who waits for it learns |why|. Works
   // without memory.
-  virtual void on_rank_lost(int rank, const Status& why) = 0;
+  virtual void on_rank_lost(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
   // A transport asks what has arrived at |rank| on |stream|.
-  virtual void on_doubt(int rank, const StreamId& stream) = 0;
+  virtual void on_doubt(int rank, const StreamId& stream) HETCOMM_UNDER_BATON = 0;
   // A message of a collective operation that no receive waits for.
-  virtual void on_unexpected_part(int rank, const WireHeader& header) = 0;
+  virtual void on_unexpected_part(int rank, const WireHeader& header) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~PairListener() = default;
@@ -82,15 +83,15 @@ struct PairCommons {
         delivery(completer, staging, blocks, graveyard),
         schedule(progress) {}
 
-  uint64_t now_ns() const { return engine.coarse_now(); }
+  uint64_t now_ns() const HETCOMM_UNDER_BATON { return engine.coarse_now(); }
   // True if a connection over transport |index| moves all of |operation|'s memory by itself, as its
   // extents() say.
-  bool reaches(const Operation& operation, size_t index) {
+  bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     return operation.buffers.on_host || device_access.reaches(operation, index);
   }
   // Frees |object| when no upcall of it can be on the stack.
   template <typename T, typename Delete>
-  void retire(std::unique_ptr<T, Delete> object) {
+  void retire(std::unique_ptr<T, Delete> object) HETCOMM_UNDER_BATON {
     graveyard.add(std::move(object));
   }
 

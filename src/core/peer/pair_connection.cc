@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/core/peer/pair.h"
@@ -17,8 +18,8 @@ class Pair::OwnRail final : public Rail {
              pair.rails().counters_of(transport_name)),
         pair_(pair) {}
 
-  void on_message(const MessageHeader& header, ConstByteSpan payload) override {
-    guarded([&] {
+  void on_message(const MessageHeader& header, ConstByteSpan payload) override HETCOMM_UNDER_BATON {
+    guarded([&]() HETCOMM_UNDER_BATON {
       if (!open) [[unlikely]] {
         pair_.receive_unopened(*this, decode_header(header));
         return;
@@ -26,33 +27,38 @@ class Pair::OwnRail final : public Rail {
       pair_.traffic_.receive(*this, header, payload);
     });
   }
-  void on_put(uint64_t cookie, uint64_t length) override {
-    guarded([&] { pair_.traffic_.on_put(cookie, length); });
+  void on_put(uint64_t cookie, uint64_t length) override HETCOMM_UNDER_BATON {
+    guarded([&]() HETCOMM_UNDER_BATON { pair_.traffic_.on_put(cookie, length); });
   }
-  void on_bulk_complete(Bulk& bulk, Code code) override {
-    guarded([&] { pair_.association_.bulks().ended(static_cast<OwnedBulk&>(bulk), code); });
+  void on_bulk_complete(Bulk& bulk, Code code) override HETCOMM_UNDER_BATON {
+    guarded([&]() HETCOMM_UNDER_BATON {
+      pair_.association_.bulks().ended(static_cast<OwnedBulk&>(bulk), code);
+    });
   }
-  void on_mapped(const RemoteKey& key, const Result<MappedRegion>& mapped) override {
-    guarded([&] { pair_.access().initiator().mapped().mapped(*this, key, mapped); });
+  void on_mapped(const RemoteKey& key,
+                 const Result<MappedRegion>& mapped) override HETCOMM_UNDER_BATON {
+    guarded([&]() HETCOMM_UNDER_BATON {
+      pair_.access().initiator().mapped().mapped(*this, key, mapped);
+    });
   }
-  void on_unmap(const RemoteKey& key) override {
-    guarded([&] { pair_.access().initiator().mapped().unmap(*this, key); });
+  void on_unmap(const RemoteKey& key) override HETCOMM_UNDER_BATON {
+    guarded([&]() HETCOMM_UNDER_BATON { pair_.access().initiator().mapped().unmap(*this, key); });
   }
-  void on_writable() override {
-    guarded([&] { pair_.writable(*this); });
+  void on_writable() override HETCOMM_UNDER_BATON {
+    guarded([&]() HETCOMM_UNDER_BATON { pair_.writable(*this); });
   }
-  void on_doubt(const StreamId& stream) override {
-    guarded([&] { pair_.common().listener.on_doubt(pair_.rank(), stream); });
+  void on_doubt(const StreamId& stream) override HETCOMM_UNDER_BATON {
+    guarded([&]() HETCOMM_UNDER_BATON { pair_.common().listener.on_doubt(pair_.rank(), stream); });
   }
-  void on_failed(const Status& why) override {
-    guarded([&] { pair_.rail_failed(*this, why); });
+  void on_failed(const Status& why) override HETCOMM_UNDER_BATON {
+    guarded([&]() HETCOMM_UNDER_BATON { pair_.rail_failed(*this, why); });
   }
 
  private:
   // An upcall that runs out of memory half way has lost what it was about: nothing can be promised
   // to the peer any more.
   template <typename Upcall>
-  void guarded(Upcall&& upcall) {
+  void guarded(Upcall&& upcall) HETCOMM_UNDER_BATON {
     if (dropped) [[unlikely]]
       return;
     try {
@@ -172,7 +178,7 @@ void Pair::connect_failed(const Status& why, bool may_change) {
     retry_at(now + reachability_.pause_after_failure_ns(now));
     return;
   }
-  const Status unreachable = status_or_code(Code::kUnreachable, [&] {
+  const Status unreachable = status_or_code(Code::kUnreachable, [&]() HETCOMM_UNDER_BATON {
     return fmt::format(
         "rank {}{}: {}", rank(),
         reachability_.is_vouched() ? " lives, as others say, but is not reached from here" : "",
@@ -248,7 +254,7 @@ void Pair::receive_connection_message(const WireHeader& header) {
 
 // The peer uses its connection after all.
 void Pair::stay_connected() {
-  rails().for_each([](Rail& rail) { rail.leaving = false; });
+  rails().for_each([](Rail& rail) HETCOMM_UNDER_BATON { rail.leaving = false; });
   if (rails().current() != nullptr && state() == PairState::kConnecting) rail_switch_.resume();
 }
 

@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 void PairSchedule::add(ScheduledPair& pair) {
@@ -38,7 +40,8 @@ void PairSchedule::copies_due(ScheduledPair& pair) {
 int PairSchedule::run() {
   int moved = 0;
   if (!copying_.empty()) {
-    std::erase_if(copying_, [](ScheduledPair* pair) { return !pair->copy_some(); });
+    std::erase_if(copying_,
+                  [](ScheduledPair* pair) HETCOMM_UNDER_BATON { return !pair->copy_some(); });
     ++moved;
   }
   if (!acknowledgements_.empty() && acknowledgements_pass_ != pass_) {

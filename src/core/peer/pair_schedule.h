@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/core/progress/engine.h"
 
@@ -14,14 +15,14 @@ namespace hetcomm {
 class ScheduledPair {
  public:
   // Sends credit and acknowledgements that are due.
-  virtual void send_update() = 0;
+  virtual void send_update() HETCOMM_UNDER_BATON = 0;
   // Copies to and from mapped memory that are too long for one call go on. False: none is left.
-  virtual bool copy_some() = 0;
-  virtual void tick(uint64_t now_ns) = 0;
+  virtual bool copy_some() HETCOMM_UNDER_BATON = 0;
+  virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
   // Returns when tick() is wanted next; kForever: not at all.
-  virtual uint64_t next_timer_ns() const = 0;
+  virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
   // Memory ran out in the middle of something: nothing can be promised to the peer any more.
-  virtual void out_of_memory() = 0;
+  virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
 
   // In which lists of the schedule it stands; the schedule's own.
   struct Listed {
@@ -41,35 +42,35 @@ class PairSchedule {
   PairSchedule& operator=(const PairSchedule&) = delete;
 
   // Adds |pair|. Noting it below never fails afterwards.
-  void add(ScheduledPair& pair);
+  void add(ScheduledPair& pair) HETCOMM_UNDER_BATON;
   // Forgets all pairs, before they go.
-  void clear();
+  void clear() HETCOMM_UNDER_BATON;
 
   // send_update() is called at the end of this pass.
-  void update_due(ScheduledPair& pair) {
+  void update_due(ScheduledPair& pair) HETCOMM_UNDER_BATON {
     if (pair.listed.update) return;
     pair.listed.update = true;
     updates_.push_back(&pair);
   }
   // send_update() is called in the next pass if a background thread is there to make it: a message
   // that this rank's user sends until then takes the acknowledgement along.
-  void acknowledgement_due(ScheduledPair& pair);
+  void acknowledgement_due(ScheduledPair& pair) HETCOMM_UNDER_BATON;
   // copy_some() is called in every pass until it returns false.
-  void copies_due(ScheduledPair& pair);
+  void copies_due(ScheduledPair& pair) HETCOMM_UNDER_BATON;
   // tick() is called at |at_ns| at the latest.
-  void note_timer(uint64_t at_ns) {
+  void note_timer(uint64_t at_ns) HETCOMM_UNDER_BATON {
     if (at_ns < next_timer_ns_) next_timer_ns_ = at_ns;
   }
 
-  bool has_work() const {
+  bool has_work() const HETCOMM_UNDER_BATON {
     return !updates_.empty() || !acknowledgements_.empty() || !copying_.empty();
   }
   // A pass begins: what is due from now on belongs to it.
-  void begin_pass() { ++pass_; }
+  void begin_pass() HETCOMM_UNDER_BATON { ++pass_; }
   // The work at the end of a pass. Returns how much was done.
-  int run();
-  void tick(uint64_t now_ns);
-  uint64_t next_timer_ns() const { return next_timer_ns_; }
+  int run() HETCOMM_UNDER_BATON;
+  void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return next_timer_ns_; }
 
  private:
   Engine& engine_;

@@ -21,6 +21,7 @@
 #include <deque>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/wire.h"
 #include "src/core/progress/operation.h"
 
@@ -32,29 +33,29 @@ enum class Place : uint8_t { kNone, kInitiator, kOwner };
 class Places {
  public:
   // Initiator.
-  bool is_free() const { return asked_ < kMaxAsked; }
-  void take() { ++asked_; }
-  void give_back() { --asked_; }
-  uint32_t asked() const { return asked_; }
+  bool is_free() const HETCOMM_UNDER_BATON { return asked_ < kMaxAsked; }
+  void take() HETCOMM_UNDER_BATON { ++asked_; }
+  void give_back() HETCOMM_UNDER_BATON { --asked_; }
+  uint32_t asked() const HETCOMM_UNDER_BATON { return asked_; }
 
   // Owner. False when the peer has asked for more than it may.
-  [[nodiscard]] bool hold() {
+  [[nodiscard]] bool hold() HETCOMM_UNDER_BATON {
     if (held_ >= kMaxHeld) return false;
     ++held_;
     return true;
   }
-  void drop() { --held_; }
+  void drop() HETCOMM_UNDER_BATON { --held_; }
   // The answer to what is held has left as message |sequence|.
-  void answered(uint32_t sequence) { answers_.push_back(sequence); }
-  bool has_answers() const { return !answers_.empty(); }
+  void answered(uint32_t sequence) HETCOMM_UNDER_BATON { answers_.push_back(sequence); }
+  bool has_answers() const HETCOMM_UNDER_BATON { return !answers_.empty(); }
   // The peer has all messages up to |sequence|.
-  void acknowledged(uint32_t sequence) {
+  void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON {
     while (!answers_.empty() && static_cast<int32_t>(sequence - answers_.front()) >= 0) {
       answers_.pop_front();
       --held_;
     }
   }
-  uint32_t held() const { return held_; }
+  uint32_t held() const HETCOMM_UNDER_BATON { return held_; }
 
  private:
   uint32_t asked_ = 0;

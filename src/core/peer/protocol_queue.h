@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/places.h"
 #include "src/core/peer/wire.h"
 
@@ -24,10 +25,10 @@ struct ProtocolMessage {
 
 class ProtocolQueue {
  public:
-  bool empty() const { return messages_.empty(); }
+  bool empty() const HETCOMM_UNDER_BATON { return messages_.empty(); }
   // May throw std::bad_alloc.
   void push(const WireHeader& header, const void* body, size_t size, uint32_t received,
-            Place place) {
+            Place place) HETCOMM_UNDER_BATON {
     ProtocolMessage& message = messages_.emplace_back();
     message.header = header;
     message.size = static_cast<uint32_t>(size);
@@ -35,21 +36,21 @@ class ProtocolQueue {
     message.place = place;
     if (size > 0) std::memcpy(message.body.data(), body, size);
   }
-  bool holds(MessageKind kind) const {
+  bool holds(MessageKind kind) const HETCOMM_UNDER_BATON {
     return std::any_of(messages_.begin(), messages_.end(), [kind](const ProtocolMessage& message) {
       return message.header.kind == kind;
     });
   }
   // Calls |send(const ProtocolMessage&)| for each, until it returns false. True: none is left.
   template <typename Send>
-  bool send_all(Send&& send) {
+  bool send_all(Send&& send) HETCOMM_UNDER_BATON {
     for (; sent_ < messages_.size(); ++sent_) {
       if (!send(messages_[sent_])) return false;
     }
     clear();
     return true;
   }
-  void clear() {
+  void clear() HETCOMM_UNDER_BATON {
     messages_.clear();
     sent_ = 0;
   }

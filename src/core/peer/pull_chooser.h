@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/two_ways.h"
 
 namespace hetcomm {
@@ -39,20 +40,22 @@ inline constexpr uint64_t kPullNone = UINT64_MAX;
 class PullChooser {
  public:
   // True when the message that is about to be taken out shall be measured: clocks cost.
-  bool samples_next(uint64_t bytes);
+  bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
   // A sampled message of |bytes| was taken out in |elapsed_ns|; the connection carried it in
   // |pieces|. This and the next ones return true when the sender has to hear the new pause_of() of
   // the class.
-  bool took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces);
+  bool took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces) HETCOMM_UNDER_BATON;
   // A message was read in |elapsed_ns|. The sender's copying costs |sender_ns_per_mib|, 0 when it
   // does not know.
-  bool pulled(uint64_t bytes, uint64_t elapsed_ns, uint64_t sender_ns_per_mib);
+  bool pulled(uint64_t bytes, uint64_t elapsed_ns, uint64_t sender_ns_per_mib) HETCOMM_UNDER_BATON;
   // Reading did not work.
-  bool failed(uint64_t bytes);
+  bool failed(uint64_t bytes) HETCOMM_UNDER_BATON;
   // All are pulled from now on: the user wants it.
-  bool insist(uint64_t bytes);
+  bool insist(uint64_t bytes) HETCOMM_UNDER_BATON;
 
-  uint64_t pause_of(size_t pull_class) const { return classes_[pull_class].told; }
+  uint64_t pause_of(size_t pull_class) const HETCOMM_UNDER_BATON {
+    return classes_[pull_class].told;
+  }
 
  private:
   static constexpr uint32_t kSampled = 16;  // one of so many messages is measured
@@ -78,16 +81,19 @@ class PullChooser {
     bool only_alone() const { return resolved != kPullAll && resolved != kPullNone; }
     Way in_use() const { return resolved == kPullAll ? Way::kPull : Way::kPush; }
     bool tell(uint64_t pause);
-    bool begin_trial(Way way, bool hasty);
-    bool end_trial();
-    bool give_up_trial();
-    uint64_t best_pause() const;
-    bool measured(Way way, double sample, double elapsed_ns, uint64_t bytes, uint32_t count);
+    bool begin_trial(Way way, bool hasty) HETCOMM_UNDER_BATON;
+    bool end_trial() HETCOMM_UNDER_BATON;
+    bool give_up_trial() HETCOMM_UNDER_BATON;
+    uint64_t best_pause() const HETCOMM_UNDER_BATON;
+    bool measured(Way way, double sample, double elapsed_ns, uint64_t bytes,
+                  uint32_t count) HETCOMM_UNDER_BATON;
     // The cost of copying for a message in a stream, and for one that goes alone; ns per byte.
-    double in_stream() const { return std::max(ways.cost(Way::kPush), sender_ns_per_byte); }
-    double alone() const;
+    double in_stream() const HETCOMM_UNDER_BATON {
+      return std::max(ways.cost(Way::kPush), sender_ns_per_byte);
+    }
+    double alone() const HETCOMM_UNDER_BATON;
     // A message of |bytes| costs so much more on the way that is not |way|.
-    double extra_ns(Way way, uint64_t bytes) const;
+    double extra_ns(Way way, uint64_t bytes) const HETCOMM_UNDER_BATON;
   };
 
   std::array<Class, PullClass::kCount> classes_;
@@ -96,11 +102,11 @@ class PullChooser {
 // The sender's half.
 class PullRule {
  public:
-  void told(size_t pull_class, uint64_t pause);
+  void told(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON;
   // True if a message of |bytes| that begins now goes by pulling. |now| is called where time
   // matters.
   template <typename Now>
-  bool pulls(uint64_t bytes, Now&& now) {
+  bool pulls(uint64_t bytes, Now&& now) HETCOMM_UNDER_BATON {
     Class& c = classes_[PullClass::of(bytes)];
     if (c.pause == kPullNone) return false;
     if (c.pause != kPullAll) {
@@ -116,15 +122,17 @@ class PullRule {
     return false;
   }
   // The receiver has read a message of |bytes|.
-  void answered(uint64_t bytes) { classes_[PullClass::of(bytes)].copied_next = kLeastCopied; }
+  void answered(uint64_t bytes) HETCOMM_UNDER_BATON {
+    classes_[PullClass::of(bytes)].copied_next = kLeastCopied;
+  }
   // It has not, for long: it calls the library rarely, and the next messages are copied.
-  void late(uint64_t bytes);
+  void late(uint64_t bytes) HETCOMM_UNDER_BATON;
 
   // True when the message that is about to be copied shall be measured.
-  bool samples_next(uint64_t bytes);
-  void copied(uint64_t bytes, uint64_t elapsed_ns);
+  bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
+  void copied(uint64_t bytes, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
   // The median of the last samples; 0: none yet.
-  uint64_t copy_ns_per_mib(uint64_t bytes) const;
+  uint64_t copy_ns_per_mib(uint64_t bytes) const HETCOMM_UNDER_BATON;
 
  private:
   static constexpr uint32_t kSampled = 16;  // one of so many messages is measured

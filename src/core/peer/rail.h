@@ -9,6 +9,7 @@
 
 #include <hetcomm/communicator.h>
 
+#include "src/base/baton_role.h"
 #include "src/core/memory/throughput.h"
 #include "src/core/progress/graveyard.h"
 #include "transports/transport.h"
@@ -31,35 +32,36 @@ class Rail : public EndpointHandler, public Mortal {
  public:
   virtual ~Rail() = default;
 
-  Endpoint& endpoint() { return *endpoint_; }
-  const Endpoint& endpoint() const { return *endpoint_; }
-  const EndpointAbilities& abilities() const { return abilities_; }
+  Endpoint& endpoint() HETCOMM_UNDER_BATON { return *endpoint_; }
+  const Endpoint& endpoint() const HETCOMM_UNDER_BATON { return *endpoint_; }
+  const EndpointAbilities& abilities() const HETCOMM_UNDER_BATON { return abilities_; }
   // The endpoint's; but what may be lost is no larger than every other connection can carry.
-  const Capabilities& capabilities() const { return capabilities_; }
-  hetcomm_counters_t& counters() { return *counters_; }
+  const Capabilities& capabilities() const HETCOMM_UNDER_BATON { return capabilities_; }
+  hetcomm_counters_t& counters() HETCOMM_UNDER_BATON { return *counters_; }
   // Bytes per second in the direction of |load|: measured, or else estimated.
-  double rate_of(const Throughput& load) const {
+  double rate_of(const Throughput& load) const HETCOMM_UNDER_BATON {
     const auto estimate = static_cast<double>(capabilities_.bandwidth_bytes_per_s);
     return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
   }
-  double score_us() const { return score_of(capabilities_); }
+  double score_us() const HETCOMM_UNDER_BATON { return score_of(capabilities_); }
   // Messages from now on are no larger.
-  void limit_payload(uint32_t bytes) {
+  void limit_payload(uint32_t bytes) HETCOMM_UNDER_BATON {
     capabilities_.max_payload_bytes = std::min(capabilities_.max_payload_bytes, bytes);
   }
-  bool is_open_both_ways() const { return open && open_sent; }
+  bool is_open_both_ways() const HETCOMM_UNDER_BATON { return open && open_sent; }
 
-  uint64_t id = 0;              // agreed number of the connection: the lower rank counts
+  uint64_t id HETCOMM_GUARDED_BY_BATON =
+      0;                        // agreed number of the connection: the lower rank counts
   const size_t transport;       // its number in the job
   const std::string_view kind;  // of the transport: rails of one kind share bulk data
-  bool known = false;           // both sides know it by |id|
-  bool dropped = false;         // given up: it only waits to be destroyed
-  bool retiring = false;        // one side has said that it uses it no more
-  bool open = false;            // the peer's kOpen has arrived
-  bool open_sent = false;       // ours has left
-  bool leaving = false;         // the peer may close it
-  Throughput sending;
-  Throughput receiving;
+  bool known HETCOMM_GUARDED_BY_BATON = false;      // both sides know it by |id|
+  bool dropped HETCOMM_GUARDED_BY_BATON = false;    // given up: it only waits to be destroyed
+  bool retiring HETCOMM_GUARDED_BY_BATON = false;   // one side has said that it uses it no more
+  bool open HETCOMM_GUARDED_BY_BATON = false;       // the peer's kOpen has arrived
+  bool open_sent HETCOMM_GUARDED_BY_BATON = false;  // ours has left
+  bool leaving HETCOMM_GUARDED_BY_BATON = false;    // the peer may close it
+  Throughput sending HETCOMM_GUARDED_BY_BATON;
+  Throughput receiving HETCOMM_GUARDED_BY_BATON;
 
  protected:
   Rail(std::unique_ptr<Endpoint> endpoint, size_t transport_index, std::string_view transport_kind,

@@ -2,17 +2,20 @@
 
 #include <algorithm>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 template <typename Which>
 Rail* RailSet::find_if(Which&& which) const {
   const auto found =
-      std::find_if(rails_.begin(), rails_.end(), [&](const auto& rail) { return which(*rail); });
+      std::find_if(rails_.begin(), rails_.end(),
+                   [&](const auto& rail) HETCOMM_UNDER_BATON { return which(*rail); });
   return found != rails_.end() ? found->get() : nullptr;
 }
 
 Rail* RailSet::find(uint64_t id) const {
-  return find_if([&](const Rail& rail) { return rail.id == id && rail.known; });
+  return find_if([&](const Rail& rail) HETCOMM_UNDER_BATON { return rail.id == id && rail.known; });
 }
 
 Rail* RailSet::find_over(size_t transport) const {
@@ -20,11 +23,11 @@ Rail* RailSet::find_over(size_t transport) const {
 }
 
 Rail* RailSet::find_unknown() const {
-  return find_if([](const Rail& rail) { return !rail.known; });
+  return find_if([](const Rail& rail) HETCOMM_UNDER_BATON { return !rail.known; });
 }
 
 Rail* RailSet::find_up_to(uint64_t id) const {
-  return find_if([&](const Rail& rail) { return rail.id <= id; });
+  return find_if([&](const Rail& rail) HETCOMM_UNDER_BATON { return rail.id <= id; });
 }
 
 Rail* RailSet::best_open() const {
@@ -44,7 +47,7 @@ bool RailSet::is_better(const Rail& rail) const {
 }
 
 Rail* RailSet::better_one() const {
-  return find_if([&](const Rail& rail) { return is_better(rail); });
+  return find_if([&](const Rail& rail) HETCOMM_UNDER_BATON { return is_better(rail); });
 }
 
 bool RailSet::is_replaced(const Rail& rail) const {
@@ -57,8 +60,9 @@ bool RailSet::is_early(uint64_t id) const {
 }
 
 bool RailSet::all_flushed() const {
-  return std::all_of(rails_.begin(), rails_.end(),
-                     [](const auto& rail) { return rail->endpoint().flushed(); });
+  return std::all_of(rails_.begin(), rails_.end(), [](const auto& rail) HETCOMM_UNDER_BATON {
+    return rail->endpoint().flushed();
+  });
 }
 
 Rail& RailSet::add(std::unique_ptr<Rail> rail) {
@@ -76,8 +80,9 @@ std::unique_ptr<Rail> RailSet::remove(Rail& rail) {
   std::unique_ptr<Rail> removed = std::move(*found);
   rails_.erase(found);
   hetcomm_counters_t& counters = rail.counters();
-  const bool another =
-      find_if([&](Rail& each) { return &each.counters() == &counters; }) != nullptr;
+  const bool another = find_if([&](Rail& each) HETCOMM_UNDER_BATON {
+                         return &each.counters() == &counters;
+                       }) != nullptr;
   counters.connected = another ? 1 : 0;
   return removed;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/extra_rails.h"
@@ -18,21 +19,21 @@ class RailSwitch {
   RailSwitch& operator=(const RailSwitch&) = delete;
 
   // |rail| is open both ways: it takes over the messages, or shares the bulk data.
-  void use(Rail& rail);
+  void use(Rail& rail) HETCOMM_UNDER_BATON;
   // Goes over to |rail|: everything that the peer may not have leaves there first.
-  void go_over_to(Rail& rail);
+  void go_over_to(Rail& rail) HETCOMM_UNDER_BATON;
   // Goes on after a pause: sends again what the last connection may have lost, then what waits. The
   // pair gives up where the connection cannot carry it.
-  void resume();
+  void resume() HETCOMM_UNDER_BATON;
   // The current connection is going away.
-  void leave(const Rail& rail);
+  void leave(const Rail& rail) HETCOMM_UNDER_BATON;
 
-  uint64_t next_timer_ns() const { return take_over_at_ns_; }
-  void tick(uint64_t now_ns);
-  void stop() { take_over_at_ns_ = kForever; }
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return take_over_at_ns_; }
+  void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void stop() HETCOMM_UNDER_BATON { take_over_at_ns_ = kForever; }
 
  private:
-  void take_over(Rail& rail);
+  void take_over(Rail& rail) HETCOMM_UNDER_BATON;
 
   Association& association_;
   Traffic& traffic_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 
 namespace hetcomm {
@@ -15,30 +16,34 @@ class Reachability {
   explicit Reachability(uint64_t detection_ns) : detection_ns_(detection_ns) {}
 
   // A connection has opened.
-  void reached() { *this = Reachability(detection_ns_); }
+  void reached() HETCOMM_UNDER_BATON { *this = Reachability(detection_ns_); }
   // Others have heard of the peer meanwhile.
-  void vouched() { vouched_ = true; }
-  bool is_vouched() const { return vouched_; }
+  void vouched() HETCOMM_UNDER_BATON { vouched_ = true; }
+  bool is_vouched() const HETCOMM_UNDER_BATON { return vouched_; }
 
   // The last connection has broken.
-  void connection_broke(uint64_t now_ns) {
+  void connection_broke(uint64_t now_ns) HETCOMM_UNDER_BATON {
     begin(now_ns);
     ++breaks_;
   }
-  bool keeps_breaking(uint64_t now_ns) const { return breaks_ > kMostBreaks && is_long(now_ns); }
+  bool keeps_breaking(uint64_t now_ns) const HETCOMM_UNDER_BATON {
+    return breaks_ > kMostBreaks && is_long(now_ns);
+  }
   // Returns the pause before the next attempt.
-  uint64_t pause_after_break_ns() const {
+  uint64_t pause_after_break_ns() const HETCOMM_UNDER_BATON {
     return std::min(kMostPauseNs, kLeastPauseNs << std::min<uint64_t>(breaks_, 7));
   }
 
   // No transport could connect.
-  void connect_failed(uint64_t now_ns) {
+  void connect_failed(uint64_t now_ns) HETCOMM_UNDER_BATON {
     begin(now_ns);
     ++failures_;
   }
-  bool is_first_failure() const { return failures_ == 1; }
-  bool is_hopeless(uint64_t now_ns) const { return is_long(now_ns) && failures_ >= kLeastFailures; }
-  uint64_t pause_after_failure_ns(uint64_t now_ns) const {
+  bool is_first_failure() const HETCOMM_UNDER_BATON { return failures_ == 1; }
+  bool is_hopeless(uint64_t now_ns) const HETCOMM_UNDER_BATON {
+    return is_long(now_ns) && failures_ >= kLeastFailures;
+  }
+  uint64_t pause_after_failure_ns(uint64_t now_ns) const HETCOMM_UNDER_BATON {
     return std::clamp((now_ns - since_ns_) / 4, kLeastPauseNs, kMostPauseNs);
   }
 
@@ -50,10 +55,12 @@ class Reachability {
   // computes in between makes few of them.
   static constexpr uint64_t kLeastFailures = 8;
 
-  void begin(uint64_t now_ns) {
+  void begin(uint64_t now_ns) HETCOMM_UNDER_BATON {
     if (since_ns_ == kForever) since_ns_ = now_ns;
   }
-  bool is_long(uint64_t now_ns) const { return now_ns >= since_ns_ + detection_ns_; }
+  bool is_long(uint64_t now_ns) const HETCOMM_UNDER_BATON {
+    return now_ns >= since_ns_ + detection_ns_;
+  }
 
   uint64_t detection_ns_;
   uint64_t since_ns_ = kForever;  // the first of the attempts failed

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <string>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/access_initiator.h"
 #include "src/core/peer/access_owner.h"
 #include "src/core/peer/association.h"
@@ -46,7 +47,7 @@ class RemoteAccess final : public AccessLedger {
 
   // Counts a one-sided operation of this rank's user, which is pending. True: it is a flush, which
   // needs no start. May throw std::bad_alloc.
-  bool accept(Operation& operation) {
+  bool accept(Operation& operation) HETCOMM_UNDER_BATON {
     operation.access.ledger = this;
     if (operation.kind == OperationKind::kFlush) [[unlikely]] {
       batches_.submit(operation);
@@ -57,42 +58,52 @@ class RemoteAccess final : public AccessLedger {
     return false;
   }
   // Starts one that has its turn. False: to be tried again. May throw std::bad_alloc.
-  bool start(Operation& operation) {
+  bool start(Operation& operation) HETCOMM_UNDER_BATON {
     return operation.kind == OperationKind::kAnswer ? owner_.start(operation)
                                                     : initiator_.start(operation);
   }
   // Ends one that is under way (OperationStage::kAwaiting or kDirect). Its buffer is quiet when it
   // has completed.
-  void end(Operation& operation, Code code, std::string text);
-  void ending(Operation& operation) override;
+  void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
+  void ending(Operation& operation) override HETCOMM_UNDER_BATON;
   // Flushes may follow.
-  void ended(uint64_t batch, Code code) override { batches_.ended(batch, code); }
+  void ended(uint64_t batch, Code code) override HETCOMM_UNDER_BATON {
+    batches_.ended(batch, code);
+  }
 
   // --- messages ---
-  void receive(const WireHeader& header, ConstByteSpan payload);
-  bool awaits_acknowledgement() const {
+  void receive(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
     return places_.has_answers() || initiator_.awaits_acknowledgement();
   }
   // The peer has all messages up to |sequence|. The first is called before the message that
   // acknowledges them is dealt with, which may ask for something; the second after it.
-  void answers_acknowledged(uint32_t sequence) { places_.acknowledged(sequence); }
-  void acknowledged(uint32_t sequence) { initiator_.acknowledged(sequence); }
+  void answers_acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON {
+    places_.acknowledged(sequence);
+  }
+  void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON { initiator_.acknowledged(sequence); }
 
   // --- what waits ---
   // An answer or an operation that waits can start now, if the connection has room.
-  bool has_to_start() const { return owner_.has_to_start() || initiator_.has_to_start(); }
+  bool has_to_start() const HETCOMM_UNDER_BATON {
+    return owner_.has_to_start() || initiator_.has_to_start();
+  }
   // Nothing that was submitted waits here for its turn.
-  bool has_all_started() const { return !owner_.has_to_start() && initiator_.has_all_started(); }
+  bool has_all_started() const HETCOMM_UNDER_BATON {
+    return !owner_.has_to_start() && initiator_.has_all_started();
+  }
   // Nothing is under way, and no memory of the peer is held that a connection may have mapped.
-  bool is_idle() const { return !owner_.has_to_start() && initiator_.is_idle(); }
-  void fail_everything(const Status& why) {
+  bool is_idle() const HETCOMM_UNDER_BATON {
+    return !owner_.has_to_start() && initiator_.is_idle();
+  }
+  void fail_everything(const Status& why) HETCOMM_UNDER_BATON {
     owner_.fail_everything(why);
     initiator_.fail_everything(why);
   }
 
-  AccessInitiator& initiator() { return initiator_; }
-  AccessOwner& owner() { return owner_; }
-  const Places& places() const { return places_; }
+  AccessInitiator& initiator() HETCOMM_UNDER_BATON { return initiator_; }
+  AccessOwner& owner() HETCOMM_UNDER_BATON { return owner_; }
+  const Places& places() const HETCOMM_UNDER_BATON { return places_; }
 
  private:
   Association& association_;

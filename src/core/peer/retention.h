@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/core/peer/wire.h"
 
@@ -17,7 +18,7 @@ namespace hetcomm {
 class Retention {
  public:
   // Makes room for a message with |length| bytes of payload.
-  void make_room(uint64_t length) {
+  void make_room(uint64_t length) HETCOMM_UNDER_BATON {
     const uint64_t used = end_ - begin_;
     const uint64_t more = sizeof(Record) + length;
     if (used + more <= ring_.size()) return;
@@ -31,16 +32,17 @@ class Retention {
   }
 
   // After make_room().
-  void push(const WireHeader& header, const ExtentView& payload) {
+  void push(const WireHeader& header, const ExtentView& payload) HETCOMM_UNDER_BATON {
     const Record record{header, payload.length};
     append(&record, sizeof(record));
     for_each_piece(payload.extents, payload.offset, payload.length,
-                   [this](const std::byte* piece, size_t length) { append(piece, length); });
+                   [this](const std::byte* piece, size_t length)
+                       HETCOMM_UNDER_BATON { append(piece, length); });
     ++count_;
   }
 
   // Drops everything up to and including |sequence|.
-  void acknowledge(uint32_t sequence) {
+  void acknowledge(uint32_t sequence) HETCOMM_UNDER_BATON {
     while (count_ > 0) {
       const Record record = read_record(begin_);
       if (static_cast<int32_t>(record.header.sequence - sequence) > 0) break;
@@ -53,7 +55,7 @@ class Retention {
   // Calls |use(const WireHeader&, ConstByteSpan payload)| in order for those after |sequence|,
   // until it returns false. Returns whether it never did.
   template <typename Use>
-  bool replay(uint32_t sequence, Use&& use) const {
+  bool replay(uint32_t sequence, Use&& use) const HETCOMM_UNDER_BATON {
     uint64_t at = begin_;
     std::vector<std::byte> payload;
     for (size_t i = 0; i < count_; ++i) {
@@ -69,7 +71,7 @@ class Retention {
   }
 
   // Most bytes of one of them.
-  uint64_t largest() const {
+  uint64_t largest() const HETCOMM_UNDER_BATON {
     uint64_t most = 0;
     uint64_t at = begin_;
     for (size_t i = 0; i < count_; ++i) {
@@ -79,9 +81,9 @@ class Retention {
     }
     return most;
   }
-  bool empty() const { return count_ == 0; }
-  size_t count() const { return count_; }
-  uint64_t bytes() const { return end_ - begin_; }
+  bool empty() const HETCOMM_UNDER_BATON { return count_ == 0; }
+  size_t count() const HETCOMM_UNDER_BATON { return count_; }
+  uint64_t bytes() const HETCOMM_UNDER_BATON { return end_ - begin_; }
 
  private:
   struct Record {
@@ -89,7 +91,7 @@ class Retention {
     uint64_t length;
   };
 
-  void append(const void* source, uint64_t length) {
+  void append(const void* source, uint64_t length) HETCOMM_UNDER_BATON {
     const uint64_t mask = ring_.size() - 1;
     const uint64_t at = end_ & mask;
     const uint64_t first = std::min<uint64_t>(length, ring_.size() - at);
@@ -99,7 +101,7 @@ class Retention {
     }
     end_ += length;
   }
-  void copy_out(uint64_t from, void* target, uint64_t length) const {
+  void copy_out(uint64_t from, void* target, uint64_t length) const HETCOMM_UNDER_BATON {
     if (length == 0) return;
     const uint64_t mask = ring_.size() - 1;
     const uint64_t at = from & mask;
@@ -107,7 +109,7 @@ class Retention {
     std::memcpy(target, ring_.data() + at, first);
     std::memcpy(static_cast<std::byte*>(target) + first, ring_.data(), length - first);
   }
-  Record read_record(uint64_t at) const {
+  Record read_record(uint64_t at) const HETCOMM_UNDER_BATON {
     Record record;
     const uint64_t place = at & (ring_.size() - 1);
     if (sizeof(record) <= ring_.size() - place) [[likely]] {

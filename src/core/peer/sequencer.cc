@@ -1,10 +1,12 @@
 #include "src/core/peer/sequencer.h"
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 Code Sequencer::replay(Rail& rail, const ReceiveCredit& credit) {
   Code code = Code::kOk;
-  retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) {
+  retention_.replay(replayed_, [&](WireHeader header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
     const uint32_t sequence = header.sequence;
     // It acknowledges no more than it did then: what this side refused may come behind it.
     header.credit = credit.returned();

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 
 namespace hetcomm {
@@ -229,24 +230,27 @@ void Traffic::ask_for_acknowledgement() {
 // --- connections ----------------------------------------------------------------
 
 void Traffic::restart() {
-  transfers_.receives().for_each([](ReceiveTransfer& transfer) { transfer.rail_ready(); });
+  transfers_.receives().for_each([](ReceiveTransfer& transfer)
+                                     HETCOMM_UNDER_BATON { transfer.rail_ready(); });
   access_.initiator().direct().go_on();
   if (sender_.push_at_ns() != kForever) sender_.push_overdue(association_.common().now_ns());
 }
 
 void Traffic::rail_failed(const Rail& rail, bool peer_has_to_know) {
-  transfers_.sends().for_each([&](SendTransfer& transfer) { transfer.rail_failed(rail); });
-  transfers_.receives().for_each([&](ReceiveTransfer& transfer) { transfer.rail_failed(rail); });
+  transfers_.sends().for_each([&](SendTransfer& transfer)
+                                  HETCOMM_UNDER_BATON { transfer.rail_failed(rail); });
+  transfers_.receives().for_each([&](ReceiveTransfer& transfer)
+                                     HETCOMM_UNDER_BATON { transfer.rail_failed(rail); });
   access_.initiator().rail_failed(rail, peer_has_to_know);
   association_.bulks().forget(rail);
 }
 
 bool Traffic::uses(const Rail& rail) {
   bool used = access_.initiator().direct().uses(rail);
-  transfers_.sends().for_each(
-      [&](const SendTransfer& transfer) { used = used || transfer.uses(rail); });
-  transfers_.receives().for_each(
-      [&](const ReceiveTransfer& transfer) { used = used || transfer.uses(rail); });
+  transfers_.sends().for_each([&](const SendTransfer& transfer)
+                                  HETCOMM_UNDER_BATON { used = used || transfer.uses(rail); });
+  transfers_.receives().for_each([&](const ReceiveTransfer& transfer)
+                                     HETCOMM_UNDER_BATON { used = used || transfer.uses(rail); });
   return used;
 }
 
@@ -271,17 +275,19 @@ bool Traffic::is_idle() const {
 void Traffic::fail_everything(const Status& why) {
   const auto text = [&] { return text_or_none([&] { return std::string(why.text()); }); };
   association_.protocol().clear();
-  transfers_.sends().for_each([&](SendTransfer& transfer) { transfer.end(why.code(), text()); });
-  transfers_.receives().for_each(
-      [&](ReceiveTransfer& transfer) { transfer.end(why.code(), text()); });
+  transfers_.sends().for_each([&](SendTransfer& transfer)
+                                  HETCOMM_UNDER_BATON { transfer.end(why.code(), text()); });
+  transfers_.receives().for_each([&](ReceiveTransfer& transfer)
+                                     HETCOMM_UNDER_BATON { transfer.end(why.code(), text()); });
   access_.fail_everything(why);
   OperationQueue& outbox = association_.outbox();
   while (!outbox.empty()) {
     Operation& operation = outbox.front();
     outbox.remove(operation);
     association_.common().completer.complete(
-        operation, why.code(),
-        text_or_none([&] { return fmt::format("{}: {}", describe(operation), why.text()); }));
+        operation, why.code(), text_or_none([&]() HETCOMM_UNDER_BATON {
+          return fmt::format("{}: {}", describe(operation), why.text());
+        }));
   }
   receiver_.fail_everything(why);
 }

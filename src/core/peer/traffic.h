@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/message_receiver.h"
 #include "src/core/peer/message_sender.h"
@@ -25,73 +26,77 @@ class Traffic {
   Traffic(const Traffic&) = delete;
   Traffic& operator=(const Traffic&) = delete;
 
-  TransferTable& transfers() { return transfers_; }
-  MessageSender& sender() { return sender_; }
-  const MessageSender& sender() const { return sender_; }
-  MessageReceiver& receiver() { return receiver_; }
-  RemoteAccess& access() { return access_; }
+  TransferTable& transfers() HETCOMM_UNDER_BATON { return transfers_; }
+  MessageSender& sender() HETCOMM_UNDER_BATON { return sender_; }
+  const MessageSender& sender() const HETCOMM_UNDER_BATON { return sender_; }
+  MessageReceiver& receiver() HETCOMM_UNDER_BATON { return receiver_; }
+  RemoteAccess& access() HETCOMM_UNDER_BATON { return access_; }
 
   // --- operations ---
   // Takes an operation, which is pending and in no list, if the association may send and nothing
   // waits before it.
-  bool submit(Operation& operation) {
+  bool submit(Operation& operation) HETCOMM_UNDER_BATON {
     if (!association_.outbox().empty() || !association_.may_send()) [[unlikely]]
       return false;
     if (!start_or_end(operation)) association_.enqueue(operation);
     return true;
   }
   // Sends what waits, as far as there is room.
-  void pump();
+  void pump() HETCOMM_UNDER_BATON;
   // Ends an operation that this pair has, in whatever stage it is. Works without memory.
-  void end(Operation& operation, Code code, std::string text);
+  void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
 
   // --- what arrives ---
   // A message on |rail|, which is open.
-  void receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload);
-  void on_put(uint64_t cookie, uint64_t length) {
+  void receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void on_put(uint64_t cookie, uint64_t length) HETCOMM_UNDER_BATON {
     if (PutTarget* target = transfers_.targets().find(cookie)) target->on_arrived(length);
   }
   // Sends credit and acknowledgements that are due. The association is ready.
-  void send_update();
+  void send_update() HETCOMM_UNDER_BATON;
   // Asks the peer to acknowledge what it has. Without room nothing is asked.
-  void ask_for_acknowledgement();
+  void ask_for_acknowledgement() HETCOMM_UNDER_BATON;
 
   // --- connections ---
   // A connection is open, whose number some grants that came before it name.
-  void take_early_grants();
+  void take_early_grants() HETCOMM_UNDER_BATON;
   // There are other connections than before: transfers and direct accesses go on.
-  void restart();
+  void restart() HETCOMM_UNDER_BATON;
   // Everything of |rail| is made quiet.
-  void rail_failed(const Rail& rail, bool peer_has_to_know);
+  void rail_failed(const Rail& rail, bool peer_has_to_know) HETCOMM_UNDER_BATON;
   // Something of this side's is under way on |rail|, or will be.
-  bool uses(const Rail& rail);
+  bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
 
   // --- as a whole ---
   // Nothing accepted is waiting to leave.
-  bool flushed() const;
+  bool flushed() const HETCOMM_UNDER_BATON;
   // This side has nothing left to do.
-  bool is_idle() const;
+  bool is_idle() const HETCOMM_UNDER_BATON;
   // Nothing of the peer's is half here.
-  bool has_all_received() const { return receiver_.is_whole() && early_grants_.empty(); }
+  bool has_all_received() const HETCOMM_UNDER_BATON {
+    return receiver_.is_whole() && early_grants_.empty();
+  }
   // Ends every operation that is queued or under way, but for receives that wait in match tables.
-  void fail_everything(const Status& why);
+  void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
-  bool start(Operation& operation) {
+  bool start(Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.kind != OperationKind::kSend) [[unlikely]]
       return access_.start(operation);
     return sender_.start(operation);
   }
-  bool start_or_end(Operation& operation) {
-    return association_.start_or_end(operation, [this](Operation& each) { return start(each); });
+  bool start_or_end(Operation& operation) HETCOMM_UNDER_BATON {
+    return association_.start_or_end(
+        operation, [this](Operation& each) HETCOMM_UNDER_BATON { return start(each); });
   }
-  bool deal_with(const Rail& rail, const WireHeader& header, ConstByteSpan payload);
-  void dispatch(const WireHeader& header, ConstByteSpan payload);
-  void receive_grant(ConstByteSpan payload);
-  void take(const GrantBody& grant);
-  void receive_done(uint64_t id);
-  void receive_push(uint64_t id);
-  void receive_pull_pause(const WireHeader& header);
+  bool deal_with(const Rail& rail, const WireHeader& header,
+                 ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void dispatch(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_grant(ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void take(const GrantBody& grant) HETCOMM_UNDER_BATON;
+  void receive_done(uint64_t id) HETCOMM_UNDER_BATON;
+  void receive_push(uint64_t id) HETCOMM_UNDER_BATON;
+  void receive_pull_pause(const WireHeader& header) HETCOMM_UNDER_BATON;
 
   Association& association_;
   TransferTable transfers_;

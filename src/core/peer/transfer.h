@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/memory/staging.h"
 #include "src/core/peer/match.h"
 #include "src/core/peer/transfer_table.h"
@@ -35,37 +36,40 @@ class SendTransfer final : public Mortal {
   ~SendTransfer();
 
   // The body of the announcement; exposes the source if the rail can be read from.
-  AnnounceBody make_announcement();
+  AnnounceBody make_announcement() HETCOMM_UNDER_BATON;
   // Sends |header| and |body|, which holds what make_announcement() has returned. They announce
   // |transfer|'s operation. kOk: the transfer is under way. Another code: nothing has left, and it
   // is the caller's.
   template <typename Body>
   static Code announce(PoolPtr<SendTransfer>& transfer, const WireHeader& header,
-                       const Body& body) {
+                       const Body& body) HETCOMM_UNDER_BATON {
     return announce(transfer, header, &body, sizeof(body));
   }
-  void announcement_sent() { announced_ = true; }
+  void announcement_sent() HETCOMM_UNDER_BATON { announced_ = true; }
   // Instead: the receiver has been told to read it, since |now_ns|.
-  void pull_sent(uint64_t now_ns) { pulled_since_ns_ = now_ns; }
+  void pull_sent(uint64_t now_ns) HETCOMM_UNDER_BATON { pulled_since_ns_ = now_ns; }
   // The receiver has not read it, as far as is known.
-  bool is_pulled() const { return pulled_since_ns_ != 0 && !received_ && !ending_; }
-  uint64_t pulled_since_ns() const { return pulled_since_ns_; }
+  bool is_pulled() const HETCOMM_UNDER_BATON {
+    return pulled_since_ns_ != 0 && !received_ && !ending_;
+  }
+  uint64_t pulled_since_ns() const HETCOMM_UNDER_BATON { return pulled_since_ns_; }
   // The connection on which it could be read has gone.
-  bool lost_source() const { return source_rail_ == nullptr; }
-  uint64_t id() const { return id_; }
-  uint64_t length() const { return send_->length; }
+  bool lost_source() const HETCOMM_UNDER_BATON { return source_rail_ == nullptr; }
+  uint64_t id() const HETCOMM_UNDER_BATON { return id_; }
+  uint64_t length() const HETCOMM_UNDER_BATON { return send_->length; }
   // Takes a pulled message back: the receiver reads it no more, and this object ends. Returns the
   // operation.
-  Operation& take_back();
+  Operation& take_back() HETCOMM_UNDER_BATON;
 
-  void granted(const GrantBody& grant);
-  void done();                            // the receiver has everything
-  void stopped(Code code);                // the receiver ended it
-  void end(Code code, std::string text);  // this side ends it; tells the receiver
+  void granted(const GrantBody& grant) HETCOMM_UNDER_BATON;
+  void done() HETCOMM_UNDER_BATON;              // the receiver has everything
+  void stopped(Code code) HETCOMM_UNDER_BATON;  // the receiver ended it
+  void end(Code code,
+           std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the receiver
   // The connection broke: nothing is under way on it any more, other grants will come.
-  void rail_failed(const Rail& rail);
+  void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   // Something is under way on it, or will be.
-  bool uses(const Rail& rail) const;
+  bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
 
  private:
   class Piece;  // one put, from user memory or through a staging chunk
@@ -77,19 +81,19 @@ class SendTransfer final : public Mortal {
   static_assert(Staging::kMaxDepth <= kMaxPieces);
   static constexpr size_t kMaxGrants = 64;  // that wait for pieces; a receiver grants few at a time
 
-  void note_answer();
-  void start_pieces();
-  bool start_grant(Grant& grant);
-  bool start_staged(Grant& grant, Rail& rail);
-  bool start_direct(const Grant& grant, Rail& rail);
-  void piece_finished(Piece& piece, Code code);
-  void finish_as(Code code, std::string text);
-  void quiesce();
-  void maybe_finish();
+  void note_answer() HETCOMM_UNDER_BATON;
+  void start_pieces() HETCOMM_UNDER_BATON;
+  bool start_grant(Grant& grant) HETCOMM_UNDER_BATON;
+  bool start_staged(Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
+  bool start_direct(const Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
+  void piece_finished(Piece& piece, Code code) HETCOMM_UNDER_BATON;
+  void finish_as(Code code, std::string text) HETCOMM_UNDER_BATON;
+  void quiesce() HETCOMM_UNDER_BATON;
+  void maybe_finish() HETCOMM_UNDER_BATON;
 
   static Code announce(PoolPtr<SendTransfer>& transfer, const WireHeader& header, const void* body,
-                       size_t size);
-  void revoke_source();
+                       size_t size) HETCOMM_UNDER_BATON;
+  void revoke_source() HETCOMM_UNDER_BATON;
 
   TransferTable& table_;
   Association& association_;
@@ -118,13 +122,13 @@ class ReceiveTransfer final : public Mortal {
   ReceiveTransfer(TransferTable& table, Operation& receive, const Incoming& message);
   ~ReceiveTransfer();
 
-  void start();
-  uint64_t sender_id() const { return sender_id_; }
-  void withdrawn(Code code);              // the sender ended it
-  void end(Code code, std::string text);  // this side ends it; tells the sender
-  void rail_failed(const Rail& rail);
-  bool uses(const Rail& rail) const;
-  void rail_ready() { start_chunks(); }
+  void start() HETCOMM_UNDER_BATON;
+  uint64_t sender_id() const HETCOMM_UNDER_BATON { return sender_id_; }
+  void withdrawn(Code code) HETCOMM_UNDER_BATON;              // the sender ended it
+  void end(Code code, std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the sender
+  void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
+  bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
+  void rail_ready() HETCOMM_UNDER_BATON { start_chunks(); }
 
  private:
   class Chunk;
@@ -141,18 +145,18 @@ class ReceiveTransfer final : public Mortal {
     uint64_t length;
   };
 
-  void start_chunks();
-  bool start_waiting_chunks();
-  bool add_chunk();
-  void cut_again(size_t index);
-  bool want_get();
-  Rail* pick_rail() const;
-  uint64_t next_length(const Range& rest, bool staged) const;
-  void chunk_finished(Chunk& chunk);
-  void chunk_failed(Code code, std::string_view why);
-  void finish_as(Code code, std::string text);
-  void maybe_finish();
-  bool message_is_complete() const { return finished_ == accepted_; }
+  void start_chunks() HETCOMM_UNDER_BATON;
+  bool start_waiting_chunks() HETCOMM_UNDER_BATON;
+  bool add_chunk() HETCOMM_UNDER_BATON;
+  void cut_again(size_t index) HETCOMM_UNDER_BATON;
+  bool want_get() HETCOMM_UNDER_BATON;
+  Rail* pick_rail() const HETCOMM_UNDER_BATON;
+  uint64_t next_length(const Range& rest, bool staged) const HETCOMM_UNDER_BATON;
+  void chunk_finished(Chunk& chunk) HETCOMM_UNDER_BATON;
+  void chunk_failed(Code code, std::string_view why) HETCOMM_UNDER_BATON;
+  void finish_as(Code code, std::string text) HETCOMM_UNDER_BATON;
+  void maybe_finish() HETCOMM_UNDER_BATON;
+  bool message_is_complete() const HETCOMM_UNDER_BATON { return finished_ == accepted_; }
 
   TransferTable& table_;
   Association& association_;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/peer/transfer.h"
 
@@ -52,7 +53,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     let_go();
   }
   // Its memory is quiet and another chunk may have it.
-  void let_go() {
+  void let_go() HETCOMM_UNDER_BATON {
     if (staging_chunk_ != nullptr) {
       transfer_.staging_.give(std::exchange(staging_chunk_, nullptr));
     }
@@ -65,11 +66,11 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return state_ == State::kGranted ? rail_ == &rail
                                      : state_ == State::kReading && bulk_.rail == &rail;
   }
-  bool copying() const { return copy_.running(); }
+  bool copying() const HETCOMM_UNDER_BATON { return copy_.running(); }
 
   // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; kCancelled: the
   // transfer has failed.
-  Code start(Rail& rail) {
+  Code start(Rail& rail) HETCOMM_UNDER_BATON {
     if (into_device_ && !association().common().reaches(*transfer_.receive_, rail.transport)) {
       return Code::kUnsupported;
     }
@@ -112,7 +113,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   }
 
   // On return the connection does not touch the memory any more; a device copy may still run.
-  void stop() {
+  void stop() HETCOMM_UNDER_BATON {
     if (state_ == State::kGranted) {
       rail_->abilities().exposer->revoke(key_);
       rail_->receiving.drop(length_);
@@ -126,13 +127,13 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
  private:
   enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying };
 
-  void set_state(State state) {
+  void set_state(State state) HETCOMM_UNDER_BATON {
     if (state_ == State::kGranted) association().common().engine.expect_less();
     state_ = state;
     if (state_ == State::kGranted) association().common().engine.expect_more();
   }
 
-  Result<RemoteKey> expose(Rail& rail) {
+  Result<RemoteKey> expose(Rail& rail) HETCOMM_UNDER_BATON {
     MemoryExposer* const exposer = rail.abilities().exposer;
     if (exposer == nullptr) return Code::kUnsupported;
     try {
@@ -141,7 +142,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       return Code::kOutOfMemory;
     }
   }
-  void count(Rail& rail) const {
+  void count(Rail& rail) const HETCOMM_UNDER_BATON {
     if (into_device_) {
       transfer_.wrote_to_device_ = true;
       rail.counters().device_bytes_direct += length_;
@@ -154,7 +155,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return extents_.empty() ? Extents(&one_extent_, 1) : Extents(extents_);
   }
 
-  void on_arrived(uint64_t length) override {
+  void on_arrived(uint64_t length) override HETCOMM_UNDER_BATON {
     arrived_ += length;
     if (arrived_ < length_) return;
     rail_->abilities().exposer->release(key_);
@@ -162,7 +163,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     transfer_.table_.targets().erase(cookie_);
     landed();
   }
-  void on_bulk(Bulk& /*bulk*/, Code code) override {
+  void on_bulk(Bulk& /*bulk*/, Code code) override HETCOMM_UNDER_BATON {
     set_state(State::kWaiting);
     if (code == Code::kOk) {
       landed();
@@ -178,7 +179,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       transfer_.start_chunks();
     }
   }
-  void landed() {
+  void landed() HETCOMM_UNDER_BATON {
     if (staging_chunk_ == nullptr) {
       set_state(State::kWaiting);
       transfer_.chunk_finished(*this);
@@ -188,7 +189,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     staging().start(copy_, StreamDirection::kFromHost, transfer_.receive_->buffers.pieces, offset_,
                     staging_chunk_, length_, *this);
   }
-  void on_copied(const Status& status) override {
+  void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
     set_state(State::kWaiting);
     if (status.ok()) {
       transfer_.chunk_finished(*this);
@@ -198,7 +199,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     }
   }
   Association& association() { return transfer_.association_; }
-  Staging& staging() { return transfer_.association_.common().staging; }
+  Staging& staging() HETCOMM_UNDER_BATON { return transfer_.association_.common().staging; }
 
   ReceiveTransfer& transfer_;
   uint64_t offset_;
@@ -310,7 +311,7 @@ Rail* ReceiveTransfer::pick_rail() const {
   if (count <= 1) return association_.rail();
   Rail* best = nullptr;
   double soonest = 0;
-  association_.for_each_bulk_rail([&](Rail& rail) {
+  association_.for_each_bulk_rail([&](Rail& rail) HETCOMM_UNDER_BATON {
     size_t under_way = 0;
     for (size_t i = 0; i < chunks_.size(); ++i) {
       if (chunks_[i].is_on(rail)) ++under_way;
@@ -378,8 +379,9 @@ void ReceiveTransfer::chunk_finished(Chunk& chunk) {
 }
 
 void ReceiveTransfer::chunk_failed(Code code, std::string_view why) {
-  end(code, text_or_none(
-                [&] { return fmt::format("receive from rank {}: {}", association_.rank(), why); }));
+  end(code, text_or_none([&]() HETCOMM_UNDER_BATON {
+        return fmt::format("receive from rank {}: {}", association_.rank(), why);
+      }));
 }
 
 void ReceiveTransfer::withdrawn(Code code) {
@@ -465,7 +467,7 @@ void ReceiveTransfer::maybe_finish() {
       const Status flushed = DeviceAccess::flush_remote_writes(*receive_);
       if (!flushed.ok()) {
         code_ = flushed.code();
-        text_ = text_or_none([&] {
+        text_ = text_or_none([&]() HETCOMM_UNDER_BATON {
           return fmt::format("receive from rank {}: {}", association_.rank(), flushed.text());
         });
       }

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
@@ -19,47 +20,47 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   }
   ~Piece() { let_go(); }
   // Its memory is quiet and another piece may have it.
-  void let_go() {
+  void let_go() HETCOMM_UNDER_BATON {
     if (chunk_ != nullptr) transfer_.chunks_.give(std::exchange(chunk_, nullptr));
   }
 
   uint64_t length() const { return bulk_.local.length; }
-  bool copying() const { return copy_.running(); }
+  bool copying() const HETCOMM_UNDER_BATON { return copy_.running(); }
   bool is_on(const Rail& rail) const { return rail_ == &rail; }
 
-  void put_from(Extents extents, uint64_t offset) {
+  void put_from(Extents extents, uint64_t offset) HETCOMM_UNDER_BATON {
     bulk_.local.extents = extents;
     bulk_.local.offset = offset;
     putting_ = true;
     bulk_.rail = rail_;
     transfer_.association_.submit_bulk(bulk_);
   }
-  void stage_through(std::byte* chunk) {
+  void stage_through(std::byte* chunk) HETCOMM_UNDER_BATON {
     chunk_ = chunk;
     extent_ = {chunk, length()};
     staging().start(copy_, StreamDirection::kToHost, transfer_.send_->buffers.pieces, offset_,
                     chunk, length(), *this);
   }
   // Ends the put. On return the connection does not touch the memory; a device copy may still run.
-  void stop() {
+  void stop() HETCOMM_UNDER_BATON {
     stopped_ = true;
     if (putting_) transfer_.association_.bulks().cancel(bulk_);
     putting_ = false;
   }
 
  private:
-  void on_copied(const Status& status) override {
+  void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
     if (stopped_ || !status.ok()) {
       transfer_.piece_finished(*this, status.ok() ? Code::kCancelled : status.code());
       return;
     }
     put_from(Extents(&extent_, 1), 0);
   }
-  void on_bulk(Bulk& /*bulk*/, Code code) override {
+  void on_bulk(Bulk& /*bulk*/, Code code) override HETCOMM_UNDER_BATON {
     putting_ = false;
     transfer_.piece_finished(*this, code);
   }
-  Staging& staging() { return transfer_.association_.common().staging; }
+  Staging& staging() HETCOMM_UNDER_BATON { return transfer_.association_.common().staging; }
 
   SendTransfer& transfer_;
   Rail* rail_;  // as long as it is not stopped
@@ -297,7 +298,8 @@ void SendTransfer::quiesce() {
 
 void SendTransfer::rail_failed(const Rail& rail) {
   if (source_rail_ == &rail) revoke_source();
-  std::erase_if(grants_, [&](const Grant& grant) { return grant.body.rail == rail.id; });
+  std::erase_if(grants_,
+                [&](const Grant& grant) HETCOMM_UNDER_BATON { return grant.body.rail == rail.id; });
   for (size_t i = 0; i < pieces_.size();) {
     if (!pieces_[i].is_on(rail)) {
       ++i;
@@ -318,8 +320,9 @@ bool SendTransfer::uses(const Rail& rail) const {
   for (size_t i = 0; i < pieces_.size(); ++i) {
     if (pieces_[i].is_on(rail)) return true;
   }
-  return std::any_of(grants_.begin(), grants_.end(),
-                     [&](const Grant& grant) { return grant.body.rail == rail.id; });
+  return std::any_of(grants_.begin(), grants_.end(), [&](const Grant& grant) HETCOMM_UNDER_BATON {
+    return grant.body.rail == rail.id;
+  });
 }
 
 void SendTransfer::maybe_finish() {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/bulk_chooser.h"
 #include "src/core/peer/wire.h"
@@ -19,7 +20,7 @@ class ReceiveTransfer;
 // Receives |length| bytes of puts into what was exposed under its cookie.
 class PutTarget {
  public:
-  virtual void on_arrived(uint64_t length) = 0;
+  virtual void on_arrived(uint64_t length) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~PutTarget() = default;
@@ -31,30 +32,30 @@ class TransferTable {
   TransferTable(const TransferTable&) = delete;
   TransferTable& operator=(const TransferTable&) = delete;
 
-  Association& association() { return association_; }
-  SlotTable<SendTransfer>& sends() { return sends_; }
-  SlotTable<ReceiveTransfer>& receives() { return receives_; }
+  Association& association() HETCOMM_UNDER_BATON { return association_; }
+  SlotTable<SendTransfer>& sends() HETCOMM_UNDER_BATON { return sends_; }
+  SlotTable<ReceiveTransfer>& receives() HETCOMM_UNDER_BATON { return receives_; }
   // By cookie.
-  SlotTable<PutTarget>& targets() { return targets_; }
-  bool empty() const {
+  SlotTable<PutTarget>& targets() HETCOMM_UNDER_BATON { return targets_; }
+  bool empty() const HETCOMM_UNDER_BATON {
     return unanswered_ == 0 && sends_.empty() && receives_.empty() && targets_.empty();
   }
 
   // An announcement may leave: the peer does not hold too many.
-  bool may_announce() const { return unanswered_ < kMaxAnnounced; }
-  void announcement_left() { ++unanswered_; }
+  bool may_announce() const HETCOMM_UNDER_BATON { return unanswered_ < kMaxAnnounced; }
+  void announcement_left() HETCOMM_UNDER_BATON { ++unanswered_; }
   // The peer has matched one. What waits for that starts at the end of the pass.
-  void announcement_answered() {
+  void announcement_answered() HETCOMM_UNDER_BATON {
     if (unanswered_-- == kMaxAnnounced) {
       association_.common().schedule.update_due(association_.pair());
     }
   }
 
   // Chooses whether the receiver reads or the sender writes.
-  BulkChooser& chooser() { return chooser_; }
+  BulkChooser& chooser() HETCOMM_UNDER_BATON { return chooser_; }
   // The pair's time that a transfer begun at |started_ns| and finished now took, beside its
   // predecessors.
-  uint64_t service_time(uint64_t started_ns, uint64_t now_ns) {
+  uint64_t service_time(uint64_t started_ns, uint64_t now_ns) HETCOMM_UNDER_BATON {
     const uint64_t from = std::max(started_ns, std::exchange(last_end_ns_, now_ns));
     return now_ns - from;
   }

@@ -1,6 +1,7 @@
 // TurnQueue: one-sided operations that wait for their turn to start. Under the baton.
 #pragma once
 
+#include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
 #include "src/core/progress/operation_queue.h"
 
@@ -12,21 +13,21 @@ class TurnQueue {
   TurnQueue(const TurnQueue&) = delete;
   TurnQueue& operator=(const TurnQueue&) = delete;
 
-  bool empty() const { return queue_.empty(); }
-  Operation& front() const { return queue_.front(); }
-  void add(Operation& operation) {
+  bool empty() const HETCOMM_UNDER_BATON { return queue_.empty(); }
+  Operation& front() const HETCOMM_UNDER_BATON { return queue_.front(); }
+  void add(Operation& operation) HETCOMM_UNDER_BATON {
     mark(operation);
     queue_.push_back(operation);
   }
   // |operation| is in this queue.
-  void remove(Operation& operation) {
+  void remove(Operation& operation) HETCOMM_UNDER_BATON {
     operation.access.waiting = false;
     queue_.remove(operation);
   }
   // Calls |start(operation)| for one after the other while |may_start()| and there is room on the
   // connection, until one has to wait on.
   template <typename MayStart, typename Start>
-  void start_all(MayStart&& may_start, Start&& start) {
+  void start_all(MayStart&& may_start, Start&& start) HETCOMM_UNDER_BATON {
     while (!queue_.empty() && association_.may_send() && may_start()) {
       Operation& next = queue_.front();
       remove(next);

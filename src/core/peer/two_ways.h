@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 // A way says who moves the bytes: the sender puts them where the receiver takes them from, or the
@@ -25,32 +27,35 @@ class TwoWays {
   static constexpr double kNever = 1e9;  // cost of a way that does not work
 
   // ns per byte; 0: not measured.
-  double cost(Way way) const { return costs_[static_cast<size_t>(way)]; }
-  void set_cost(Way way, double cost) { costs_[static_cast<size_t>(way)] = cost; }
-  bool known() const { return cost(Way::kPush) > 0 && cost(Way::kPull) > 0; }
+  double cost(Way way) const HETCOMM_UNDER_BATON { return costs_[static_cast<size_t>(way)]; }
+  void set_cost(Way way, double cost) HETCOMM_UNDER_BATON {
+    costs_[static_cast<size_t>(way)] = cost;
+  }
+  bool known() const HETCOMM_UNDER_BATON { return cost(Way::kPush) > 0 && cost(Way::kPull) > 0; }
 
-  bool trying() const { return to_measure_ > 0; }
-  Way tried() const { return tried_; }
-  uint32_t to_measure() const { return to_measure_; }
+  bool trying() const HETCOMM_UNDER_BATON { return to_measure_ > 0; }
+  Way tried() const HETCOMM_UNDER_BATON { return tried_; }
+  uint32_t to_measure() const HETCOMM_UNDER_BATON { return to_measure_; }
   // Begins a trial of |way|, whatever it costs.
-  void begin_trial(Way way);
+  void begin_trial(Way way) HETCOMM_UNDER_BATON;
   // True when a trial may begin of a way on which a message costs |extra_ns| more.
-  bool may_try(double extra_ns) const;
+  bool may_try(double extra_ns) const HETCOMM_UNDER_BATON;
   // A message of |bytes| costs so much more on the other way, by cost().
-  double extra_ns(Way in_use, uint64_t bytes) const;
-  void allow_trial() { since_trial_ = kBetweenTrials; }
-  void stop_trial();
+  double extra_ns(Way in_use, uint64_t bytes) const HETCOMM_UNDER_BATON;
+  void allow_trial() HETCOMM_UNDER_BATON { since_trial_ = kBetweenTrials; }
+  void stop_trial() HETCOMM_UNDER_BATON;
 
   // A message of the trial. True when the trial has ended: the cost of the way is known.
-  bool measured_in_trial(double ns_per_byte);
+  bool measured_in_trial(double ns_per_byte) HETCOMM_UNDER_BATON;
   // After a trial, with the way that is in use from now on.
-  void trial_ended(Way in_use);
+  void trial_ended(Way in_use) HETCOMM_UNDER_BATON;
   // A message beside trials, which stands for |count| like it. True when a trial of the other way
   // is due at once.
-  bool measured_in_use(Way in_use, double ns_per_byte, double elapsed_ns, uint32_t count = 1);
-  void begin_hasty_trial(Way way);
+  bool measured_in_use(Way in_use, double ns_per_byte, double elapsed_ns,
+                       uint32_t count = 1) HETCOMM_UNDER_BATON;
+  void begin_hasty_trial(Way way) HETCOMM_UNDER_BATON;
   // Messages that belong to no trial have gone the other way and cost |extra_ns| more.
-  void charge(double extra_ns) { budget_ns_ -= extra_ns; }
+  void charge(double extra_ns) HETCOMM_UNDER_BATON { budget_ns_ -= extra_ns; }
 
  private:
   // Share of the time that trials may cost more than the way in use.

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <new>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm::plan {
 namespace {
 
@@ -16,7 +18,7 @@ class Runner::PipelineAddresses final : public Addresses {
  public:
   PipelineAddresses(const Runner& runner, const Pipeline& pipeline)
       : runner_(runner), pipeline_(pipeline) {}
-  std::byte* of(const Range& range) const override {
+  std::byte* of(const Range& range) const override HETCOMM_UNDER_BATON {
     if (range.buffer == BufferKind::kScratch) return pipeline_.scratch.get() + range.offset;
     return range.length == 0 ? nullptr : runner_.client_->user_address(range);
   }

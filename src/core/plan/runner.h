@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/core/plan/steps.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/communicator_base.h"
@@ -19,7 +20,7 @@ namespace hetcomm::plan {
 // Gives the addresses of one pipeline's ranges.
 class Addresses {
  public:
-  virtual std::byte* of(const Range& range) const = 0;
+  virtual std::byte* of(const Range& range) const HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~Addresses() = default;
@@ -28,20 +29,22 @@ class Addresses {
 class RunnerClient {
  public:
   // Overwrites |plan| with the plan of |pipeline|. May throw std::bad_alloc.
-  virtual void make_plan(uint64_t pipeline, Plan* plan) = 0;
+  virtual void make_plan(uint64_t pipeline, Plan* plan) HETCOMM_UNDER_BATON = 0;
   // Returns the rank in the job of a plan's |peer|.
-  virtual int job_rank(uint32_t peer) const = 0;
+  virtual int job_rank(uint32_t peer) const HETCOMM_UNDER_BATON = 0;
   // Returns the address of a range of the user's buffers, which is not empty.
-  virtual std::byte* user_address(const Range& range) const = 0;
+  virtual std::byte* user_address(const Range& range) const HETCOMM_UNDER_BATON = 0;
   // Does a step that combines or reduces.
-  virtual void run_local(const Plan& plan, const Step& step, const Addresses& addresses) = 0;
+  virtual void run_local(const Plan& plan, const Step& step,
+                         const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
   // All steps of a pipeline are done.
-  virtual void finish_pipeline(const Plan& plan, const Addresses& addresses) = 0;
+  virtual void finish_pipeline(const Plan& plan,
+                               const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
   // Runner::advance() has something to do.
-  virtual void runner_ready() = 0;
+  virtual void runner_ready() HETCOMM_UNDER_BATON = 0;
   // |message| has ended in another code than kOk, or it is a receive that got another length than
   // asked for. Its pipeline goes no further.
-  virtual void message_failed(const Operation& message) = 0;
+  virtual void message_failed(const Operation& message) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~RunnerClient() = default;
@@ -58,19 +61,19 @@ class Runner final : public EndHandler {
   // Begins a transfer of |pipelines| pipelines; advance() follows. The low byte of |tag| is zero.
   // Nothing of an earlier transfer is under way. May throw std::bad_alloc.
   void start(CommunicatorBase& communicator, BlockPool& blocks, RunnerClient& client,
-             uint64_t pipelines, uint64_t tag);
+             uint64_t pipelines, uint64_t tag) HETCOMM_UNDER_BATON;
   // Goes on with what is ready. May throw std::bad_alloc; then the client stops the runner.
-  void advance();
+  void advance() HETCOMM_UNDER_BATON;
   // All pipelines are done.
-  bool done() const { return running_ && pipelines_done_ == pipelines_; }
+  bool done() const HETCOMM_UNDER_BATON { return running_ && pipelines_done_ == pipelines_; }
   // Begins nothing more and cancels the messages under way; quiet() follows. Works without memory.
-  void stop();
+  void stop() HETCOMM_UNDER_BATON;
   // No message is under way.
-  bool quiet() const { return messages_.empty(); }
+  bool quiet() const HETCOMM_UNDER_BATON { return messages_.empty(); }
   // Ranks of the job whose messages this rank waits for; a rank may be there twice.
-  std::vector<int> awaited() const;
+  std::vector<int> awaited() const HETCOMM_UNDER_BATON;
 
-  void on_end(Operation& message) override;
+  void on_end(Operation& message) override HETCOMM_UNDER_BATON;
 
  private:
   struct Pipeline {
@@ -81,7 +84,7 @@ class Runner final : public EndHandler {
     uint32_t pending = 0;  // messages of the round
     bool posted = false;   // the round's messages are
     bool active = false;
-    void reset() {
+    void reset() HETCOMM_UNDER_BATON {
       scratch.reset();
       next = pending = 0;
       posted = active = false;
@@ -89,12 +92,12 @@ class Runner final : public EndHandler {
   };
   class PipelineAddresses;
 
-  uint64_t oldest_pipeline() const;
-  void open_pipeline(Pipeline& pipeline);
-  void advance(Pipeline& pipeline, size_t slot);
-  void post_round(Pipeline& pipeline, size_t slot);
+  uint64_t oldest_pipeline() const HETCOMM_UNDER_BATON;
+  void open_pipeline(Pipeline& pipeline) HETCOMM_UNDER_BATON;
+  void advance(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
+  void post_round(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
   static size_t end_of_round(const Pipeline& pipeline);
-  void run_step(const Pipeline& pipeline, const Step& step);
+  void run_step(const Pipeline& pipeline, const Step& step) HETCOMM_UNDER_BATON;
 
   CommunicatorBase* communicator_ = nullptr;
   BlockPool* blocks_ = nullptr;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <thread>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/progress/baton_lock.h"
 #include "src/core/progress/spin_policy.h"
@@ -26,7 +27,7 @@ class Background {
   void enable() { enabled_ = true; }
   bool enabled() const { return enabled_; }
   // Starts the thread in thread mode, if it does not run yet. Until then whoever waits drives.
-  Status start();
+  Status start() HETCOMM_UNDER_BATON;
   // Joins it. Nothing is pending any more.
   void stop();
 
@@ -52,14 +53,14 @@ class Background {
   }
 
  private:
-  void run();
-  void drive();
+  void run() HETCOMM_EXCLUDES(baton_role);
+  void drive() HETCOMM_EXCLUDES(baton_role);
   void park();
   void nap_long();
   bool nap_short();
   void wake();
-  bool lock_beside_waiters();
-  uint64_t spin_end() const;
+  bool lock_beside_waiters() HETCOMM_TRY_ACQUIRE(baton_role);
+  uint64_t spin_end() const HETCOMM_UNDER_BATON;
   bool work_is_left() const;
   bool nobody_is_there() const;
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/biased_lock.h"
 #include "src/base/membarrier.h"
 #include "src/base/status.h"
@@ -30,10 +31,10 @@ class BatonLock {
   Status start(BiasedLock::Bias bias);
 
   // Gives up a baton that was taken.
-  class Held {
+  class HETCOMM_SCOPED_CAPABILITY Held {
    public:
-    explicit Held(BatonLock& baton) : baton_(baton) {}
-    ~Held() { baton_.unlock(); }
+    explicit Held(BatonLock& baton) HETCOMM_UNDER_BATON : baton_(baton) {}
+    ~Held() HETCOMM_RELEASE() { baton_.unlock(); }
     Held(const Held&) = delete;
     Held& operator=(const Held&) = delete;
 
@@ -42,12 +43,12 @@ class BatonLock {
   };
 
   // These functions take the baton and give it up. [any-thread]
-  bool try_lock() { return lock_.try_lock(); }
+  bool try_lock() HETCOMM_TRY_ACQUIRE(baton_role) { return lock_.try_lock(); }
   // try_lock() for calls of the data path: a thread that alone makes them pays least.
-  bool try_lock_as_user() { return lock_.try_lock_as_user(); }
+  bool try_lock_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return lock_.try_lock_as_user(); }
   // Takes the baton, to report a completion under it, if that costs nothing. Otherwise nobody
   // reports under it any more, and whoever wants to report has to claim the operation.
-  bool try_enter_as_user() {
+  bool try_enter_as_user() HETCOMM_TRY_ACQUIRE(baton_role) {
     if (lock_.try_enter_as_user()) [[likely]]
       return true;
     if (lock_.sole_user_inside()) [[unlikely]]
@@ -55,25 +56,25 @@ class BatonLock {
     drain_if_queued();
     return false;
   }
-  void lock() {
+  void lock() HETCOMM_ACQUIRE(baton_role) {
     if (!try_lock()) lock_contended();
   }
   // Inlined by force: most calls of the data path end with it.
-  [[gnu::always_inline]] void unlock() {
+  [[gnu::always_inline]] void unlock() HETCOMM_RELEASE(baton_role) {
     if (!submitted_.empty()) drain();
     give_up();
     drain_if_queued();
   }
   // Gives the baton up after try_enter_as_user(), if nothing was started and nothing completed.
-  void leave_as_user() {
-    lock_.unlock();
+  void leave_as_user() HETCOMM_RELEASE(baton_role) {
+    unlock_word();
     fence_.light();
     drain_if_queued();
   }
 
   // Leaves |operation| (pending) to the holder, or starts it if nobody holds the baton any more.
   // [any-thread]
-  void submit(Operation& operation);
+  void submit(Operation& operation) HETCOMM_EXCLUDES(baton_role);
 
   // A thread spins for the baton. [any-thread]
   bool is_wanted() const { return contenders_.load(std::memory_order_relaxed) != 0; }
@@ -88,22 +89,21 @@ class BatonLock {
   // thread sees what that one has: the rare side pays for the fence of both.
   void fence() const { fence_.heavy(); }
 
-  // Under the baton:
   // Call this before anything that may leave work which no descriptor announces: it wakes a thread
   // that sleeps in the poller.
-  void begin_work() {
+  void begin_work() HETCOMM_UNDER_BATON {
     if (passes_.sleep_is_prepared()) [[unlikely]]
       passes_.interrupt_sleep();
   }
   // Starts the operations in the submission queue.
-  void drain();
-  void drain_queued() {
+  void drain() HETCOMM_UNDER_BATON;
+  void drain_queued() HETCOMM_UNDER_BATON {
     if (!submitted_.empty()) [[unlikely]]
       drain();
   }
-  Passes& passes() { return passes_; }
 
-  // These have functions for any thread too.
+  // The functions of these say what needs the baton.
+  Passes& passes() { return passes_; }
   Sleepers& sleepers() { return sleepers_; }
   Tally& tally() { return tally_; }
   const Tally& tally() const { return tally_; }
@@ -112,22 +112,25 @@ class BatonLock {
   // Other threads see completions before this one counts the sleepers, and see the free baton
   // before this one looks at the queue again. A thread that goes to sleep, or leaves something in
   // the queue, pays for the fence.
-  void give_up() {
+  void give_up() HETCOMM_RELEASE(baton_role) {
     const bool wake = tally_.take_changed();
-    lock_.unlock();
+    unlock_word();
     fence_.light();
     if (awaited_.load(std::memory_order_relaxed) != 0) [[unlikely]]
       pass_on();
     if (wake && sleepers_.some_are_asleep()) sleepers_.wake();
   }
-  // Without the baton.
-  void drain_if_queued() {
+  void drain_if_queued() HETCOMM_EXCLUDES(baton_role) {
     if (!submitted_.empty()) [[unlikely]]
       drain_after_unlock();
   }
-  void drain_after_unlock();
-  void lock_contended();
-  void await_sole_user();
+  void drain_after_unlock() HETCOMM_EXCLUDES(baton_role);
+  void lock_contended() HETCOMM_ACQUIRE(baton_role);
+  void await_sole_user() HETCOMM_EXCLUDES(baton_role);
+  // The analysis does not know that the word is the baton.
+  void unlock_word() HETCOMM_RELEASE(baton_role) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
+    lock_.unlock();
+  }
   void pass_on();
 
   AsymmetricFence fence_;

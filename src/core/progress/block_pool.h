@@ -14,6 +14,8 @@
 #include <new>
 #include <utility>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 class BlockPool {
@@ -28,7 +30,7 @@ class BlockPool {
   BlockPool& operator=(const BlockPool&) = delete;
 
   // |size| bytes aligned for everything but over-aligned types; null when memory is exhausted.
-  void* take(size_t size) noexcept {
+  void* take(size_t size) noexcept HETCOMM_UNDER_BATON {
     const size_t index = class_of(size);
     if (index >= kClasses) return ::operator new(size, std::nothrow);
     Class& c = classes_[index];
@@ -37,7 +39,7 @@ class BlockPool {
     return std::exchange(c.first, c.first->next);
   }
   // |size| as it was taken.
-  void give(void* block, size_t size) noexcept {
+  void give(void* block, size_t size) noexcept HETCOMM_UNDER_BATON {
     if (block == nullptr) return;
     const size_t index = class_of(size);
     if (index >= kClasses || classes_[index].count >= most(index)) {
@@ -65,7 +67,7 @@ class BlockPool {
   }
   static size_t most(size_t index) { return kKeptBytes / (kSmallest << index); }
 
-  std::array<Class, kClasses> classes_;
+  std::array<Class, kClasses> classes_ HETCOMM_GUARDED_BY_BATON;
 };
 
 // A run of bytes from a pool.
@@ -78,7 +80,7 @@ class PoolBytes {
   ~PoolBytes() { reset(); }
   PoolBytes(PoolBytes&& other) noexcept
       : pool_(other.pool_), data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
-  PoolBytes& operator=(PoolBytes&& other) noexcept {
+  PoolBytes& operator=(PoolBytes&& other) noexcept HETCOMM_UNDER_BATON {
     reset();
     pool_ = other.pool_;
     data_ = std::exchange(other.data_, nullptr);
@@ -88,7 +90,7 @@ class PoolBytes {
 
   explicit operator bool() const { return data_ != nullptr; }
   std::byte* get() const { return data_; }
-  void reset() {
+  void reset() HETCOMM_UNDER_BATON {
     if (data_ != nullptr) pool_->give(std::exchange(data_, nullptr), size_);
   }
 
@@ -101,7 +103,7 @@ class PoolBytes {
 template <typename T>
 struct PoolDelete {
   BlockPool* pool = nullptr;
-  void operator()(T* object) const {
+  void operator()(T* object) const HETCOMM_UNDER_BATON {
     object->~T();
     pool->give(object, sizeof(T));
   }
@@ -110,7 +112,7 @@ template <typename T>
 using PoolPtr = std::unique_ptr<T, PoolDelete<T>>;
 
 template <typename T, typename... Arguments>
-PoolPtr<T> make_pooled(BlockPool& pool, Arguments&&... arguments) {
+PoolPtr<T> make_pooled(BlockPool& pool, Arguments&&... arguments) HETCOMM_UNDER_BATON {
   static_assert(alignof(T) <= alignof(std::max_align_t));
   void* block = pool.take(sizeof(T));
   if (block == nullptr) throw std::bad_alloc();

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
@@ -37,19 +38,19 @@ class CommunicatorBase {
   CommunicatorBase& operator=(const CommunicatorBase&) = delete;
 
   // Starts |operation|, which is pending; it may complete at once.
-  virtual void start(Operation& operation) = 0;
+  virtual void start(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // Ends |operation|, which is pending, in |code|; it completes when its memory is quiet. |why|
   // stands behind the description of the operation in its text. Works without memory.
-  virtual void end(Operation& operation, Code code, std::string_view why) = 0;
+  virtual void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON = 0;
 
   // A pending operation of this rank on behalf of |peer|, a rank of the job, on a range of
   // |registration| that was checked. Nobody waits for it. Null when memory is exhausted.
   virtual Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,
-                                    uint64_t offset, uint64_t length) = 0;
+                                    uint64_t offset, uint64_t length) HETCOMM_UNDER_BATON = 0;
   // A pending message that start_internal() starts; null when memory is exhausted.
-  virtual Operation* make_internal(const InternalMessage& message) = 0;
+  virtual Operation* make_internal(const InternalMessage& message) HETCOMM_UNDER_BATON = 0;
   // |message| may end at once.
-  virtual void start_internal(Operation& message) = 0;
+  virtual void start_internal(Operation& message) HETCOMM_UNDER_BATON = 0;
   // Memory of a peer exists, or is about to go. Not under the baton.
   virtual void add_remote(RemoteMemory& remote) = 0;
   virtual void drop_remote(RemoteMemory& remote) = 0;
@@ -64,10 +65,10 @@ class CommunicatorBase {
   // Messages for the communicator are matched here.
   Channel& channel() { return *channel_; }
 
-  void operation_begun() { ++pending_; }
-  void operation_ended() { --pending_; }
+  void operation_begun() HETCOMM_UNDER_BATON { ++pending_; }
+  void operation_ended() HETCOMM_UNDER_BATON { --pending_; }
   // Operations that have begun and not ended.
-  int64_t pending() const { return pending_; }
+  int64_t pending() const HETCOMM_UNDER_BATON { return pending_; }
 
  protected:
   // |job_size|: ranks of the job.
@@ -83,7 +84,7 @@ class CommunicatorBase {
   Channel* channel_;
   std::vector<int> ranks_;
   std::vector<int32_t> inverse_;  // by rank of the job; -1: not in the communicator
-  int64_t pending_ = 0;
+  int64_t pending_ HETCOMM_GUARDED_BY_BATON = 0;
 };
 
 }  // namespace hetcomm

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
 #include "src/net/poller.h"
@@ -23,14 +24,14 @@ class Doorbell final : public Watcher {
   void ring() const;     // [any-thread]
   void silence() const;  // [any-thread]
 
-  // The poller has reported it since the last call. Under the baton.
-  bool take_rung() { return std::exchange(rung_, false); }
+  // The poller has reported it since the last call.
+  bool take_rung() HETCOMM_UNDER_BATON { return std::exchange(rung_, false); }
 
  private:
-  void on_events(uint32_t /*events*/) override { rung_ = true; }
+  void on_events(uint32_t /*events*/) override HETCOMM_UNDER_BATON { rung_ = true; }
 
   UniqueFd fd_;
-  bool rung_ = false;
+  bool rung_ HETCOMM_GUARDED_BY_BATON = false;
 };
 
 }  // namespace hetcomm

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/progress/background.h"
 #include "src/core/progress/baton_lock.h"
@@ -43,10 +44,10 @@ class Engine {
   void stop() { background_.stop(); }
 
   // Gives up a baton that was taken.
-  class Held {
+  class HETCOMM_SCOPED_CAPABILITY Held {
    public:
-    explicit Held(Engine& engine) : engine_(engine) {}
-    ~Held() { engine_.unlock(); }
+    explicit Held(Engine& engine) HETCOMM_UNDER_BATON : engine_(engine) {}
+    ~Held() HETCOMM_RELEASE() { engine_.unlock(); }
     Held(const Held&) = delete;
     Held& operator=(const Held&) = delete;
 
@@ -54,10 +55,10 @@ class Engine {
     Engine& engine_;
   };
   // Gives up a baton that try_enter_as_user() took, if nothing was started or completed.
-  class Visit {
+  class HETCOMM_SCOPED_CAPABILITY Visit {
    public:
-    explicit Visit(Engine& engine) : engine_(engine) {}
-    ~Visit() { engine_.leave_as_user(); }
+    explicit Visit(Engine& engine) HETCOMM_UNDER_BATON : engine_(engine) {}
+    ~Visit() HETCOMM_RELEASE() { engine_.leave_as_user(); }
     Visit(const Visit&) = delete;
     Visit& operator=(const Visit&) = delete;
 
@@ -65,25 +66,32 @@ class Engine {
     Engine& engine_;
   };
   // Takes the baton for set-up calls and queries.
-  class Baton {
+  class HETCOMM_SCOPED_CAPABILITY Baton {
    public:
-    explicit Baton(Engine& engine) : held_((engine.lock(), engine)) { engine.begin_work(); }
+    explicit Baton(Engine& engine) HETCOMM_ACQUIRE(baton_role) : held_((engine.lock(), engine)) {
+      engine.begin_work();
+    }
+    ~Baton() HETCOMM_RELEASE() = default;
+    Baton(const Baton&) = delete;
+    Baton& operator=(const Baton&) = delete;
 
    private:
     Held held_;
   };
 
   // The baton: BatonLock's functions of the same names. [any-thread]
-  bool try_lock() { return baton_.try_lock(); }
-  bool try_lock_as_user() { return baton_.try_lock_as_user(); }
-  bool try_enter_as_user() { return baton_.try_enter_as_user(); }
-  void lock() { baton_.lock(); }
-  [[gnu::always_inline]] void unlock() { baton_.unlock(); }
-  void leave_as_user() { baton_.leave_as_user(); }
+  bool try_lock() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_lock(); }
+  bool try_lock_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_lock_as_user(); }
+  bool try_enter_as_user() HETCOMM_TRY_ACQUIRE(baton_role) { return baton_.try_enter_as_user(); }
+  void lock() HETCOMM_ACQUIRE(baton_role) { baton_.lock(); }
+  [[gnu::always_inline]] void unlock() HETCOMM_RELEASE(baton_role) { baton_.unlock(); }
+  void leave_as_user() HETCOMM_RELEASE(baton_role) { baton_.leave_as_user(); }
 
   // Leaves |operation| (pending) to the holder of the baton, or starts it if nobody holds it any
   // more. [any-thread]
-  void submit_queued(Operation* operation) { baton_.submit(*operation); }
+  void submit_queued(Operation* operation) HETCOMM_EXCLUDES(baton_role) {
+    baton_.submit(*operation);
+  }
   // Messages that were queued as unexpected so far; waiters look again when it changes.
   // [any-thread]
   uint64_t arrivals() const { return baton_.tally().arrivals(); }
@@ -92,16 +100,16 @@ class Engine {
   // [any-thread]
   RecentCompletions& completions() { return completions_; }
   // One pass over everything, unless somebody else is at it. [any-thread]
-  void poke();
+  void poke() HETCOMM_EXCLUDES(baton_role);
   // Waits until |done()| or |deadline_ns|; returns done(), which this thread alone calls, at any
   // time.
   template <typename Done>
-  bool wait(uint64_t deadline_ns, Done&& done) {
+  bool wait(uint64_t deadline_ns, Done&& done) HETCOMM_EXCLUDES(baton_role) {
     return done() || make_waiter(deadline_ns, spin_.spin_ticks(), done).wait();
   }
   // Waits like wait(), for what takes long or concerns many processes: sleeps at once.
   template <typename Done>
-  bool wait_asleep(uint64_t deadline_ns, Done&& done) {
+  bool wait_asleep(uint64_t deadline_ns, Done&& done) HETCOMM_EXCLUDES(baton_role) {
     return done() || make_waiter(deadline_ns, 0, done).wait();
   }
   // Something was left pending, and the baton is given up: the background thread looks at it soon.
@@ -116,17 +124,16 @@ class Engine {
   Poller& poller() { return baton_.sleepers().poller(); }
   int doorbell() { return baton_.sleepers().doorbell().fd(); }
 
-  // Under the baton:
   // Starts the background thread in thread mode, if it does not run yet. Until then only threads
   // that wait drive.
-  Status start_background() { return background_.start(); }
+  Status start_background() HETCOMM_UNDER_BATON { return background_.start(); }
   OperationPool& pool() { return pool_; }
   Passes& passes() { return baton_.passes(); }
-  int progress() { return baton_.passes().run(); }
-  void operation_started() { baton_.tally().add_pending(1); }
+  int progress() HETCOMM_UNDER_BATON { return baton_.passes().run(); }
+  void operation_started() HETCOMM_UNDER_BATON { baton_.tally().add_pending(1); }
   // Work that belongs to no operation here has to be done in a later pass, or was.
-  void work_left(int64_t change) { baton_.tally().add_pending(change); }
-  void operation_completed(Operation* operation) {
+  void work_left(int64_t change) HETCOMM_UNDER_BATON { baton_.tally().add_pending(change); }
+  void operation_completed(Operation* operation) HETCOMM_UNDER_BATON {
     const bool marked = operation->wait_index.load(std::memory_order_relaxed) != 0;
     operation->set_state(OperationState::kComplete);
     if (marked) [[unlikely]]
@@ -135,37 +142,37 @@ class Engine {
     baton_.tally().add_pending(-1);
   }
   // Ends an operation that nobody waits for.
-  void operation_dropped(Operation* operation) {
+  void operation_dropped(Operation* operation) HETCOMM_UNDER_BATON {
     baton_.tally().add_pending(-1);
     pool_.recycle_locked(operation);
   }
-  void note_arrival() { baton_.tally().note_arrival(); }
+  void note_arrival() HETCOMM_UNDER_BATON { baton_.tally().note_arrival(); }
   // A request was given back while its operation runs: who waits for it has to look.
-  void request_released() { baton_.tally().note_end(); }
+  void request_released() HETCOMM_UNDER_BATON { baton_.tally().note_end(); }
   // Call this before anything that may leave work which no descriptor announces. If a thread sleeps
   // in the poller, it takes back the wake-ups that were arranged for it and wakes it, so that it
   // looks at everything again.
-  void begin_work() { baton_.begin_work(); }
+  void begin_work() HETCOMM_UNDER_BATON { baton_.begin_work(); }
   // Does so after an operation was started, if that has left such work.
-  void operation_was_started() {
+  void operation_was_started() HETCOMM_UNDER_BATON {
     if (sleeper_is_armed()) [[unlikely]]
       baton_.passes().check_sleep();
   }
   // A thread sleeps in the poller, until a time that was chosen without what is started now.
-  bool sleeper_is_armed() { return baton_.passes().sleep_is_prepared(); }
+  bool sleeper_is_armed() HETCOMM_UNDER_BATON { return baton_.passes().sleep_is_prepared(); }
   // There is something to do at |at_ns|, perhaps earlier than known.
-  void timer_changed(uint64_t at_ns) { baton_.passes().timer_changed(at_ns); }
+  void timer_changed(uint64_t at_ns) HETCOMM_UNDER_BATON { baton_.passes().timer_changed(at_ns); }
   // An operation with the default deadline became pending: the next sweep notes it. Wakes nobody.
-  void sweep_soon() { baton_.passes().sweep_soon(); }
+  void sweep_soon() HETCOMM_UNDER_BATON { baton_.passes().sweep_soon(); }
   // Starts the operations in the submission queue.
-  void drain() { baton_.drain(); }
-  void drain_queued() { baton_.drain_queued(); }
+  void drain() HETCOMM_UNDER_BATON { baton_.drain(); }
+  void drain_queued() HETCOMM_UNDER_BATON { baton_.drain_queued(); }
   // Data was asked of a peer; it has come, or was given up. In between the background thread polls
   // longer before it sleeps.
-  void expect_more() { baton_.tally().add_expected(1); }
-  void expect_less() { baton_.tally().add_expected(-1); }
-  uint64_t refresh_now() { return baton_.passes().refresh_now(); }
-  const uint64_t& coarse_now() { return baton_.passes().coarse_now(); }
+  void expect_more() HETCOMM_UNDER_BATON { baton_.tally().add_expected(1); }
+  void expect_less() HETCOMM_UNDER_BATON { baton_.tally().add_expected(-1); }
+  uint64_t refresh_now() HETCOMM_UNDER_BATON { return baton_.passes().refresh_now(); }
+  const uint64_t& coarse_now() HETCOMM_UNDER_BATON { return baton_.passes().coarse_now(); }
 
  private:
   template <typename Done>

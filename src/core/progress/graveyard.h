@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "src/base/baton_role.h"
 #include "src/core/progress/block_pool.h"
 
 namespace hetcomm {
@@ -32,20 +33,21 @@ class Graveyard {
   Graveyard(const Graveyard&) = delete;
   Graveyard& operator=(const Graveyard&) = delete;
 
-  bool empty() const { return first_ == nullptr; }
+  bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
 
   template <typename T>
-  void add(std::unique_ptr<T> object) {
+  void add(std::unique_ptr<T> object) HETCOMM_UNDER_BATON {
     append(object.release(), [](Mortal* dead, BlockPool&) { delete static_cast<T*>(dead); });
   }
   template <typename T>
-  void add(PoolPtr<T> object) {
-    append(object.release(),
-           [](Mortal* dead, BlockPool& pool) { PoolDelete<T>{&pool}(static_cast<T*>(dead)); });
+  void add(PoolPtr<T> object) HETCOMM_UNDER_BATON {
+    append(object.release(), [](Mortal* dead, BlockPool& pool) HETCOMM_UNDER_BATON {
+      PoolDelete<T>{&pool}(static_cast<T*>(dead));
+    });
   }
 
   // Frees all that is here. What that adds has its turn next time.
-  void bury(BlockPool& pool) {
+  void bury(BlockPool& pool) HETCOMM_UNDER_BATON {
     Mortal* dead = std::exchange(first_, nullptr);
     end_ = &first_;
     while (dead != nullptr) {
@@ -56,15 +58,15 @@ class Graveyard {
   }
 
  private:
-  void append(Mortal* dead, void (*destroy)(Mortal*, BlockPool&)) {
+  void append(Mortal* dead, void (*destroy)(Mortal*, BlockPool&)) HETCOMM_UNDER_BATON {
     dead->next_dead_ = nullptr;
     dead->destroy_ = destroy;
     *end_ = dead;
     end_ = &dead->next_dead_;
   }
 
-  Mortal* first_ = nullptr;
-  Mortal** end_ = &first_;
+  Mortal* first_ HETCOMM_GUARDED_BY_BATON = nullptr;
+  Mortal** end_ HETCOMM_GUARDED_BY_BATON = &first_;
 };
 
 }  // namespace hetcomm

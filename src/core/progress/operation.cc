@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 namespace {
 
@@ -129,7 +131,7 @@ void OperationPool::refill() {
 
 // Finds slots that were given back and whose hint was lost.
 void OperationPool::collect_free() {
-  for_each([this](Operation& operation) {
+  for_each([this](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kFree) return;
     operation.set_state(OperationState::kIdle);
     operation.links.next = free_;

@@ -25,6 +25,7 @@
 
 #include <hetcomm/request.h>
 
+#include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 
@@ -77,21 +78,21 @@ enum class OperationStage : uint8_t {
   kCollective,
 };
 
-// Work that an operation of kind kCollective stands for, made of other operations. Under the baton.
+// Work that an operation of kind kCollective stands for, made of other operations.
 class CompositeOperation {
  public:
   virtual ~CompositeOperation() = default;
   // Ends it before its time. The operation completes when its memory is quiet.
-  virtual void end(Code code, const std::string& text) = 0;
+  virtual void end(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
   // A line for people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
-  virtual std::string describe() const = 0;
+  virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };
 
 // An EndHandler hears of the end of an internal operation, which no request handle stands for.
 class EndHandler {
  public:
-  // |operation| has ended, well or not; it is given back afterwards. Under the baton.
-  virtual void on_end(Operation& operation) = 0;
+  // |operation| has ended, well or not; it is given back afterwards.
+  virtual void on_end(Operation& operation) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~EndHandler() = default;
@@ -284,7 +285,7 @@ static_assert(sizeof(Operation) == kOperationAlign * 2 && offsetof(Operation, bu
               offsetof(Operation, transfer) == 256);
 
 // One line for people: what it is, with whom, how long.
-std::string describe(const Operation& operation);
+std::string describe(const Operation& operation) HETCOMM_UNDER_BATON;
 
 // Operations in slabs of slots. Most calls need the baton; recycle() and allocate_shared() do not.
 //
@@ -296,7 +297,7 @@ class OperationPool {
   explicit OperationPool(Engine* engine) : engine_(engine) {}
 
   // Null when memory is exhausted.
-  Operation* allocate() {
+  Operation* allocate() HETCOMM_UNDER_BATON {
     // The slot that was given back last is still in the cache.
     Operation* operation = has_hints() ? take_hint() : nullptr;
     if (operation != nullptr) return operation;
@@ -310,7 +311,7 @@ class OperationPool {
   // Allocates without the baton. Null when no shared slot is left: then call add_shared() under the
   // baton. [any-thread]
   Operation* allocate_shared();
-  void add_shared();
+  void add_shared() HETCOMM_UNDER_BATON;
   // Makes all handles of |operation| stale and gives the slot back. [any-thread]
   void recycle(Operation* operation) {
     if (operation->outcome.text) [[unlikely]]
@@ -327,8 +328,8 @@ class OperationPool {
     hints_[at % kHints].store(operation, std::memory_order_relaxed);
     hints_in_.store(at + 1, std::memory_order_release);
   }
-  // Does so for a thread that holds the baton.
-  void recycle_locked(Operation* operation) {
+  // Does so under the baton.
+  void recycle_locked(Operation* operation) HETCOMM_UNDER_BATON {
     if (operation->outcome.text) operation->outcome.text.reset();
     operation->expire(OperationState::kIdle);
     operation->links.next = free_;
@@ -336,9 +337,9 @@ class OperationPool {
   }
 
   // Calls use(slot), which says when to look at it next, for the slots of blocks in which something
-  // has begun or is due. Returns when to come back. Under the baton.
+  // has begun or is due. Returns when to come back.
   template <typename Use>
-  uint64_t sweep(uint64_t now_ns, Use&& use) {
+  uint64_t sweep(uint64_t now_ns, Use&& use) HETCOMM_UNDER_BATON {
     uint64_t next = ~uint64_t{0};
     for (size_t index = 0; index < slab_count_; ++index) {
       const Slab& slab = slabs_[index];
@@ -350,9 +351,9 @@ class OperationPool {
     }
     return next;
   }
-  // Every slot, for rare walks over what is pending. Under the baton.
+  // Every slot, for rare walks over what is pending.
   template <typename Use>
-  void for_each(Use&& use) {
+  void for_each(Use&& use) HETCOMM_UNDER_BATON {
     for (size_t index = 0; index < slab_count_; ++index) {
       const Slab& slab = slabs_[index];
       for (size_t i = 0; i < slab.count; ++i) use(slab.slots[i]);
@@ -370,7 +371,7 @@ class OperationPool {
   };
 
   template <typename Use>
-  static void look_at(SlotBlock& block, Operation* slots, Use&& use) {
+  static void look_at(SlotBlock& block, Operation* slots, Use&& use) HETCOMM_UNDER_BATON {
     // Operations that |use| begins or ends are noted for the next sweep.
     block = {};
     uint64_t next = ~uint64_t{0};
@@ -381,7 +382,7 @@ class OperationPool {
   bool has_hints() const {
     return hints_in_.load(std::memory_order_relaxed) != hints_out_.load(std::memory_order_relaxed);
   }
-  Operation* take_hint() {
+  Operation* take_hint() HETCOMM_UNDER_BATON {
     uint32_t at = hints_out_.load(std::memory_order_relaxed);
     while (static_cast<int32_t>(hints_in_.load(std::memory_order_acquire) - at) > 0) {
       Operation* operation = hints_[at % kHints].load(std::memory_order_relaxed);
@@ -394,14 +395,14 @@ class OperationPool {
     return nullptr;
   }
   void push_returned(Operation* operation);
-  void collect_free();
-  void grow();
-  void refill();
+  void collect_free() HETCOMM_UNDER_BATON;
+  void grow() HETCOMM_UNDER_BATON;
+  void refill() HETCOMM_UNDER_BATON;
 
   Engine* engine_;
-  Operation* free_ = nullptr;
-  std::array<Slab, 48> slabs_{};  // each as large as all before it
-  size_t slab_count_ = 0;
+  Operation* free_ HETCOMM_GUARDED_BY_BATON = nullptr;
+  std::array<Slab, 48> slabs_ HETCOMM_GUARDED_BY_BATON{};  // each as large as all before it
+  size_t slab_count_ HETCOMM_GUARDED_BY_BATON = 0;
   std::atomic<uint32_t> hints_out_{0};  // written under the baton
   std::atomic<uint32_t> hints_in_{0};   // written by all, and races are lost
   std::array<std::atomic<Operation*>, kHints> hints_{};

@@ -2,30 +2,31 @@
 // one allocates nothing; an operation is in one such list at a time.
 #pragma once
 
+#include "src/base/baton_role.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {
 
 class OperationQueue {
  public:
-  bool empty() const { return first_ == nullptr; }
+  bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
   // The queue is not empty.
-  Operation& front() const { return *first_; }
+  Operation& front() const HETCOMM_UNDER_BATON { return *first_; }
 
-  void push_back(Operation& operation) {
+  void push_back(Operation& operation) HETCOMM_UNDER_BATON {
     operation.links.next = nullptr;
     operation.links.previous = last_;
     (last_ != nullptr ? last_->links.next : first_) = &operation;
     last_ = &operation;
   }
-  void push_front(Operation& operation) {
+  void push_front(Operation& operation) HETCOMM_UNDER_BATON {
     operation.links.next = first_;
     operation.links.previous = nullptr;
     (first_ != nullptr ? first_->links.previous : last_) = &operation;
     first_ = &operation;
   }
   // |operation| is in this queue.
-  void remove(Operation& operation) {
+  void remove(Operation& operation) HETCOMM_UNDER_BATON {
     (operation.links.previous != nullptr ? operation.links.previous->links.next : first_) =
         operation.links.next;
     (operation.links.next != nullptr ? operation.links.next->links.previous : last_) =

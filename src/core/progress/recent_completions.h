@@ -9,14 +9,15 @@
 #include <atomic>
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {
 
 class RecentCompletions {
  public:
-  // |operation|, which had a |wait_index|, is complete. Under the baton.
-  void keep(Operation& operation) {
+  // |operation|, which had a |wait_index|, is complete.
+  void keep(Operation& operation) HETCOMM_UNDER_BATON {
     const uint32_t in = in_.load(std::memory_order_relaxed);
     kept_[in % kKept].store(&operation, std::memory_order_relaxed);
     in_.store(in + 1, std::memory_order_release);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "src/base/baton_role.h"
 #include "src/base/futex.h"
 #include "src/base/status.h"
 #include "src/core/progress/doorbell.h"
@@ -23,10 +24,10 @@ class Sleepers {
 
   Status open();
 
-  // While this exists, a waiter polls. Under the baton.
+  // While this exists, a waiter polls.
   class Polling {
    public:
-    explicit Polling(Sleepers& sleepers) : word_(sleepers.polling_) {
+    explicit Polling(Sleepers& sleepers) HETCOMM_UNDER_BATON : word_(sleepers.polling_) {
       word_.store(1, std::memory_order_relaxed);
     }
     ~Polling() { word_.store(0, std::memory_order_relaxed); }

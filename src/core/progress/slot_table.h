@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 template <typename T>
 class SlotTable {
  public:
-  uint64_t insert(T* object) {
+  uint64_t insert(T* object) HETCOMM_UNDER_BATON {
     uint32_t index;
     if (free_.empty()) {
       index = static_cast<uint32_t>(slots_.size());
@@ -29,14 +31,14 @@ class SlotTable {
   }
 
   // Null when there is no such object.
-  T* find(uint64_t id) const {
+  T* find(uint64_t id) const HETCOMM_UNDER_BATON {
     const auto index = static_cast<uint32_t>(id);
     if (index >= slots_.size() || slots_[index].generation != id >> 32) return nullptr;
     return slots_[index].object;
   }
 
   // False when the id is not in use.
-  bool erase(uint64_t id) {
+  bool erase(uint64_t id) HETCOMM_UNDER_BATON {
     const auto index = static_cast<uint32_t>(id);
     if (index >= slots_.size() || slots_[index].generation != id >> 32 || !slots_[index].used) {
       return false;
@@ -48,18 +50,18 @@ class SlotTable {
     return true;
   }
   // The object has ended, and the peer does not know: the id stays in use until erase().
-  void detach(uint64_t id) {
+  void detach(uint64_t id) HETCOMM_UNDER_BATON {
     if (find(id) != nullptr) slots_[static_cast<uint32_t>(id)].object = nullptr;
   }
 
   // Calls |use| for every object; it may erase the one it is given.
   template <typename Use>
-  void for_each(Use&& use) {
+  void for_each(Use&& use) HETCOMM_UNDER_BATON {
     for (size_t i = 0; i < slots_.size(); ++i) {
       if (slots_[i].object != nullptr) use(*slots_[i].object);
     }
   }
-  bool empty() const { return free_.size() == slots_.size(); }
+  bool empty() const HETCOMM_UNDER_BATON { return free_.size() == slots_.size(); }
 
  private:
   struct Slot {
@@ -67,15 +69,15 @@ class SlotTable {
     uint32_t generation = 1;
     bool used = false;
   };
-  void grow() {
+  void grow() HETCOMM_UNDER_BATON {
     constexpr size_t kFirst = 16;
     const size_t size = std::max(kFirst, 2 * slots_.size());
     free_.reserve(size);  // so that erase() allocates nothing
     slots_.reserve(size);
   }
 
-  std::vector<Slot> slots_;
-  std::vector<uint32_t> free_;
+  std::vector<Slot> slots_ HETCOMM_GUARDED_BY_BATON;
+  std::vector<uint32_t> free_ HETCOMM_GUARDED_BY_BATON;
 };
 
 }  // namespace hetcomm

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "src/base/baton_role.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {
@@ -22,7 +23,7 @@ class SubmissionQueue {
   }
 
   // Empties the queue: returns a list through Operation::next in the order in which they came.
-  Operation* take() {
+  Operation* take() HETCOMM_UNDER_BATON {
     Operation* stack = newest_.exchange(nullptr, std::memory_order_acquire);
     Operation* ordered = nullptr;
     while (stack != nullptr) {

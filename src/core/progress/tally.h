@@ -6,44 +6,45 @@
 #include <cstdint>
 #include <utility>
 
+#include "src/base/baton_role.h"
+
 namespace hetcomm {
 
 class Tally {
  public:
   // Operations, or other work for a later pass, have begun or ended.
-  void add_pending(int64_t change) {
+  void add_pending(int64_t change) HETCOMM_UNDER_BATON {
     pending_.store(pending_.load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
   }
   // Data was asked of a peer, has come, or was given up.
-  void add_expected(int64_t change) { expected_ += change; }
-  void note_end() {
+  void add_expected(int64_t change) HETCOMM_UNDER_BATON { expected_ += change; }
+  void note_end() HETCOMM_UNDER_BATON {
     ends_.store(ends_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     changed_ = true;
   }
-  void note_arrival() {
+  void note_arrival() HETCOMM_UNDER_BATON {
     arrivals_.store(arrivals_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     changed_ = true;
   }
   // Waiters shall look again although nothing has ended.
-  void note_change() { changed_ = true; }
+  void note_change() HETCOMM_UNDER_BATON { changed_ = true; }
 
   // [any-thread]
   bool some_pending() const { return pending_.load(std::memory_order_relaxed) != 0; }
   uint64_t ends() const { return ends_.load(std::memory_order_acquire); }
   uint64_t arrivals() const { return arrivals_.load(std::memory_order_acquire); }
 
-  // Under the baton:
-  bool data_is_expected() const { return expected_ > 0; }
+  bool data_is_expected() const HETCOMM_UNDER_BATON { return expected_ > 0; }
   // The counts have changed since the last take_changed(): waiters have to be woken.
-  bool changed() const { return changed_; }
-  bool take_changed() { return std::exchange(changed_, false); }
+  bool changed() const HETCOMM_UNDER_BATON { return changed_; }
+  bool take_changed() HETCOMM_UNDER_BATON { return std::exchange(changed_, false); }
 
  private:
   std::atomic<int64_t> pending_{0};
   std::atomic<uint64_t> ends_{0};
   std::atomic<uint64_t> arrivals_{0};
-  int64_t expected_ = 0;
-  bool changed_ = false;
+  int64_t expected_ HETCOMM_GUARDED_BY_BATON = 0;
+  bool changed_ HETCOMM_GUARDED_BY_BATON = false;
 };
 
 }  // namespace hetcomm

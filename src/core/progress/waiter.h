@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/core/progress/background.h"
 #include "src/core/progress/baton_lock.h"
@@ -29,7 +30,7 @@ class Waiter {
   Waiter& operator=(const Waiter&) = delete;
 
   // Waits until done() or the deadline; returns done().
-  bool wait();
+  bool wait() HETCOMM_EXCLUDES(baton_role);
 
  private:
   // A waiter that has polled in vain for so long lets others run.
@@ -37,10 +38,10 @@ class Waiter {
   // Beside strangers it sleeps when it has polled for so long: the peer may need this processor.
   static constexpr uint64_t kBesideStrangersUs = 100;
 
-  bool poll();
-  void take_over_watch();
-  void sleep();
-  void sleep_in_poller();
+  bool poll() HETCOMM_UNDER_BATON;
+  void take_over_watch() HETCOMM_UNDER_BATON;
+  void sleep() HETCOMM_EXCLUDES(baton_role);
+  void sleep_in_poller() HETCOMM_EXCLUDES(baton_role);
   void sleep_beside_watcher();
   void hand_over();
 
