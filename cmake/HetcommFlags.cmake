@@ -104,6 +104,10 @@ endif()
 # Most of the time to compile goes into headers. Builds that nobody edits in read them once for several
 # sources of a module; names without linkage then have to differ within a module.
 option(HETCOMM_UNITY "Compile the sources of a module together" OFF)
+if(HETCOMM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # gcc takes a source that another one includes for a header.
+  target_compile_options(hetcomm_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
 
 # --- sanitizers ------------------------------------------------------------------------------
 
