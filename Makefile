@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
 
 JOBS ?= $(shell nproc)
-# Tests wait more than they compute.
+# Tests wait more than they compute. With JOBS=1 two run at once; TEST_JOBS=1 is one by one.
 TEST_JOBS ?= $(shell echo $$((2 * $(JOBS))))
 BENCH_ARGS ?=
 
@@ -15,9 +15,20 @@ export PATH := $(CURDIR)/build/tools/bin:$(PATH)
 # ThreadSanitizer needs a predictable address space; some containers forbid asking for one.
 NO_ASLR := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
+# The asan preset is for clang. Without clang, or without its runtime, the system's compiler serves.
+asan_compiler = $$(echo 'int main() {}' | \
+	clang++ -x c++ -fsanitize=address,undefined -o /dev/null - 2>/dev/null || \
+	echo -DCMAKE_C_COMPILER=cc -DCMAKE_CXX_COMPILER=c++)
+
+# $(1) preset. CMake forgets most options of a folder whose compiler changes, so that one starts anew.
+configure_preset = mkdir -p build; log=build/$(1).configure.log; \
+	options="--preset $(1) $(if $(filter asan,$(1)),$(asan_compiler))"; \
+	cmake $$options >$$log 2>&1 || { cat $$log; exit 1; }; \
+	if grep -q 'require your cache to be deleted' $$log; then \
+		cmake --fresh $$options >$$log 2>&1 || { cat $$log; exit 1; }; fi
+
 # $(1) preset  $(2) build target
-build_preset = mkdir -p build; \
-	cmake --preset $(1) >build/$(1).configure.log || { cat build/$(1).configure.log; exit 1; }; \
+build_preset = $(call configure_preset,$(1)); \
 	cmake --build build/$(1) --parallel $(JOBS) --target $(2)
 
 # $(1) preset  $(2) build target  $(3) which tests, as ctest options; ctest ends with the time by label,
@@ -60,7 +71,7 @@ endif
 .PHONY: test
 test: torch ## every quick test, those of memory with memory checks (TEST_JOBS=n)
 	@$(call run_tests,asan,tests-asan,--label-regex '^asan$$')
-	@$(call run_tests,test,tests-plain,--label-regex '^plain$$')
+	@$(call run_tests,dev,tests-plain,--label-regex '^plain$$')
 
 .PHONY: test-all
 test-all: torch ## every test, the long ones too, under the sanitizers and without
@@ -93,4 +104,4 @@ tidy: ## run clang-tidy over every source
 
 .PHONY: clean
 clean: ## remove what was built; keep installed tools and peers
-	@rm -rf build/release build/dev build/test build/clang build/asan build/tsan build/mutants build/*.configure.log
+	@rm -rf build/release build/dev build/clang build/asan build/tsan build/mutants build/*.configure.log

@@ -125,13 +125,16 @@ if(HETCOMM_SANITIZE)
   endif()
 endif()
 
-# What comes after hetcomm_flags for tests' own sources. Most of the time to build with memory checks
-# went into them. gcc's flow analysis errs without optimisation, and is the dev preset's.
+# These flags come after hetcomm_flags for tests' own sources. A test drives single parts from its only
+# thread, and has no baton to hold.
 add_library(hetcomm_test_flags INTERFACE)
-# A test drives single parts from its only thread, and has no baton to hold.
 target_compile_options(hetcomm_test_flags INTERFACE
   $<$<COMPILE_LANG_AND_ID:CXX,Clang,AppleClang>:-Wno-thread-safety-analysis>)
+
+# Most of the time to build with memory checks went into tests' own sources. So those that are not
+# FULLY_CHECKED are compiled with these flags too. gcc's flow analysis errs without optimisation.
+add_library(hetcomm_lightly_checked INTERFACE)
 if(HETCOMM_SANITIZE MATCHES "address")
-  target_compile_options(hetcomm_test_flags INTERFACE
+  target_compile_options(hetcomm_lightly_checked INTERFACE
     -O0 -fno-sanitize=undefined $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()

@@ -155,14 +155,16 @@ endfunction()
 
 # hetcomm_test_part(<name> SOURCES <file>... [DEPENDS <target>...])
 #
-# Sources that several tests are linked with, compiled once: tests name them among their DEPENDS. Its
+# Sources that several tests are linked with, compiled once: tests name them among their DEPENDS. Their
 # objects are linked whether a test needs them or not, so that they may replace functions.
 function(hetcomm_test_part name)
   _hetcomm_parse(hetcomm_test_part "" "" "SOURCES;DEPENDS" ${ARGN})
   _hetcomm_targets(name ${name})
   _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
   add_library(${name} OBJECT ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE hetcomm_flags ${arg_DEPENDS} GTest::gtest hetcomm_test_flags)
+  target_link_libraries(${name} PRIVATE
+    hetcomm_flags ${arg_DEPENDS} GTest::gtest hetcomm_test_flags hetcomm_lightly_checked)
+  set_target_properties(${name} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
 endfunction()
 
 # hetcomm_test(<name> SOURCES <file>... [DEPENDS <target>...] [LABELS <label>...] [TIMEOUT <seconds>]
@@ -184,9 +186,10 @@ function(hetcomm_test name)
     set(main hetcomm_test_main)
   endif()
   target_link_libraries(${name} PRIVATE
-    hetcomm_flags ${main} hetcomm_test_support ${arg_DEPENDS} GTest::gmock GTest::gtest Threads::Threads)
+    hetcomm_flags ${main} hetcomm_test_support ${arg_DEPENDS} GTest::gmock GTest::gtest Threads::Threads
+    hetcomm_test_flags)
   if(NOT arg_FULLY_CHECKED)
-    target_link_libraries(${name} PRIVATE hetcomm_test_flags)
+    target_link_libraries(${name} PRIVATE hetcomm_lightly_checked)
   endif()
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/tests

@@ -46,8 +46,9 @@ namespace hetcomm {
 // Core's side of one endpoint. Only Transport::progress and the poller make these upcalls, never a
 // call of core on that endpoint. Memory that is passed in is valid during the upcall only.
 //
-// Upcalls do not say HETCOMM_UNDER_BATON here: a transport runs under the baton only, and needs no
-// annotations inside. Core's overrides say it.
+// Upcalls do not say HETCOMM_UNDER_BATON here: core calls a transport under the baton only, so that
+// a transport needs no annotations inside. Core's overrides say it. ReceiptSource::receipt() is the
+// exception; a transport protects by other means what that call and threads of its own share.
 class EndpointHandler {
  public:
   // Tells that a message has arrived. |payload| is contiguous.

@@ -58,7 +58,8 @@ inline uint64_t total_bytes(Extents extents) {
 }
 
 // Calls |use(std::byte* piece, size_t length)| for the pieces that make up [offset, offset +
-// length). It is not analysed: |use| runs in the place of its caller, and may need what that holds.
+// length). clang does not analyse the function: |use| may need the baton, which the caller then
+// holds.
 template <typename Use>
 void for_each_piece(Extents extents, uint64_t offset, uint64_t length,
                     Use&& use) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {

@@ -12,8 +12,8 @@
 
 namespace hetcomm {
 
-// Returns what |make| returns, or an empty text if memory runs out. It is not analysed: |make| runs
-// at once, in the place of its caller, and may need what that holds.
+// Returns what |make| returns, or an empty text if memory runs out. clang does not analyse the
+// function: |make| may need the baton, which the caller then holds.
 template <typename Make>
 std::string text_or_none(Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
   try {

@@ -28,7 +28,7 @@
 #define HETCOMM_ACQUIRE(...) HETCOMM_THREAD_ATTRIBUTE(acquire_capability(__VA_ARGS__))
 // The call takes the capability if it returns true.
 #define HETCOMM_TRY_ACQUIRE(...) HETCOMM_THREAD_ATTRIBUTE(try_acquire_capability(true, __VA_ARGS__))
-// The call gives the capability up. Without arguments, in the destructor of a scoped capability.
+// The call gives the capability up. The destructor of a scoped capability has it without arguments.
 #define HETCOMM_RELEASE(...) HETCOMM_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
 
 // The body of the function is not analysed. A comment beside it says why.

@@ -98,9 +98,10 @@ Code OperationFiller::fill_buffers(const PostArguments& arguments, Operation& op
     const bool on_host = memory == nullptr || memory->host_accessible();
     operation.buffers.on_host = operation.buffers.on_host && (on_host || buffer.length == 0);
     if (on_host) {
+      // Without a memory the offset is an address.
       std::byte* const start = memory != nullptr
                                    ? static_cast<std::byte*>(memory->address()) + buffer.offset
-                                   : reinterpret_cast<std::byte*>(buffer.offset);  // an address
+                                   : reinterpret_cast<std::byte*>(buffer.offset);
       operation.buffers.extent_list.push_back({start, buffer.length});
     } else if (buffer.length > 0) {
       std::byte* const placeholder = memory->placeholder();

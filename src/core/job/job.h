@@ -15,7 +15,7 @@
 //   OperationEnder  ends operations before their time
 //   TaskList        collective operations that are under way
 //
-// Everything is under the baton of the context's engine, except create(), which blocks.
+// create() and offer() take the baton of the context's engine themselves; create() blocks.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ struct Channel {
   MatchTable point_to_point HETCOMM_GUARDED_BY_BATON;
   MatchTable collective HETCOMM_GUARDED_BY_BATON;
   Status aborted HETCOMM_GUARDED_BY_BATON;  // why, when it was
-  Status collectives_failed
-      HETCOMM_GUARDED_BY_BATON;  // why, when they have; everything else goes on
+  // Why collective operations failed, when they have. Everything else goes on.
+  Status collectives_failed HETCOMM_GUARDED_BY_BATON;
 };
 
 class ChannelTable {

@@ -51,9 +51,9 @@ class CommunicatorBase {
   virtual Operation* make_internal(const InternalMessage& message) HETCOMM_UNDER_BATON = 0;
   // |message| may end at once.
   virtual void start_internal(Operation& message) HETCOMM_UNDER_BATON = 0;
-  // Memory of a peer exists, or is about to go. Not under the baton.
-  virtual void add_remote(RemoteMemory& remote) = 0;
-  virtual void drop_remote(RemoteMemory& remote) = 0;
+  // Memory of a peer exists, or is about to go.
+  virtual void add_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
+  virtual void drop_remote(RemoteMemory& remote) HETCOMM_EXCLUDES(baton_role) = 0;
 
   // Ranks of the job, in the order of the communicator's own.
   const std::vector<int>& ranks() const { return ranks_; }

@@ -120,7 +120,7 @@ class Engine {
   bool alive() const { return *static_cast<volatile const uint32_t*>(alive_word_) != 0; }
   // How long waiters poll. [any-thread]
   SpinPolicy& spin() { return spin_; }
-  // Descriptors that end a sleep, under the baton; the doorbell. [any-thread]
+  // Descriptors that end a sleep are registered here, under the baton. The doorbell is one of them.
   Poller& poller() { return baton_.sleepers().poller(); }
   int doorbell() { return baton_.sleepers().doorbell().fd(); }
 
