@@ -14,6 +14,8 @@ is, or not building, nothing is known about it, and that is an error as well.
 """
 
 import argparse
+import collections
+import concurrent.futures
 import fnmatch
 import os
 import shlex
@@ -194,21 +196,33 @@ def tests_pass_unbroken(copy, mutants):
     return bad
 
 
-def run(mutants, folder):
-    copy = Copy(folder)
-    copy.refresh()
+def run(mutants, folder, jobs):
+    copies = [Copy(folder / str(number)) for number in range(jobs)]
+    for copy in copies:
+        copy.refresh()
     print(f"{len(mutants)} mutants; their tests must pass on the tree as it is", flush=True)
-    bad = tests_pass_unbroken(copy, mutants)
+    bad = tests_pass_unbroken(copies[0], mutants)
     ends = {"caught": [], "survived": [], "error": []}
-    for number, mutant in enumerate(mutants, 1):
-        start = time.monotonic()
-        if mutant.name in bad:
-            end, why = "error", f"its tests fail without it: {bad[mutant.name]}"
-        else:
-            end, why = try_one(copy, mutant)
-        ends[end].append(mutant.name)
-        print(f"[{number}/{len(mutants)}] {end:8} {mutant.name} ({time.monotonic() - start:.0f} s) {why}",
-              flush=True)
+    waiting = collections.deque(enumerate(mutants, 1))
+
+    def try_those_that_wait(copy):
+        while True:
+            try:
+                number, mutant = waiting.popleft()
+            except IndexError:
+                return
+            start = time.monotonic()
+            if mutant.name in bad:
+                end, why = "error", f"its tests fail without it: {bad[mutant.name]}"
+            else:
+                end, why = try_one(copy, mutant)
+            ends[end].append(mutant.name)
+            print(f"[{number}/{len(mutants)}] {end:8} {mutant.name} ({time.monotonic() - start:.0f} s) {why}",
+                  flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as threads:
+        for finished in [threads.submit(try_those_that_wait, copy) for copy in copies]:
+            finished.result()
     for end in ("survived", "error"):
         for name in ends[end]:
             print(f"{end}: {name}")
@@ -221,8 +235,10 @@ def main():
     parser.add_argument("names", nargs="*", help="parts of names, or patterns")
     parser.add_argument("--check", action="store_true", help="see whether all patches apply, and stop")
     parser.add_argument("--list", action="store_true", help="print names and promises, and stop")
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), metavar="N",
+                        help="mutants to try at once, each in a copy of its own (default: half the processors)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants",
-                        help="for the copy of the tree and its build (default: build/mutants)")
+                        help="for the copies of the tree and their builds (default: build/mutants)")
     arguments = parser.parse_args()
     try:
         mutants = read_all(arguments.names)
@@ -232,7 +248,7 @@ def main():
         for mutant in mutants:
             print(f"{mutant.name}: {mutant.promise}")
         return 0
-    good = check(mutants) if arguments.check else run(mutants, arguments.folder.resolve())
+    good = check(mutants) if arguments.check else run(mutants, arguments.folder.resolve(), max(1, arguments.jobs))
     return 0 if good else 1
 
 
