@@ -20,7 +20,7 @@ HEAD = """
 using namespace hetcomm;
 """
 
-# What is tried, whether it compiles, and the body of a function.
+# Each case says what is tried, whether it compiles, and the body of a function.
 CASES = [
     ("a call with the baton", True,
      "const Engine::Baton baton(engine); engine.drain();"),
