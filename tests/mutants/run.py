@@ -18,6 +18,7 @@ import collections
 import concurrent.futures
 import fnmatch
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -94,14 +95,26 @@ def patch(mutant, folder, *options):
     return done.stdout if done.returncode else None
 
 
-def check(mutants):
-    """Whether every patch applies to the tree, and breaks it in one place of the library."""
+def targets_of(build):
+    """The names of all targets of a build folder."""
+    done = subprocess.run(["cmake", "--build", str(build), "--target", "help"], text=True, check=True,
+                          stdout=subprocess.PIPE)
+    return {word for line in done.stdout.splitlines() for word in re.findall(r"[\w.-]+", line)[:1]}
+
+
+def check(mutants, build):
+    """Whether every patch applies to the tree, and the build folder (unless None) has the tests that it names."""
     bad = 0
+    known = targets_of(build) if build else None
     for mutant in mutants:
         refusal = patch(mutant, ROOT, "--dry-run")
+        named = {*mutant.targets, *(command.split()[0] for command in mutant.commands)} - {"ctest"}
+        unknown = sorted(named - known) if build else []
+        bad += bool(refusal or unknown)
         if refusal:
-            bad += 1
             print(f"{mutant.name}: does not apply:\n{refusal}")
+        if unknown:
+            print(f"{mutant.name}: {build} has no target {' or '.join(unknown)}")
     print(f"{len(mutants) - bad} of {len(mutants)} mutants apply")
     return bad == 0
 
@@ -234,6 +247,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", help="parts of names, or patterns")
     parser.add_argument("--check", action="store_true", help="see whether all patches apply, and stop")
+    parser.add_argument("--build", type=Path, metavar="DIR",
+                        help="with --check: a build folder, which must have the tests that the patches name")
     parser.add_argument("--list", action="store_true", help="print names and promises, and stop")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), metavar="N",
                         help="mutants to try at once, each in a copy of its own (default: half the processors)")
@@ -248,7 +263,7 @@ def main():
         for mutant in mutants:
             print(f"{mutant.name}: {mutant.promise}")
         return 0
-    good = check(mutants) if arguments.check else run(mutants, arguments.folder.resolve(), max(1, arguments.jobs))
+    good = check(mutants, arguments.build) if arguments.check else run(mutants, arguments.folder.resolve(), max(1, arguments.jobs))
     return 0 if good else 1
 
 
