@@ -102,11 +102,21 @@ if(HETCOMM_LTO AND CMAKE_BUILD_TYPE STREQUAL "Release" AND CMAKE_CXX_COMPILER_ID
 endif()
 
 # Most of the time to compile goes into headers. Builds that nobody edits in read them once for several
-# sources of a module; names without linkage then have to differ within a module.
-option(HETCOMM_UNITY "Compile the sources of a module together" OFF)
+# sources of a module, and once for all tests; names without linkage then have to differ within a module.
+option(HETCOMM_UNITY "Compile the sources of a module together, and headers of tests once" OFF)
 if(HETCOMM_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # gcc takes a source that another one includes for a header.
   target_compile_options(hetcomm_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
+set(HETCOMM_PRECOMPILED_HEADERS OFF)
+if(HETCOMM_UNITY AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  set(HETCOMM_PRECOMPILED_HEADERS ON)
+  # ccache knows the content of precompiled headers, and takes it for the same whenever it was compiled.
+  target_compile_options(hetcomm_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+  if(HETCOMM_CCACHE AND CMAKE_CXX_COMPILER_LAUNCHER STREQUAL HETCOMM_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${HETCOMM_CCACHE})
+  endif()
 endif()
 
 # --- sanitizers ------------------------------------------------------------------------------
@@ -131,10 +141,14 @@ add_library(hetcomm_test_flags INTERFACE)
 target_compile_options(hetcomm_test_flags INTERFACE
   $<$<COMPILE_LANG_AND_ID:CXX,Clang,AppleClang>:-Wno-thread-safety-analysis>)
 
-# Most of the time to build with memory checks went into tests' own sources. So those that are not
-# FULLY_CHECKED are compiled with these flags too. gcc's flow analysis errs without optimisation.
-add_library(hetcomm_lightly_checked INTERFACE)
+# Most of the time to build goes into tests' own sources. So those that are not LIKE_LIBRARY are compiled
+# with these flags too: without optimisation, and without checks for undefined behaviour. gcc's flow
+# analysis errs there. With ThreadSanitizer tests would take too long.
+add_library(hetcomm_quickly_compiled INTERFACE)
+if(NOT HETCOMM_SANITIZE MATCHES "thread")
+  target_compile_options(hetcomm_quickly_compiled INTERFACE
+    $<$<CONFIG:Debug>:-O0> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+endif()
 if(HETCOMM_SANITIZE MATCHES "address")
-  target_compile_options(hetcomm_lightly_checked INTERFACE
-    -O0 -fno-sanitize=undefined $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  target_compile_options(hetcomm_quickly_compiled INTERFACE -fno-sanitize=undefined)
 endif()

@@ -163,21 +163,20 @@ function(hetcomm_test_part name)
   _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
   add_library(${name} OBJECT ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE
-    hetcomm_flags ${arg_DEPENDS} GTest::gtest hetcomm_test_flags hetcomm_lightly_checked)
+    hetcomm_flags ${arg_DEPENDS} GTest::gtest hetcomm_test_flags hetcomm_quickly_compiled)
   set_target_properties(${name} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
 endfunction()
 
 # hetcomm_test(<name> SOURCES <file>... [DEPENDS <target>...] [LABELS <label>...] [TIMEOUT <seconds>]
 #              [ARGS <word>...] [ENVIRONMENT <NAME=value>...] [PROCESSORS <n>] [RUN_SERIAL]
-#              [OWN_MAIN] [NO_ENTRY] [FULLY_CHECKED])
+#              [OWN_MAIN] [NO_ENTRY] [LIKE_LIBRARY])
 #
 # A GoogleTest binary in bin/tests/, and one ctest entry of the same name that runs all of it; it is
 # shown as skipped where all its tests were. With
-# NO_ENTRY, only the binary: hetcomm_ctest then adds as many entries as it takes. In builds with
-# memory checks tests' own sources are not optimised, and checked for errors of memory but not for
-# undefined behaviour; FULLY_CHECKED undoes this, for those that compute much or test headers.
+# NO_ENTRY, only the binary: hetcomm_ctest then adds as many entries as it takes. LIKE_LIBRARY compiles it
+# with the flags of the library, for tests that compute much or test headers; see hetcomm_quickly_compiled.
 function(hetcomm_test name)
-  _hetcomm_parse(hetcomm_test "RUN_SERIAL;OWN_MAIN;NO_ENTRY;FULLY_CHECKED" "TIMEOUT;PROCESSORS"
+  _hetcomm_parse(hetcomm_test "RUN_SERIAL;OWN_MAIN;NO_ENTRY;LIKE_LIBRARY" "TIMEOUT;PROCESSORS"
     "SOURCES;DEPENDS;LABELS;ARGS;ENVIRONMENT" ${ARGN})
   _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
   add_executable(${name} ${arg_SOURCES})
@@ -188,8 +187,11 @@ function(hetcomm_test name)
   target_link_libraries(${name} PRIVATE
     hetcomm_flags ${main} hetcomm_test_support ${arg_DEPENDS} GTest::gmock GTest::gtest Threads::Threads
     hetcomm_test_flags)
-  if(NOT arg_FULLY_CHECKED)
-    target_link_libraries(${name} PRIVATE hetcomm_lightly_checked)
+  if(NOT arg_LIKE_LIBRARY)
+    target_link_libraries(${name} PRIVATE hetcomm_quickly_compiled)
+    if(HETCOMM_PRECOMPILED_HEADERS)
+      target_precompile_headers(${name} REUSE_FROM hetcomm_test_watched_main)
+    endif()
   endif()
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/tests

@@ -3,7 +3,7 @@ hetcomm_test(core_staging_test
   DEPENDS core device_sim base fmt::fmt
   LABELS asan
   TIMEOUT 30)
-hetcomm_test(core_collectives_test FULLY_CHECKED
+hetcomm_test(core_collectives_test LIKE_LIBRARY
   SOURCES core_collectives_test.cc
   DEPENDS core reduce base fmt::fmt
   LABELS asan

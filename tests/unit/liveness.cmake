@@ -13,7 +13,7 @@ hetcomm_test(liveness_judge_test
   DEPENDS base net liveness fmt::fmt
   LABELS asan
   TIMEOUT 60)
-hetcomm_test(liveness_simulation_test FULLY_CHECKED
+hetcomm_test(liveness_simulation_test LIKE_LIBRARY
   SOURCES liveness_simulation_test.cc ${PROJECT_SOURCE_DIR}/tests/support/liveness_simulation.cc
   DEPENDS base net liveness fmt::fmt
   LABELS asan
