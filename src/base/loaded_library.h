@@ -1,11 +1,11 @@
-// Functions of a library that is loaded at run time, for the tables of verbs.h and cm_functions.h.
+// Functions of a library that is loaded at run time, for a table of function pointers.
 #pragma once
 
 #include <dlfcn.h>
 
 #include <string>
 
-namespace hetcomm::rdma {
+namespace hetcomm {
 
 // Never unloaded: providers keep state of the process, and what they made may outlive whoever
 // asked.
@@ -35,4 +35,4 @@ class Library {
   std::string missing_;
 };
 
-}  // namespace hetcomm::rdma
+}  // namespace hetcomm

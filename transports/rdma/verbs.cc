@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "transports/rdma/loaded_library.h"
+#include "src/base/loaded_library.h"
 
 namespace hetcomm::rdma {
 namespace {

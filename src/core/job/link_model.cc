@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "src/base/json_nesting.h"
 #include "src/base/small_file.h"
 
 namespace hetcomm {
@@ -53,30 +54,10 @@ void note(const nlohmann::json& row, Seen& seen) {
   }
 }
 
-// True if brackets are nested more deeply than a benchmark prints them. The parser would take some
-// 70 bytes for each.
-bool is_too_deep(std::string_view json) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (c == '"') {
-      in_string = !in_string;
-    } else if (in_string) {
-      i += c == '\\' ? 1 : 0;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMostNesting) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 Result<LinkModel> LinkModel::parse(std::string_view json) {
-  if (is_too_deep(json)) {
+  if (nests_deeper_than(kMostNesting, json)) {
     return Status(
         Code::kInvalidArgument,
         fmt::format(
