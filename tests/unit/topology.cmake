@@ -1,0 +1,7 @@
+foreach(name machine affinity sysfs)
+  hetcomm_test(topology_${name}_test
+    SOURCES topology_${name}_test.cc
+    DEPENDS topology base fmt::fmt
+    LABELS asan
+    ENVIRONMENT HETCOMM_TEST_MACHINES=${PROJECT_SOURCE_DIR}/tests/machines)
+endforeach()

@@ -1,0 +1,363 @@
+// Which NICs an accelerator gets:
+//   - the distance of every pair is the one that a person reads off the machine;
+//   - every user's NICs are in the order of distance, and all that are up are there;
+//   - the first ones are an assignment to nearest NICs whose worst share no other one exceeds: every
+//     assignment is tried, on the recorded machines and on random ones;
+//   - the result does not depend on the order in which a machine was read;
+//   - HETCOMM_NIC leaves what it says, for everybody or for one, and says what is wrong with it.
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/machines.h"
+#include "topology/affinity.h"
+#include "topology/machine_file.h"
+
+namespace hetcomm::topology {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+Machine read(const std::string& name) {
+  Result<Machine> machine = read_machine_file(machine_path(name + ".xml"));
+  EXPECT_TRUE(machine.ok()) << machine.status().text();
+  return machine.ok() ? *machine : Machine();
+}
+
+NicRules rules(const std::string& text) {
+  Result<NicRules> parsed = NicRules::parse(text);
+  EXPECT_TRUE(parsed.ok()) << parsed.status().text();
+  return parsed.ok() ? *parsed : NicRules();
+}
+
+std::vector<std::string> names(const Machine& machine, const NicOrder& order) {
+  std::vector<std::string> result;
+  for (const NicChoice& choice : order) {
+    result.push_back(machine.nics[static_cast<size_t>(choice.nic)].name());
+  }
+  return result;
+}
+
+// The first NIC of every accelerator.
+std::vector<std::string> first_nics(const Machine& machine) {
+  std::vector<std::string> result;
+  for (const NicOrder& order : assign_nics(machine, {}).accelerators) {
+    result.push_back(order.empty() ? "" : names(machine, order).front());
+  }
+  return result;
+}
+
+const char* word(const Machine& machine, const char* accelerator, const char* nic) {
+  const int user = machine.find_accelerator(*parse_pci_address(accelerator));
+  const int port = machine.find_nic(nic);
+  if (user == kNone || port == kNone) return "missing";
+  return matrix_word(machine, place_of(machine.accelerators[static_cast<size_t>(user)]),
+                     machine.nics[static_cast<size_t>(port)]);
+}
+
+TEST(Distance, IsWhatTheMachineShows) {
+  const Machine switches = read("eight_nics");
+  EXPECT_STREQ(word(switches, "0000:13:00.0", "mlx5_1"), "PIX");
+  EXPECT_STREQ(word(switches, "0000:13:00.0", "mlx5_2"), "NODE");
+  EXPECT_STREQ(word(switches, "0000:13:00.0", "mlx5_4"), "SYS");
+  const Machine ports = read("unequal_rates");
+  EXPECT_STREQ(word(ports, "0000:11:00.0", "mlx5_0"), "PHB");
+  const Machine nodes = read("four_nodes");
+  EXPECT_STREQ(word(nodes, "0000:11:00.0", "mlx5_0"), "PHB");
+  EXPECT_STREQ(word(nodes, "0000:11:00.0", "mlx5_1"), "SYS");   // another node of the socket
+  EXPECT_STREQ(word(nodes, "0000:11:00.0", "mlx5_3"), "NODE");  // near the whole socket
+  EXPECT_STREQ(word(nodes, "0000:a1:00.0", "mlx5_3"), "SYS");
+}
+
+TEST(Distance, OfSwitchesInARowIsPxb) {
+  Machine machine = read("two_ports");
+  // One more switch between the first downstream port and its accelerator.
+  const int accelerator = machine.accelerators[0].function;
+  const int port = machine.pci[static_cast<size_t>(accelerator)].parent;
+  int above = port;
+  for (const uint8_t bus : {uint8_t{0x70}, uint8_t{0x71}}) {
+    PciNode bridge;
+    bridge.kind = PciKind::kBridge;
+    bridge.address = {0, bus, 0, 0};
+    bridge.parent = above;
+    above = static_cast<int>(machine.pci.size());
+    machine.pci.push_back(bridge);
+  }
+  PciNode moved = machine.pci[static_cast<size_t>(accelerator)];
+  moved.parent = above;
+  moved.address = {0, 0x72, 0, 0};
+  machine.accelerators[0].function = static_cast<int>(machine.pci.size());
+  machine.accelerators[0].address = moved.address;
+  machine.pci.push_back(moved);
+  ASSERT_TRUE(check(machine).ok()) << check(machine).text();
+  normalize(machine);
+  EXPECT_STREQ(word(machine, "0000:72:00.0", "eth0"), "PXB");
+  EXPECT_STREQ(word(machine, "0000:15:00.0", "eth0"), "PIX");
+}
+
+TEST(Distance, OfABondIsThatOfItsFarthestPort) {
+  Machine machine = read("eight_nics");
+  Nic bond;
+  bond.interface = "bond0";
+  bond.functions = {machine.nics[0].functions[0], machine.nics[4].functions[0]};
+  machine.nics.push_back(bond);
+  EXPECT_STREQ(word(machine, "0000:13:00.0", "bond0"), "SYS");
+}
+
+TEST(Distance, WhereTheTreeIsHiddenGoesByNumaNodes) {
+  Machine machine = read("eight_nics");
+  for (Accelerator& each : machine.accelerators) {
+    each.numa_nodes = numa_nodes_of(machine, each.function);
+    each.function = kNone;
+  }
+  EXPECT_STREQ(word(machine, "0000:13:00.0", "mlx5_0"), "NODE");
+  EXPECT_STREQ(word(machine, "0000:13:00.0", "mlx5_7"), "SYS");
+  for (Accelerator& each : machine.accelerators) each.numa_nodes.clear();
+  EXPECT_STREQ(word(machine, "0000:13:00.0", "mlx5_0"), "SYS");
+}
+
+TEST(Affinity, OfTheRecordedMachines) {
+  EXPECT_THAT(first_nics(read("eight_nics")),
+              ElementsAre("mlx5_0:1", "mlx5_1:1", "mlx5_2:1", "mlx5_3:1", "mlx5_4:1", "mlx5_5:1",
+                          "mlx5_6:1", "mlx5_7:1"));
+  EXPECT_THAT(first_nics(read("four_nics")),
+              ElementsAre("mlx5_0:1", "mlx5_0:1", "mlx5_1:1", "mlx5_1:1", "mlx5_2:1", "mlx5_2:1",
+                          "mlx5_3:1", "mlx5_3:1"));
+  EXPECT_THAT(first_nics(read("switch_without_nic")),
+              ElementsAre("mlx5_0:1", "mlx5_1:1", "mlx5_0:1", "mlx5_1:1", "mlx5_2:1"));
+  // The second accelerator's near NIC is down.
+  EXPECT_THAT(first_nics(read("nic_down")), ElementsAre("mlx5_0:1", "mlx5_0:1"));
+  EXPECT_THAT(first_nics(read("four_nodes")),
+              ElementsAre("mlx5_0:1", "mlx5_3:1", "mlx5_1:1", "mlx5_2:1"));
+}
+
+TEST(Affinity, HostMemoryGetsTheNicsOfItsNode) {
+  const Machine machine = read("four_nics");
+  const Affinity affinity = assign_nics(machine, {});
+  ASSERT_EQ(affinity.numa_nodes.size(), 2u);
+  EXPECT_THAT(names(machine, affinity.numa_nodes[0]),
+              ElementsAre("mlx5_0:1", "mlx5_1:1", "mlx5_2:1", "mlx5_3:1", "eno1"));
+  EXPECT_THAT(names(machine, affinity.numa_nodes[1]),
+              ElementsAre("mlx5_2:1", "mlx5_3:1", "eno1", "mlx5_0:1", "mlx5_1:1"));
+}
+
+TEST(Affinity, AMachineWithoutNodesOrNicsIsAnOrdinaryOne) {
+  Machine machine;
+  Affinity affinity = assign_nics(machine, {});
+  EXPECT_TRUE(affinity.accelerators.empty());
+  ASSERT_EQ(affinity.numa_nodes.size(), 1u);
+  EXPECT_TRUE(affinity.numa_nodes[0].empty());
+  machine.nics.push_back({});
+  machine.nics.back().interface = "eth0";
+  EXPECT_THAT(names(machine, assign_nics(machine, {}).numa_nodes[0]), ElementsAre("eth0"));
+}
+
+// The best worst share of all assignments of users to NICs of their nearest class. Shares are compared
+// as rate / users, in parts of kParts.
+constexpr uint64_t kParts = 720720;  // divisible by every count up to 14
+uint64_t best_worst_share(const Machine& machine, const std::vector<std::vector<int>>& nearest) {
+  std::vector<size_t> pick(nearest.size(), 0);
+  uint64_t best = 0;
+  while (true) {
+    std::vector<uint64_t> users(machine.nics.size(), 0);
+    for (size_t i = 0; i < nearest.size(); ++i) ++users[static_cast<size_t>(nearest[i][pick[i]])];
+    uint64_t worst = UINT64_MAX;
+    for (size_t i = 0; i < users.size(); ++i) {
+      if (users[i] == 0) continue;
+      worst = std::min(worst, counted_mbit_per_s(machine, machine.nics[i]) * kParts / users[i]);
+    }
+    best = std::max(best, worst);
+    size_t at = 0;
+    while (at < pick.size() && ++pick[at] == nearest[at].size()) pick[at++] = 0;
+    if (at == pick.size()) return best;
+  }
+}
+
+void expect_best(const Machine& machine, const std::string& what) {
+  const Affinity affinity = assign_nics(machine, {});
+  size_t usable = 0;
+  for (const Nic& nic : machine.nics) {
+    if (NicRules().allows_numa_node(machine, 0, nic)) ++usable;
+  }
+  std::vector<std::vector<int>> nearest;
+  std::vector<uint64_t> users(machine.nics.size(), 0);
+  for (size_t i = 0; i < machine.accelerators.size(); ++i) {
+    const NicOrder& order = affinity.accelerators[i];
+    ASSERT_EQ(order.size(), usable) << what;
+    std::vector<int>& near = nearest.emplace_back();
+    for (size_t k = 0; k < order.size(); ++k) {
+      const Nic& nic = machine.nics[static_cast<size_t>(order[k].nic)];
+      ASSERT_EQ(order[k].distance, distance(machine, place_of(machine.accelerators[i]), nic))
+          << what;
+      if (k > 0) {
+        ASSERT_LE(order[k - 1].distance, order[k].distance) << what;
+      }
+      if (k > 1 && order[k - 1].distance == order[k].distance) {
+        const Nic& before = machine.nics[static_cast<size_t>(order[k - 1].nic)];
+        ASSERT_GE(counted_mbit_per_s(machine, before), counted_mbit_per_s(machine, nic)) << what;
+      }
+      if (order[k].distance == order[0].distance) near.push_back(order[k].nic);
+    }
+    if (!order.empty()) ++users[static_cast<size_t>(order[0].nic)];
+  }
+  if (usable == 0 || machine.accelerators.empty()) return;
+  uint64_t worst = UINT64_MAX;
+  for (size_t i = 0; i < users.size(); ++i) {
+    if (users[i] == 0) continue;
+    worst = std::min(worst, counted_mbit_per_s(machine, machine.nics[i]) * kParts / users[i]);
+  }
+  ASSERT_EQ(worst, best_worst_share(machine, nearest)) << what;
+}
+
+TEST(Affinity, HasTheBestWorstShareOfAllAssignments) {
+  for (const char* name : kMachines) expect_best(read(name), name);
+}
+
+// Up to two sockets with root complexes, below them switches, accelerators and NICs of unequal rates.
+Machine random_machine(std::mt19937& random) {
+  const auto below = [&random](int n) {
+    return static_cast<int>(random() % static_cast<unsigned>(n));
+  };
+  Machine machine;
+  const int nodes = 1 + below(2);
+  for (int i = 0; i < nodes; ++i) {
+    machine.numa_nodes.emplace_back();
+    machine.numa_nodes.back().number = static_cast<uint32_t>(i);
+  }
+  uint8_t bus = 0;
+  std::vector<int> parents;
+  const int roots = 1 + below(3);
+  for (int i = 0; i < roots; ++i) {
+    PciNode root;
+    root.kind = PciKind::kRootComplex;
+    root.address = {static_cast<uint32_t>(i), bus++, 0, 0};
+    if (below(4) != 0) root.numa_nodes = {below(nodes)};
+    parents.push_back(static_cast<int>(machine.pci.size()));
+    machine.pci.push_back(root);
+  }
+  for (int i = below(4); i > 0; --i) {
+    PciNode bridge;
+    bridge.kind = PciKind::kBridge;
+    bridge.address = {9, bus++, 0, 0};
+    bridge.parent = parents[static_cast<size_t>(below(static_cast<int>(parents.size())))];
+    parents.push_back(static_cast<int>(machine.pci.size()));
+    machine.pci.push_back(bridge);
+  }
+  const auto add_function = [&] {
+    PciNode function;
+    function.address = {7, bus++, 0, 0};
+    function.parent = parents[static_cast<size_t>(below(static_cast<int>(parents.size())))];
+    machine.pci.push_back(function);
+    return static_cast<int>(machine.pci.size()) - 1;
+  };
+  for (int i = 1 + below(6); i > 0; --i) {
+    Accelerator accelerator;
+    accelerator.function = add_function();
+    accelerator.address = machine.pci.back().address;
+    machine.accelerators.push_back(accelerator);
+  }
+  constexpr uint64_t kRates[] = {0, 25'000, 100'000, 100'000, 200'000, 400'000};
+  for (int i = below(5); i > 0; --i) {
+    Nic nic;
+    nic.rdma_device = "mlx5_" + std::to_string(i);
+    nic.rdma_port = 1;
+    nic.functions = {add_function()};
+    nic.mbit_per_s = kRates[below(6)];
+    nic.state = below(6) == 0 ? NicState::kDown : NicState::kUp;
+    machine.nics.push_back(nic);
+  }
+  normalize(machine);
+  return machine;
+}
+
+TEST(Affinity, HasTheBestWorstShareOnRandomMachines) {
+  for (unsigned int seed = 0; seed < 3000; ++seed) {
+    std::mt19937 random(seed);
+    const Machine machine = random_machine(random);
+    ASSERT_TRUE(check(machine).ok()) << seed << ": " << check(machine).text();
+    expect_best(machine, "seed " + std::to_string(seed));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(NicRules, ListsAllowAndExclude) {
+  const Machine machine = read("four_nics");
+  const auto of_first = [&](const std::string& text) {
+    return names(machine, assign_nics(machine, rules(text)).accelerators[0]);
+  };
+  EXPECT_THAT(of_first("mlx5_2,mlx5_1:1"), ElementsAre("mlx5_1:1", "mlx5_2:1"));
+  EXPECT_EQ(of_first("^mlx5_0,eno*").front(), "mlx5_1:1");
+  EXPECT_THAT(of_first("^mlx5_0,eno*"), UnorderedElementsAre("mlx5_1:1", "mlx5_2:1", "mlx5_3:1"));
+  EXPECT_THAT(of_first(" mlx5_3 , c5:00.0 "), ElementsAre("mlx5_3:1"));
+  EXPECT_THAT(of_first("eno1"), ElementsAre("eno1"));
+}
+
+TEST(NicRules, AListForOneUserReplacesTheOthers) {
+  const Machine machine = read("four_nics");
+  const Affinity affinity =
+      assign_nics(machine, rules("^eno1;acc1=mlx5_3;0000:43:00.0=^mlx5_1;numa1=eno1"));
+  EXPECT_EQ(affinity.accelerators[0].size(), 4u);
+  EXPECT_THAT(names(machine, affinity.accelerators[1]), ElementsAre("mlx5_3:1"));
+  EXPECT_EQ(names(machine, affinity.accelerators[2]).front(), "mlx5_0:1");
+  EXPECT_EQ(affinity.accelerators[2].size(), 4u);  // its own list does not exclude eno1
+  EXPECT_THAT(names(machine, affinity.numa_nodes[1]), ElementsAre("eno1"));
+}
+
+TEST(NicRules, WhatIsWrongIsNamed) {
+  const auto error = [](const std::string& text) {
+    const Result<NicRules> parsed = NicRules::parse(text);
+    return parsed.ok() ? "none" : std::string(parsed.status().text());
+  };
+  EXPECT_THAT(error(","), HasSubstr("names no NIC"));
+  EXPECT_THAT(error("^"), HasSubstr("names no NIC"));
+  EXPECT_THAT(error("acc0="), HasSubstr("acc0 names no NIC"));
+  EXPECT_THAT(error("gpu0=eth0"), HasSubstr("'gpu0' is no accelerator"));
+  EXPECT_THAT(error("eth0;eth1"), HasSubstr("two lists for everybody"));
+  EXPECT_THAT(error("acc0=eth0;acc0=eth1"), HasSubstr("two lists for acc0"));
+  EXPECT_EQ(error(""), "none");
+}
+
+TEST(NicRules, WhatTheMachineLacksIsNamed) {
+  const Machine machine = read("nic_down");
+  const auto error = [&](const std::string& text) {
+    return std::string(rules(text).check(machine).text());
+  };
+  EXPECT_TRUE(rules("mlx5_0;acc1=mlx5_2;numa1=mlx5_3").check(machine).ok());
+  EXPECT_THAT(error("mlx5_0,mlx5_9"),
+              HasSubstr("no NIC is called 'mlx5_9'; this host has mlx5_0:1"));
+  EXPECT_THAT(error("acc2=mlx5_0"), HasSubstr("no acc2"));
+  EXPECT_THAT(error("numa2=mlx5_0"), HasSubstr("no numa2"));
+  EXPECT_THAT(error("0000:99:00.0=mlx5_0"), HasSubstr("no 0000:99:00.0"));
+  EXPECT_THAT(error("mlx5_1"), HasSubstr("no NIC is left that is up"));
+  EXPECT_THAT(error("^mlx5_*"), HasSubstr("no NIC is left that is up"));
+}
+
+TEST(NicRules, BridgesCountOnlyWhenNamedAndVirtualOnesWhereThereIsNothingElse) {
+  Machine machine;
+  for (const auto& [name, kind] :
+       {std::pair("eth0", NicKind::kVirtual), {"docker0", NicKind::kBridge}}) {
+    machine.nics.push_back({});
+    machine.nics.back().interface = name;
+    machine.nics.back().kind = kind;
+    machine.nics.back().state = NicState::kUp;
+  }
+  const auto of_host = [&](const std::string& text) {
+    return names(machine, assign_nics(machine, rules(text)).numa_nodes[0]);
+  };
+  EXPECT_THAT(of_host(""), ElementsAre("eth0"));
+  EXPECT_THAT(of_host("docker*"), ElementsAre("docker0"));
+  machine.nics[0].kind = NicKind::kPhysical;
+  machine.nics[1].kind = NicKind::kVirtual;
+  EXPECT_THAT(of_host(""), ElementsAre("eth0"));
+  machine.nics[0].state = NicState::kDown;
+  EXPECT_THAT(of_host(""), ElementsAre("docker0"));
+}
+
+}  // namespace
+}  // namespace hetcomm::topology

@@ -1,0 +1,272 @@
+// The files below /sys, as a folder that each test makes:
+//   - bonds, VLANs, virtual functions, virtio and Soft-RoCE are found at the function that carries them;
+//   - an RDMA port and its interface are one NIC; ports, rates and states are read;
+//   - bridges and tunnels are told from physical interfaces; files of another namespace are not believed;
+//   - hosts without PCI, without NUMA nodes and without network are ordinary;
+//   - the tree of this host is the one that hwloc sees.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "topology/hwloc_reader.h"
+#include "topology/live.h"
+#include "topology/machine_json.h"
+#include "topology/sysfs.h"
+
+namespace hetcomm::topology {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+
+class Sysfs : public testing::Test {
+ protected:
+  Sysfs() : sys_(fs::path(testing::TempDir()) / ("sys." + std::to_string(getpid()))) {
+    fs::remove_all(sys_);
+    fs::create_directories(sys_);
+  }
+  ~Sysfs() override {
+    std::error_code error;
+    fs::remove_all(sys_, error);
+  }
+
+  void write(const fs::path& path, const std::string& text) {
+    fs::create_directories((sys_ / path).parent_path());
+    std::ofstream(sys_ / path) << text << "\n";
+  }
+  void link(const fs::path& path, const fs::path& target) {
+    fs::create_directories((sys_ / path).parent_path());
+    fs::create_symlink(fs::relative(sys_ / target, (sys_ / path).parent_path()), sys_ / path);
+  }
+
+  // A PCI function at |way| below devices/, with what lspci would say.
+  fs::path add_pci(const std::string& way, const std::string& device_class, int numa_node = -1,
+                   const std::string& vendor = "0x15b3") {
+    const fs::path folder = fs::path("devices") / way;
+    write(folder / "class", device_class);
+    write(folder / "vendor", vendor);
+    write(folder / "device", "0x1021");
+    write(folder / "numa_node", std::to_string(numa_node));
+    write(folder / "current_link_speed", "16.0 GT/s PCIe");
+    write(folder / "current_link_width", "16");
+    link(fs::path("bus/pci/devices") / folder.filename(), folder);
+    return folder;
+  }
+  // An interface; |device| is where it is, empty for one without.
+  void add_interface(const std::string& name, const fs::path& device,
+                     const std::string& speed = "") {
+    const fs::path folder = fs::path("class/net") / name;
+    write(folder / "type", "1");
+    write(folder / "ifindex", std::to_string(++last_index_));
+    if (!speed.empty()) write(folder / "speed", speed);
+    if (!device.empty()) link(folder / "device", device);
+    interfaces_.push_back({name, last_index_, true, {}});
+  }
+  void add_node(int number, const std::string& processors, const std::string& distances) {
+    const fs::path folder = fs::path("devices/system/node") / ("node" + std::to_string(number));
+    write(folder / "cpulist", processors);
+    write(folder / "distance", distances);
+  }
+  void add_rdma(const std::string& name, const fs::path& device, int ports) {
+    const fs::path folder = fs::path("class/infiniband") / name;
+    for (int port = 1; port <= ports; ++port) {
+      write(folder / "ports" / std::to_string(port) / "state", port == 1 ? "4: ACTIVE" : "1: DOWN");
+      write(folder / "ports" / std::to_string(port) / "rate", "100 Gb/sec (4X EDR)");
+    }
+    if (!device.empty()) link(folder / "device", device);
+  }
+
+  Machine read() {
+    Machine machine = read_pci_tree(sys_.string());
+    read_nics(sys_.string(), interfaces_, machine);
+    EXPECT_TRUE(check(machine).ok()) << check(machine).text();
+    normalize(machine);
+    return machine;
+  }
+  static std::string carriers(const Machine& machine, const std::string& nic) {
+    const int index = machine.find_nic(nic);
+    if (index == kNone) return "no such NIC";
+    std::string text;
+    for (const int function : machine.nics[static_cast<size_t>(index)].functions) {
+      text += machine.pci[static_cast<size_t>(function)].address.text() + " ";
+    }
+    return text;
+  }
+  static const Nic& nic(const Machine& machine, const std::string& name) {
+    const int index = machine.find_nic(name);
+    EXPECT_NE(index, kNone) << name;
+    static const Nic kNothing;
+    return index == kNone ? kNothing : machine.nics[static_cast<size_t>(index)];
+  }
+
+  const fs::path sys_;
+  std::vector<Interface> interfaces_;
+  uint32_t last_index_ = 1;
+};
+
+TEST_F(Sysfs, TheTreeAboveACardIsRead) {
+  add_node(0, "0-3", "10 21");
+  add_node(1, "4-7", "21 10");
+  add_interface("eth0", add_pci("pci0000:3a/0000:3a:00.0/0000:3b:00.0", "0x020000", 1), "100000");
+  add_pci("pci0000:3a/0000:3a:02.0/0000:3c:00.0", "0x030200", 1, "0x10de");
+  add_pci("pci0000:3a/0000:3a:03.0/0000:3d:00.0", "0x010802", 1);  // a disk
+  const Machine machine = read();
+  EXPECT_EQ(machine.pci.size(), 5u);
+  EXPECT_EQ(machine.pci[0].kind, PciKind::kRootComplex);
+  EXPECT_EQ(machine.pci[0].address.text(), "0000:3a:00.0");
+  EXPECT_EQ(carriers(machine, "eth0"), "0000:3b:00.0 ");
+  EXPECT_EQ(nic(machine, "eth0").kind, NicKind::kPhysical);
+  EXPECT_EQ(nic(machine, "eth0").mbit_per_s, 100'000u);
+  const int function = nic(machine, "eth0").functions.at(0);
+  EXPECT_THAT(numa_nodes_of(machine, function), ElementsAre(1));
+  EXPECT_EQ(machine.pci[static_cast<size_t>(function)].mbyte_per_s, 31'507u);
+  ASSERT_EQ(machine.accelerators.size(), 1u);
+  EXPECT_EQ(machine.accelerators[0].address.text(), "0000:3c:00.0");
+  EXPECT_THAT(machine.numa_nodes[1].distances, ElementsAre(21u, 10u));
+}
+
+TEST_F(Sysfs, ABondAndAVlanAreCarriedByTheirCards) {
+  add_interface("eth0", add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020000"));
+  add_interface("eth1", add_pci("pci0000:00/0000:00:01.0/0000:01:00.1", "0x020000"));
+  add_interface("bond0", {}, "20000");
+  for (const char* member : {"eth0", "eth1"}) {
+    link(fs::path("class/net/bond0") / ("lower_" + std::string(member)),
+         fs::path("class/net") / member);
+    link(fs::path("class/net") / member / "master", "class/net/bond0");
+  }
+  add_interface("bond0.7", {});
+  link("class/net/bond0.7/lower_bond0", "class/net/bond0");
+  const Machine machine = read();
+  EXPECT_EQ(carriers(machine, "bond0"), "0000:01:00.0 0000:01:00.1 ");
+  EXPECT_EQ(carriers(machine, "bond0.7"), "0000:01:00.0 0000:01:00.1 ");
+  EXPECT_EQ(nic(machine, "bond0.7").kind, NicKind::kPhysical);
+  EXPECT_EQ(machine.find_nic("eth0"), kNone) << "it is reached by its bond only";
+  EXPECT_EQ(machine.nics.size(), 2u);
+}
+
+TEST_F(Sysfs, AVirtualFunctionIsCarriedByThePhysicalOne) {
+  const fs::path physical = add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020000");
+  const fs::path virtual_one = add_pci("pci0000:00/0000:00:01.0/0000:01:00.2", "0x020000");
+  link(virtual_one / "physfn", physical);
+  add_interface("eth2", virtual_one);
+  EXPECT_EQ(carriers(read(), "eth2"), "0000:01:00.0 ");
+}
+
+TEST_F(Sysfs, VirtioIsFoundAtItsFunction) {
+  const fs::path function = add_pci("pci0000:00/0000:00:03.0", "0x020000", 0, "0x1af4");
+  fs::create_directories(sys_ / function / "virtio1");
+  add_interface("eth0", function / "virtio1", "-1");
+  const Machine machine = read();
+  EXPECT_EQ(carriers(machine, "eth0"), "0000:00:03.0 ");
+  EXPECT_EQ(nic(machine, "eth0").mbit_per_s, 0u);
+}
+
+TEST_F(Sysfs, SoftRoceIsThePortOfItsInterface) {
+  add_interface("eth0", add_pci("pci0000:00/0000:00:03.0", "0x020000"));
+  add_rdma("rxe0", {}, 1);
+  write("class/infiniband/rxe0/parent", "eth0");
+  const Machine machine = read();
+  ASSERT_EQ(machine.nics.size(), 1u);
+  EXPECT_EQ(carriers(machine, "rxe0"), "0000:00:03.0 ");
+  EXPECT_EQ(nic(machine, "rxe0").interface, "eth0");
+  EXPECT_EQ(nic(machine, "rxe0").mbit_per_s, 0u) << "Soft-RoCE makes its rate up";
+}
+
+TEST_F(Sysfs, PortsOfAnRdmaDeviceAreNicsOfTheirOwn) {
+  const fs::path card = add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020700");
+  add_interface("ib0", card, "");
+  add_rdma("mlx5_0", card, 2);
+  write("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "ib0");
+  const Machine machine = read();
+  ASSERT_EQ(machine.nics.size(), 2u);
+  EXPECT_EQ(nic(machine, "mlx5_0:1").interface, "ib0");
+  EXPECT_EQ(nic(machine, "mlx5_0:1").state, NicState::kUp);
+  EXPECT_EQ(nic(machine, "mlx5_0:1").mbit_per_s, 100'000u);
+  EXPECT_EQ(nic(machine, "mlx5_0:2").interface, "");
+  EXPECT_EQ(nic(machine, "mlx5_0:2").state, NicState::kDown);
+  EXPECT_EQ(carriers(machine, "mlx5_0:2"), "0000:01:00.0 ");
+}
+
+TEST_F(Sysfs, BridgesAndTunnelsAreNotPhysical) {
+  add_interface("docker0", {});
+  write("class/net/docker0/bridge/bridge_id", "8000");
+  add_interface("tun0", {});
+  write("class/net/tun0/type", "65534");
+  add_interface("veth1", {}, "10000");
+  add_interface("br0", {});
+  write("class/net/br0/bridge/bridge_id", "8000");
+  add_interface("eth0", add_pci("pci0000:00/0000:00:03.0", "0x020000"));
+  link("class/net/br0/lower_eth0", "class/net/eth0");
+  const Machine machine = read();
+  EXPECT_EQ(nic(machine, "docker0").kind, NicKind::kBridge);
+  EXPECT_EQ(nic(machine, "tun0").kind, NicKind::kBridge);
+  EXPECT_EQ(nic(machine, "veth1").kind, NicKind::kVirtual);
+  EXPECT_EQ(nic(machine, "br0").kind, NicKind::kPhysical) << "it leads out by eth0";
+}
+
+TEST_F(Sysfs, FilesOfAnotherNamespaceAreNotBelieved) {
+  add_interface("eth0", add_pci("pci0000:00/0000:00:03.0", "0x020000"), "100000");
+  ++interfaces_[0].index;
+  const Machine machine = read();
+  EXPECT_EQ(nic(machine, "eth0").kind, NicKind::kVirtual);
+  EXPECT_EQ(carriers(machine, "eth0"), "");
+  EXPECT_EQ(nic(machine, "eth0").mbit_per_s, 0u);
+}
+
+TEST_F(Sysfs, InterfacesThatLieOverEachOtherEnd) {
+  add_interface("a", {});
+  add_interface("b", {});
+  link("class/net/a/lower_b", "class/net/b");
+  link("class/net/b/lower_a", "class/net/a");
+  EXPECT_EQ(nic(read(), "a").kind, NicKind::kVirtual);
+}
+
+TEST_F(Sysfs, AnEmptyHostIsOrdinary) {
+  const Machine machine = read();
+  EXPECT_TRUE(machine.pci.empty());
+  EXPECT_TRUE(machine.numa_nodes.empty());
+  EXPECT_TRUE(machine.nics.empty());
+  interfaces_.push_back({"eth0", 0, true, {"192.0.2.0/24"}});
+  EXPECT_THAT(nic(read(), "eth0").subnets, ElementsAre("192.0.2.0/24"));
+}
+
+// The PCI objects that matter: those on the way to NICs and accelerators.
+std::vector<std::string> ways_to_nics(const Machine& machine) {
+  std::vector<std::string> ways;
+  for (const PciNode& node : machine.pci) {
+    if (node.kind != PciKind::kFunction || node.device_class >> 8 != 0x02) continue;
+    std::string way;
+    for (const PciNode* at = &node; at != nullptr;
+         at = at->parent == kNone ? nullptr : &machine.pci[static_cast<size_t>(at->parent)]) {
+      way += at->address.text() + " ";
+    }
+    ways.push_back(way);
+  }
+  return ways;
+}
+
+TEST(LiveMachine, HasTheTreeThatHwlocSees) {
+  Result<Machine> by_hwloc = read_live_by_hwloc();
+  if (!by_hwloc.ok()) GTEST_SKIP() << by_hwloc.status().text();
+  Machine by_files = read_pci_tree("/sys");
+  ASSERT_TRUE(check(by_files).ok()) << check(by_files).text();
+  normalize(by_files);
+  EXPECT_EQ(ways_to_nics(by_files), ways_to_nics(*by_hwloc));
+  EXPECT_EQ(by_files.numa_nodes.size(), by_hwloc->numa_nodes.size());
+}
+
+TEST(LiveMachine, IsReadAndWrittenAndRead) {
+  Result<Machine> machine = read_live_machine();
+  ASSERT_TRUE(machine.ok()) << machine.status().text();
+  Result<Machine> again = parse_machine(to_json(*machine));
+  ASSERT_TRUE(again.ok()) << again.status().text();
+  EXPECT_EQ(to_json(*again), to_json(*machine));
+}
+
+}  // namespace
+}  // namespace hetcomm::topology

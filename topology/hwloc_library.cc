@@ -1,0 +1,56 @@
+#include "topology/hwloc_library.h"
+
+#include <fmt/format.h>
+
+#include "src/base/loaded_library.h"
+
+namespace hetcomm::topology {
+namespace {
+
+struct Loaded {
+  Hwloc functions;
+  Status status;
+};
+
+Loaded load() {
+  Loaded loaded;
+  Library library;
+  if (!library.load("libhwloc.so.15")) {
+    loaded.status = Status(Code::kUnsupported, fmt::format("hwloc: {}", dlerror()));
+    return loaded;
+  }
+  Hwloc& functions = loaded.functions;
+  library.need("hwloc_get_api_version", functions.get_api_version);
+  library.need("hwloc_topology_init", functions.topology_init);
+  library.need("hwloc_topology_destroy", functions.topology_destroy);
+  library.need("hwloc_topology_load", functions.topology_load);
+  library.need("hwloc_topology_set_xmlbuffer", functions.topology_set_xmlbuffer);
+  library.need("hwloc_topology_set_components", functions.topology_set_components);
+  library.need("hwloc_topology_set_io_types_filter", functions.topology_set_io_types_filter);
+  library.need("hwloc_get_obj_by_depth", functions.get_obj_by_depth);
+  library.need("hwloc_get_nbobjs_by_depth", functions.get_nbobjs_by_depth);
+  library.need("hwloc_bitmap_next", functions.bitmap_next);
+  library.need("hwloc_bitmap_list_snprintf", functions.bitmap_list_snprintf);
+  library.need("hwloc_distances_get_by_name", functions.distances_get_by_name);
+  library.need("hwloc_distances_release", functions.distances_release);
+  if (!library.missing().empty()) {
+    loaded.status = Status(Code::kUnsupported,
+                           fmt::format("hwloc: the installed library lacks {}", library.missing()));
+  } else if (functions.get_api_version() >> 16 != HWLOC_API_VERSION >> 16) {
+    loaded.status =
+        Status(Code::kUnsupported,
+               fmt::format("hwloc: the installed library has API {:#x}, and {:#x} is needed",
+                           functions.get_api_version(), HWLOC_API_VERSION));
+  }
+  return loaded;
+}
+
+}  // namespace
+
+Result<const Hwloc*> load_hwloc() {
+  static const Loaded kLoaded = load();
+  if (!kLoaded.status.ok()) return kLoaded.status;
+  return &kLoaded.functions;
+}
+
+}  // namespace hetcomm::topology

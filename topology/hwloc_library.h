@@ -1,0 +1,31 @@
+// The functions of hwloc that this folder calls. hwloc is loaded when the first topology is read by it,
+// and never on hosts whose topology needs no more than sysfs.
+#pragma once
+
+#include <hwloc.h>
+
+#include "src/base/status.h"
+
+namespace hetcomm::topology {
+
+struct Hwloc {
+  decltype(&hwloc_get_api_version) get_api_version = nullptr;
+  decltype(&hwloc_topology_init) topology_init = nullptr;
+  decltype(&hwloc_topology_destroy) topology_destroy = nullptr;
+  decltype(&hwloc_topology_load) topology_load = nullptr;
+  decltype(&hwloc_topology_set_xmlbuffer) topology_set_xmlbuffer = nullptr;
+  decltype(&hwloc_topology_set_components) topology_set_components = nullptr;
+  decltype(&hwloc_topology_set_io_types_filter) topology_set_io_types_filter = nullptr;
+  decltype(&hwloc_get_obj_by_depth) get_obj_by_depth = nullptr;
+  decltype(&hwloc_get_nbobjs_by_depth) get_nbobjs_by_depth = nullptr;
+  decltype(&hwloc_bitmap_next) bitmap_next = nullptr;
+  decltype(&hwloc_bitmap_list_snprintf) bitmap_list_snprintf = nullptr;
+  decltype(&hwloc_distances_get_by_name) distances_get_by_name = nullptr;
+  decltype(&hwloc_distances_release) distances_release = nullptr;
+};
+
+// The installed library, which stays loaded. UNSUPPORTED with the loader's reason where there is none,
+// or one with another ABI. Any thread.
+Result<const Hwloc*> load_hwloc();
+
+}  // namespace hetcomm::topology

@@ -1,0 +1,37 @@
+#include "topology/live.h"
+
+#include <algorithm>
+
+#include "topology/hwloc_reader.h"
+#include "topology/sysfs.h"
+
+namespace hetcomm::topology {
+namespace {
+
+bool has_a_choice(const Machine& machine) {
+  const auto usable = [](const Nic& nic) {
+    return nic.kind == NicKind::kPhysical && nic.state != NicState::kDown;
+  };
+  return !machine.accelerators.empty() ||
+         std::count_if(machine.nics.begin(), machine.nics.end(), usable) > 1;
+}
+
+}  // namespace
+
+Result<Machine> read_live_machine(const std::string& sys) {
+  const std::vector<Interface> interfaces = list_interfaces();
+  Machine machine = read_pci_tree(sys);
+  machine.source = "this host";
+  read_nics(sys, interfaces, machine);
+  if (has_a_choice(machine)) {
+    if (Result<Machine> by_hwloc = read_live_by_hwloc(); by_hwloc.ok()) {
+      machine = std::move(by_hwloc).value();
+      read_nics(sys, interfaces, machine);
+    }
+  }
+  HETCOMM_RETURN_IF_ERROR(check(machine));
+  normalize(machine);
+  return machine;
+}
+
+}  // namespace hetcomm::topology

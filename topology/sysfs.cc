@@ -1,0 +1,402 @@
+#include "topology/sysfs.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "topology/accelerator_class.h"
+
+namespace hetcomm::topology {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The first line of a file, without spaces at its ends; empty where it cannot be read.
+std::string read_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line)) return {};
+  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) {
+    line.pop_back();
+  }
+  return line;
+}
+
+std::optional<int64_t> read_number(const fs::path& path, int base = 10) {
+  std::string line = read_line(path);
+  std::string_view digits = line;
+  if (base == 16 && digits.starts_with("0x")) digits.remove_prefix(2);
+  int64_t value = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  if (error != std::errc() || end == digits.data()) return std::nullopt;
+  return value;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// Names in a folder, in order; none where it cannot be read.
+std::vector<std::string> list(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto at = fs::directory_iterator(folder, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Where a link leads to; empty where it leads nowhere.
+fs::path resolve(const fs::path& link) {
+  std::error_code error;
+  fs::path target = fs::canonical(link, error);
+  return error ? fs::path() : target;
+}
+
+// The last PCI function on the way to a device, such as .../0000:00:03.0/virtio1.
+std::optional<PciAddress> function_of(const fs::path& device) {
+  for (fs::path at = device; at.has_relative_path(); at = at.parent_path()) {
+    if (const auto address = parse_pci_address(at.filename().string())) return address;
+  }
+  return std::nullopt;
+}
+
+// The physical function that carries the device behind |link|, which may be a virtual function's.
+std::optional<PciAddress> carrier_of(const fs::path& link) {
+  const fs::path device = resolve(link);
+  if (device.empty()) return std::nullopt;
+  const fs::path physical = resolve(device / "physfn");
+  return function_of(physical.empty() ? device : physical);
+}
+
+// --- PCIe tree -------------------------------------------------------------------------------
+
+// GB/s of one lane by GT/s, as bytes of payload: 8b/10b up to 5 GT/s, 128b/130b up to 32, flits above.
+uint64_t lane_kbyte_per_s(double gt_per_s) {
+  if (gt_per_s <= 5.0) return static_cast<uint64_t>(gt_per_s * 100'000);
+  if (gt_per_s <= 32.0) return static_cast<uint64_t>(gt_per_s * 1e6 / 8 * 128 / 130);
+  return static_cast<uint64_t>(gt_per_s * 1e6 / 8 * 242 / 256);
+}
+
+uint64_t link_mbyte_per_s(const fs::path& device) {
+  const double gt_per_s = std::strtod(read_line(device / "current_link_speed").c_str(), nullptr);
+  const int64_t lanes = read_number(device / "current_link_width").value_or(0);
+  if (!(gt_per_s > 0) || gt_per_s > 1000 || lanes <= 0 || lanes > 32) return 0;
+  return lane_kbyte_per_s(gt_per_s) * static_cast<uint64_t>(lanes) / 1000;
+}
+
+class PciTree {
+ public:
+  explicit PciTree(Machine& machine) : machine_(machine) {}
+
+  // Adds the function whose folder is |device|, and the bridges above it:
+  // /sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0.
+  void add(const fs::path& device) {
+    std::vector<fs::path> way;
+    fs::path at = device;
+    for (; at.has_relative_path() && parse_pci_address(at.filename().string());
+         at = at.parent_path()) {
+      way.push_back(at);
+    }
+    const std::optional<PciAddress> root = root_of(at.filename().string());
+    if (!root || way.empty()) return;
+    int parent = add_node(PciKind::kRootComplex, *root, kNone, {});
+    for (size_t i = way.size(); i-- > 0;) {
+      const PciAddress address = *parse_pci_address(way[i].filename().string());
+      parent = add_node(i == 0 ? PciKind::kFunction : PciKind::kBridge, address, parent, way[i]);
+    }
+  }
+
+ private:
+  // "pci0000:3a"
+  static std::optional<PciAddress> root_of(const std::string& name) {
+    if (!name.starts_with("pci")) return std::nullopt;
+    return parse_pci_address(name.substr(3) + ":00.0");
+  }
+
+  int add_node(PciKind kind, const PciAddress& address, int parent, const fs::path& folder) {
+    if (const int there = machine_.find_pci(address, kind); there != kNone) return there;
+    PciNode node;
+    node.kind = kind;
+    node.address = address;
+    node.parent = parent;
+    if (!folder.empty()) {
+      node.vendor = static_cast<uint16_t>(read_number(folder / "vendor", 16).value_or(0));
+      node.device = static_cast<uint16_t>(read_number(folder / "device", 16).value_or(0));
+      node.device_class = static_cast<uint16_t>(read_number(folder / "class", 16).value_or(0) >> 8);
+      node.mbyte_per_s = link_mbyte_per_s(folder);
+      node.numa_nodes = numa_nodes(read_number(folder / "numa_node").value_or(-1));
+    }
+    machine_.pci.push_back(std::move(node));
+    return static_cast<int>(machine_.pci.size()) - 1;
+  }
+
+  std::vector<int> numa_nodes(int64_t number) const {
+    for (size_t i = 0; i < machine_.numa_nodes.size(); ++i) {
+      if (machine_.numa_nodes[i].number == number) return {static_cast<int>(i)};
+    }
+    return {};
+  }
+
+  Machine& machine_;
+};
+
+// --- NUMA nodes ------------------------------------------------------------------------------
+
+void add_numa_nodes(const fs::path& sys, Machine& machine) {
+  const fs::path folder = sys / "devices/system/node";
+  for (const std::string& name : list(folder)) {
+    uint32_t number = 0;
+    if (!name.starts_with("node")) continue;
+    const auto [end, error] = std::from_chars(name.data() + 4, name.data() + name.size(), number);
+    if (error != std::errc() || end != name.data() + name.size()) continue;
+    NumaNode node;
+    node.number = number;
+    node.processors = read_line(folder / name / "cpulist");
+    const std::string first = node.processors.substr(0, node.processors.find_first_of(",-"));
+    node.package = static_cast<int>(
+        read_number(sys / "devices/system/cpu" / ("cpu" + first) / "topology/physical_package_id")
+            .value_or(kNone));
+    machine.numa_nodes.push_back(std::move(node));
+  }
+  std::sort(machine.numa_nodes.begin(), machine.numa_nodes.end(),
+            [](const NumaNode& a, const NumaNode& b) { return a.number < b.number; });
+  for (NumaNode& node : machine.numa_nodes) {
+    std::istringstream line(read_line(folder / fmt::format("node{}", node.number) / "distance"));
+    for (uint32_t value = 0; line >> value;) node.distances.push_back(value);
+    if (node.distances.size() != machine.numa_nodes.size()) node.distances.clear();
+  }
+}
+
+// --- NICs ------------------------------------------------------------------------------------
+
+// The files of one interface. False in |is_ours|: they are those of another network namespace.
+struct InterfaceFiles {
+  fs::path folder;
+  bool is_ours = false;
+};
+
+class NicReader {
+ public:
+  NicReader(const std::string& sys, const std::vector<Interface>& interfaces, Machine& machine)
+      : net_(fs::path(sys) / "class/net"),
+        infiniband_(fs::path(sys) / "class/infiniband"),
+        interfaces_(interfaces),
+        machine_(machine) {}
+
+  void run() {
+    machine_.nics.clear();
+    for (const Interface& interface : interfaces_) add_interface(interface);
+    for (const std::string& device : list(infiniband_)) add_rdma(device);
+    // What has joined a bond or a bridge is reached by its name only.
+    std::erase_if(machine_.nics, [this](const Nic& nic) {
+      return nic.rdma_device.empty() && members_.count(nic.interface) != 0;
+    });
+  }
+
+ private:
+  bool is_ours(const Interface& interface) const {
+    const fs::path folder = net_ / interface.name;
+    if (!is_there(folder)) return false;
+    return interface.index == 0 || read_number(folder / "ifindex") == interface.index;
+  }
+
+  void add_interface(const Interface& interface) {
+    Nic nic;
+    nic.interface = interface.name;
+    nic.state = interface.is_running ? NicState::kUp : NicState::kDown;
+    nic.subnets = interface.subnets;
+    nic.kind = NicKind::kVirtual;
+    if (is_ours(interface)) {
+      const fs::path folder = net_ / interface.name;
+      nic.mbit_per_s = rate_of(folder);
+      bool is_physical = false;
+      add_carriers(folder, nic.functions, is_physical);
+      nic.kind = is_physical         ? NicKind::kPhysical
+                 : is_tunnel(folder) ? NicKind::kBridge
+                                     : NicKind::kVirtual;
+      if (is_there(folder / "master")) members_.insert(interface.name);
+    }
+    machine_.nics.push_back(std::move(nic));
+  }
+
+  static uint64_t rate_of(const fs::path& folder) {
+    const int64_t mbit = read_number(folder / "speed").value_or(0);
+    return mbit > 0 && static_cast<uint64_t>(mbit) <= kMaxMbitPerS ? static_cast<uint64_t>(mbit)
+                                                                   : 0;
+  }
+
+  // A bridge, or something that the kernel makes packets for by itself: tun, WireGuard, tunnels.
+  static bool is_tunnel(const fs::path& folder) {
+    constexpr int64_t kEthernet = 1;
+    constexpr int64_t kInfiniBand = 32;
+    const int64_t type = read_number(folder / "type").value_or(kEthernet);
+    return is_there(folder / "bridge") || is_there(folder / "tun_flags") ||
+           (type != kEthernet && type != kInfiniBand);
+  }
+
+  // The PCI functions that carry an interface: its own, or those of the interfaces that it lies over.
+  void add_carriers(const fs::path& folder, std::vector<int>& functions, bool& is_physical,
+                    int depth = 0) const {
+    constexpr int kDeepest = 8;
+    constexpr std::string_view kLower = "lower_";
+    if (is_there(folder / "device")) {
+      is_physical = true;
+      add_function(carrier_of(folder / "device"), functions);
+      return;
+    }
+    if (depth == kDeepest) return;
+    for (const std::string& name : list(folder)) {
+      if (!name.starts_with(kLower)) continue;
+      add_carriers(net_ / name.substr(kLower.size()), functions, is_physical, depth + 1);
+    }
+  }
+
+  void add_function(const std::optional<PciAddress>& address, std::vector<int>& functions) const {
+    const int function = address ? machine_.find_pci(*address) : kNone;
+    if (function == kNone) return;
+    const auto place = std::lower_bound(functions.begin(), functions.end(), function);
+    if (place == functions.end() || *place != function) functions.insert(place, function);
+  }
+
+  void add_rdma(const std::string& device) {
+    const fs::path folder = infiniband_ / device;
+    for (const std::string& name : list(folder / "ports")) {
+      uint32_t port = 0;
+      const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), port);
+      if (error != std::errc() || end != name.data() + name.size() || port == 0) continue;
+      add_rdma_port(folder, device, port);
+    }
+  }
+
+  void add_rdma_port(const fs::path& folder, const std::string& device, uint32_t port) {
+    const fs::path files = folder / "ports" / std::to_string(port);
+    // "4: ACTIVE" and "100 Gb/sec (4X EDR)"
+    const bool is_active = read_line(files / "state").starts_with("4:");
+    const double gbit = std::strtod(read_line(files / "rate").c_str(), nullptr);
+    Nic& nic = nic_of(interface_of(folder, files), folder);
+    nic.rdma_device = device;
+    nic.rdma_port = port;
+    nic.state = is_active ? NicState::kUp : NicState::kDown;
+    // Soft-RoCE makes a rate up where the interface tells none.
+    const bool is_soft = !is_there(folder / "device");
+    if (!is_soft && gbit > 0 && gbit < 1e6) {
+      nic.mbit_per_s = static_cast<uint64_t>(std::lround(gbit * 1000));
+    }
+  }
+
+  // The network interface of an RDMA port; Soft-RoCE names its own as "parent".
+  static std::string interface_of(const fs::path& folder, const fs::path& files) {
+    if (std::string parent = read_line(folder / "parent"); !parent.empty()) return parent;
+    return read_line(files / "gid_attrs/ndevs/0");
+  }
+
+  // The NIC of |interface|, if it has no RDMA device yet; else a new one.
+  Nic& nic_of(const std::string& interface, const fs::path& folder) {
+    for (Nic& nic : machine_.nics) {
+      if (!interface.empty() && nic.interface == interface && nic.rdma_device.empty()) return nic;
+    }
+    Nic nic;
+    add_function(carrier_of(folder / "device"), nic.functions);
+    machine_.nics.push_back(std::move(nic));
+    return machine_.nics.back();
+  }
+
+  const fs::path net_;
+  const fs::path infiniband_;
+  const std::vector<Interface>& interfaces_;
+  Machine& machine_;
+  std::set<std::string> members_;  // interfaces that have joined a bond or a bridge
+};
+
+std::string subnet_of(const sockaddr* address, const sockaddr* mask) {
+  const bool is_v4 = address->sa_family == AF_INET;
+  const size_t length = is_v4 ? 4 : 16;
+  const auto bytes = [is_v4](const sockaddr* from) {
+    return is_v4 ? reinterpret_cast<const unsigned char*>(
+                       &reinterpret_cast<const sockaddr_in*>(from)->sin_addr)
+                 : reinterpret_cast<const unsigned char*>(
+                       &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr);
+  };
+  unsigned char network[16] = {};
+  int bits = 0;
+  for (size_t i = 0; i < length; ++i) {
+    network[i] = bytes(address)[i] & bytes(mask)[i];
+    bits += __builtin_popcount(bytes(mask)[i]);
+  }
+  char text[INET6_ADDRSTRLEN] = {};
+  inet_ntop(address->sa_family, network, text, sizeof(text));
+  return fmt::format("{}/{}", text, bits);
+}
+
+}  // namespace
+
+std::vector<Interface> list_interfaces() {
+  ifaddrs* entries = nullptr;
+  if (getifaddrs(&entries) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(entries, freeifaddrs);
+  std::map<std::string, Interface> found;
+  for (const ifaddrs* entry = entries; entry != nullptr; entry = entry->ifa_next) {
+    if ((entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    constexpr unsigned int kRunning = IFF_UP | IFF_RUNNING;
+    Interface& interface = found[entry->ifa_name];
+    interface.name = entry->ifa_name;
+    interface.is_running = (entry->ifa_flags & kRunning) == kRunning;
+    interface.index = if_nametoindex(entry->ifa_name);
+    if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family == AF_INET6 &&
+        IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(entry->ifa_addr)->sin6_addr)) {
+      continue;  // every interface has this one
+    }
+    if (family == AF_INET || family == AF_INET6) {
+      interface.subnets.push_back(subnet_of(entry->ifa_addr, entry->ifa_netmask));
+    }
+  }
+  std::vector<Interface> interfaces;
+  for (auto& [name, interface] : found) interfaces.push_back(std::move(interface));
+  return interfaces;
+}
+
+Machine read_pci_tree(const std::string& sys) {
+  Machine machine;
+  add_numa_nodes(sys, machine);
+  PciTree tree(machine);
+  const fs::path devices = fs::path(sys) / "bus/pci/devices";
+  for (const std::string& name : list(devices)) {
+    constexpr int64_t kNetwork = 0x02;
+    constexpr int64_t kDisplay = 0x03;
+    constexpr int64_t kProcessingAccelerator = 0x12;
+    const int64_t top = read_number(devices / name / "class", 16).value_or(0) >> 16;
+    if (top != kNetwork && top != kDisplay && top != kProcessingAccelerator) continue;
+    tree.add(resolve(devices / name));
+  }
+  add_accelerators(machine);
+  return machine;
+}
+
+void read_nics(const std::string& sys, const std::vector<Interface>& interfaces, Machine& machine) {
+  NicReader(sys, interfaces, machine).run();
+}
+
+}  // namespace hetcomm::topology

@@ -1,0 +1,33 @@
+// What the kernel tells of network interfaces, RDMA devices and PCI functions by its files below /sys.
+// Every function takes the folder, so that a test can give one that it has made.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "topology/machine.h"
+
+namespace hetcomm::topology {
+
+// A network interface, as the process's network namespace has it.
+struct Interface {
+  std::string name;
+  uint32_t index = 0;  // the kernel's number; 0: not compared with the file's
+  bool is_running = false;
+  std::vector<std::string> subnets;
+};
+
+// The interfaces of this process but loopback, by name.
+std::vector<Interface> list_interfaces();
+
+// Reads the PCIe tree above the network cards, RDMA devices and accelerators, and the NUMA nodes, as far
+// as |sys| shows them. Has no NICs. It takes about as long as reading a hundred files.
+Machine read_pci_tree(const std::string& sys);
+
+// Replaces the NICs of |machine| by what |sys| says of |interfaces| and of the RDMA devices. Interfaces
+// that belong to a bond or a bridge and have no RDMA device are left to it. Functions that |machine| does
+// not have are not named.
+void read_nics(const std::string& sys, const std::vector<Interface>& interfaces, Machine& machine);
+
+}  // namespace hetcomm::topology
