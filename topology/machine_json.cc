@@ -252,7 +252,7 @@ class Reader {
   Status read(const Json& document) {
     Fields fields(document, "", failure_);
     fields.allow_only({"format", "version", "source", "numa_nodes", "pci", "nics", "accelerators",
-                       "accelerator_links"});
+                       "accelerator_links", "affinity"});
     machine_.source = fields.text("source");
     fields.each("numa_nodes", [this](const Json& json, const std::string& path) {
       read_numa_node(Fields(json, path, failure_));

@@ -127,7 +127,7 @@ Result<NicRules> NicRules::parse(std::string_view text) {
   NicRules rules;
   text = trimmed(text);
   while (!text.empty()) {
-    const std::string_view entry = take_entry(text, ';');
+    const std::string_view entry = take_entry(text, '|');
     if (entry.empty()) continue;
     Result<NicRule> rule = parse_rule(entry);
     if (!rule.ok()) return rule.status();

@@ -2,8 +2,8 @@
 //
 //   mlx5_0,eth*                      only these
 //   ^eth3,docker*                    all but these
-//   ^eth3;acc2=mlx5_2,mlx5_3         all but one, and accelerator 2 uses these two only
-//   0000:3b:00.0=^mlx5_1;numa0=eth0  rules for the accelerator at an address, and for host memory
+//   ^eth3|acc2=mlx5_2,mlx5_3         all but one, and accelerator 2 uses these two only
+//   0000:3b:00.0=^mlx5_1|numa0=eth0  rules for the accelerator at an address, and for host memory
 //
 // A NIC is named by interface, RDMA device, "device:port" or PCI address; a '*' at the end matches
 // what begins so. A rule for one user replaces the general rule.

@@ -36,10 +36,13 @@ using Context = std::unique_ptr<hetcomm_context_t, Destroy>;
 using Bootstrap = std::unique_ptr<hetcomm_bootstrap_t, Destroy>;
 using Communicator = std::unique_ptr<hetcomm_communicator_t, Destroy>;
 
-// Null, and a line on standard error, when the environment is not accepted.
-inline Context create_context() {
+// Null, and a line on standard error, when the environment or |settings| are not accepted.
+inline Context create_context(const char* settings = nullptr) {
   hetcomm_context_t* context = nullptr;
-  const hetcomm_status_t status = hetcomm_context_create(nullptr, &context);
+  hetcomm_context_options_t options{};
+  options.struct_size = sizeof(options);
+  options.settings = settings;
+  const hetcomm_status_t status = hetcomm_context_create(&options, &context);
   if (status != HETCOMM_OK) report_failure("hetcomm_context_create", status);
   return Context(context);
 }

@@ -12,6 +12,7 @@ constexpr const char* kBeforeEnvironment = R"(NAME
 SYNOPSIS
   hetcomm_info [--variables] [--devices] [--transports] [--format text|json]
   hetcomm_info explain [--rank R] [--format text|json]
+  hetcomm_info topology [--file FILE] [--format text|json|svg]
   hetcomm_info --help | --version
 
 DESCRIPTION
@@ -25,14 +26,20 @@ DESCRIPTION
   rank reaches the others. Otherwise it starts two ranks on this host and shows the choice between
   them, which tells how processes of one host would talk.
 
+  topology shows how this machine is built: a tree of NUMA nodes, PCIe switches, accelerators and NICs,
+  and a matrix that says how far each NIC is from each accelerator, and which one its data uses.
+
 OPTIONS
   --variables      Every variable with its default, the value in force and its meaning.
   --devices        The devices only.
   --transports     The transports only. Several of these three add up.
   --format FORMAT  text (the default), or json: one object with version, abi_version, build and the
                    sections asked for (all three without a choice), each an array of objects.
-                   explain prints an array with one object per rank.
+                   explain prints an array with one object per rank. topology prints a document
+                   that HETCOMM_TOPOLOGY reads, here or on another machine; svg is a picture.
   --rank R         explain: the path from each rank to rank R only; otherwise to every other rank.
+  --file FILE      topology: the machine that FILE describes in place of this one. It is hwloc's, as
+                   `lstopo machine.xml` writes it, or one that topology --format json printed.
   -h, --help       This text.
   --version        The version only.
 
@@ -60,6 +67,9 @@ EXAMPLES
 
   hetcomm_info explain
       How two processes of this host would talk.
+
+  hetcomm_info topology --format svg > machine.svg
+      The machine as a picture.
 
   mpirun -n 2 --host node1,node2 hetcomm_info explain
       How these two hosts would talk.

@@ -15,6 +15,7 @@
 #include "bench/info/handles.h"
 #include "bench/info/help.h"
 #include "bench/info/print.h"
+#include "bench/info/topology.h"
 #include "bench/nearest.h"
 
 namespace hetcomm_info {
@@ -27,6 +28,8 @@ struct Options {
   bool version = false;
   bool explain = false;
   std::optional<int32_t> rank;
+  bool topology = false;
+  std::string file;
   bool json() const { return format == "json"; }
 };
 
@@ -36,8 +39,8 @@ std::string unknown_word(const std::string& word) {
   const bool is_option = word.starts_with('-');
   const std::vector<std::string> known =
       is_option ? std::vector<std::string>{"--variables", "--devices", "--transports", "--format",
-                                           "--rank",      "--help",    "--version"}
-                : std::vector<std::string>{"explain"};
+                                           "--rank",      "--file",    "--help",       "--version"}
+                : std::vector<std::string>{"explain", "topology"};
   if (std::count(known.begin(), known.end(), word) > 0) {
     return fmt::format("'{}' does not go with this command", word);
   }
@@ -49,22 +52,26 @@ std::string unknown_word(const std::string& word) {
 std::optional<int> parse(int argc, char** argv, Options& options) {
   CLI::App app;
   app.set_help_flag();  // the manual page is help.cc's
-  const CLI::IsMember formats({"text", "json"});
-  const auto add_common = [&](CLI::App& command) {
+  const auto add_common = [&](CLI::App& command, const std::vector<std::string>& formats) {
     command.add_flag("-h,--help", options.help);
-    command.add_option("--format", options.format)->check(formats);
+    command.add_option("--format", options.format)->check(CLI::IsMember(formats));
   };
-  add_common(app);
+  add_common(app, {"text", "json"});
   app.add_flag("--version", options.version);
   app.add_flag("--variables", options.sections.variables);
   app.add_flag("--devices", options.sections.devices);
   app.add_flag("--transports", options.sections.transports);
   CLI::App* const explain_command = app.add_subcommand("explain");
   explain_command->set_help_flag();
-  add_common(*explain_command);
+  add_common(*explain_command, {"text", "json"});
   explain_command->add_option("--rank", options.rank)->check(CLI::Range(0, INT_MAX));
+  CLI::App* const topology_command = app.add_subcommand("topology");
+  topology_command->set_help_flag();
+  add_common(*topology_command, {"text", "json", "svg"});
+  topology_command->add_option("--file", options.file);
   app.allow_extras();
   explain_command->allow_extras();
+  topology_command->allow_extras();
   std::string wrong;
   try {
     app.parse(argc, argv);
@@ -78,6 +85,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
     return kUsage;
   }
   options.explain = explain_command->parsed();
+  options.topology = topology_command->parsed();
   return std::nullopt;
 }
 
@@ -110,6 +118,8 @@ int run(int argc, char** argv) {
     std::printf("hetcomm %s\n", hetcomm_version_string());
   } else if (options.explain) {
     status = explain(options.rank, options.json());
+  } else if (options.topology) {
+    status = print_topology(options.file, options.format);
   } else {
     status = report(options);
   }

@@ -81,5 +81,6 @@
 #include <hetcomm/p2p.h>
 #include <hetcomm/request.h>
 #include <hetcomm/status.h>
+#include <hetcomm/topology.h>
 
 #endif /* HETCOMM_HETCOMM_H_ */

@@ -40,6 +40,15 @@ constexpr VariableInfo kTable[] = {
      "Network interfaces to use: names, name prefixes with '*', or subnets "
      "('eth0,ib*,10.0.0.0/8'); "
      "empty means the first that is up, loopback last and bridges of containers not at all."},
+    {Variable::kNic, kText, "HETCOMM_NIC", "", nullptr,
+     "NICs that data may use, by interface, RDMA device, 'device:port' or PCI address: "
+     "'mlx5_0,eth*', or with ^ those that it may not. 'acc2=mlx5_2' or 'numa0=eth0', after a '|', "
+     "is for the data of one accelerator or NUMA node. Empty means all physical ones that are up."},
+    {Variable::kTopology, kText, "HETCOMM_TOPOLOGY", "", nullptr,
+     "File that describes this host: hwloc's (NAME.xml) or what `hetcomm_info topology --format "
+     "json` printed. It counts if it fits the host; empty means the host itself."},
+    {Variable::kTopologyTrust, kChoice, "HETCOMM_TOPOLOGY_TRUST", "off", "off|on",
+     "Whether the file of HETCOMM_TOPOLOGY counts even if it does not fit the host."},
     {Variable::kStorePort, kInteger, "HETCOMM_STORE_PORT", "0", nullptr,
      "Port of rank 0's bootstrap store; 0 means MASTER_PORT or one of the 16 after it.",
      at_most(65535)},

@@ -301,16 +301,7 @@ hetcomm_status_t hetcomm_communicator_explain(hetcomm_communicator_t* communicat
   return capi::guard([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(check(communicator));
     HETCOMM_RETURN_IF_ERROR(check_rank(communicator, rank));
-    if (capacity > 0) HETCOMM_REQUIRE(out_text);
-    HETCOMM_REQUIRE(out_size);
-    const std::string text = communicator->impl->explain(rank);
-    if (capacity > 0) {
-      const size_t size = std::min(text.size(), capacity - 1);
-      std::memcpy(out_text, text.data(), size);
-      out_text[size] = '\0';
-    }
-    *out_size = text.size() + 1;
-    return {};
+    return capi::write_text(communicator->impl->explain(rank), capacity, out_text, out_size);
   });
 }
 

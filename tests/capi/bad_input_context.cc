@@ -141,6 +141,45 @@ TEST_F(BadInput, DescriptionsAreRefused) {
   });
 }
 
+TEST_F(BadInput, Topology) {
+  expect_refused({
+      {"topology: no context", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_context_topology(nullptr, HETCOMM_TOPOLOGY_TEXT, 8, out.first<char>(),
+                                         out.second<size_t>());
+       }},
+      {"topology: no text", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_context_topology(context(), HETCOMM_TOPOLOGY_TEXT, 8, nullptr,
+                                         out.second<size_t>());
+       }},
+      {"topology: no size", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_context_topology(context(), HETCOMM_TOPOLOGY_TEXT, 8, out.first<char>(),
+                                         nullptr);
+       }},
+      {"topology: no such format", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_context_topology(context(), 3, 8, out.first<char>(), out.second<size_t>());
+       }},
+      {"topology: a negative format", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_context_topology(context(), -1, 8, out.first<char>(), out.second<size_t>());
+       }},
+  });
+}
+
+TEST_F(BadInput, TopologyIsCutToFit) {
+  size_t size = 0;
+  ASSERT_EQ(hetcomm_context_topology(context(), HETCOMM_TOPOLOGY_JSON, 0, nullptr, &size),
+            HETCOMM_OK);
+  ASSERT_GT(size, 20u);
+  char text[5] = "####";
+  ASSERT_EQ(hetcomm_context_topology(context(), HETCOMM_TOPOLOGY_JSON, sizeof(text), text, &size),
+            HETCOMM_OK);
+  EXPECT_STREQ(text, "{\n  ");
+}
+
 TEST(BadStatus, UnknownValuesHaveAName) {
   for (const hetcomm_status_t status : {2, 1000, -16, -1000, INT_MAX, INT_MIN}) {
     EXPECT_STREQ(hetcomm_status_name(status), "UNKNOWN") << status;

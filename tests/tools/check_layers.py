@@ -33,7 +33,7 @@ DEVICE_REGISTRY = "devices/registry.h"
 PUBLIC_TYPES = "include/hetcomm/"
 EVERYTHING = ""
 # What every room of core sees.
-CORE_BELOW = [PUBLIC_TYPES, BASE, NET, DEVICE_API, *TRANSPORT_API]
+CORE_BELOW = [PUBLIC_TYPES, BASE, NET, "topology/", DEVICE_API, *TRANSPORT_API]
 
 # Path prefix -> what may be included, as path prefixes from the root. A trailing "<x>" stands for
 # each subfolder as a layer of its own: transports/tcp does not see transports/shm.

@@ -7,7 +7,9 @@ variable that takes a number says in which unit and range, every choice names it
 that does not exist is refused where it is set; NIC names that match nothing are warned about; every
 rank has a log file of its own; time limits are told as they were set; explain says of every transport
 of the build why it may or may not be taken; the ranks of a launcher are one job, whose rank 0 prints
-for all; a rank that does not exist is one error and no output.
+for all; a rank that does not exist is one error and no output; topology draws this machine and those of
+files, and what it prints as JSON gives the same drawing again; a file that cannot be used, or does not fit
+this machine, is named with the reason.
 
 Usage: info_tool_test.py PATH_OF_HETCOMM_INFO [unittest options]
 """
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 INFO = ""
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_SIZE",
@@ -220,6 +223,79 @@ class Explain(unittest.TestCase):
         result = info("explain", HETCOMM_RAILS="0")
         self.assertEqual(result.returncode, 1)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+
+
+MACHINES = pathlib.Path(__file__).resolve().parent.parent / "machines"
+
+
+class Topology(unittest.TestCase):
+    def drawn(self, *words, **added):
+        result = info("topology", *words, **added)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def test_this_machine_has_a_tree_a_matrix_and_a_legend(self):
+        text = self.drawn()
+        self.assertTrue(text.startswith("this host\n"), text)
+        self.assertTrue("PIX " in text or "no network interface" in text, text)
+        self.assertEqual(json.loads(self.drawn("--format", "json"))["format"], "hetcomm topology")
+
+    def test_matrix_names_the_nic_that_each_accelerator_uses(self):
+        text = self.drawn("--file", str(MACHINES / "four_nics.xml"))
+        rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.startswith(("acc", "numa"))}
+        self.assertEqual(rows["acc0"], ["PIX*", "NODE", "SYS", "SYS", "SYS"])
+        self.assertEqual(rows["acc3"], ["NODE", "PIX*", "SYS", "SYS", "SYS"])
+        self.assertEqual(rows["numa1"], ["SYS", "SYS", "NODE*", "NODE", "NODE"])
+        self.assertIn("nic4 eno1, 10 Gbit/s, up, 192.168.0.0/24", text)
+
+    def test_json_of_a_machine_gives_the_same_decisions_elsewhere(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for machine in sorted(MACHINES.glob("*.xml")):
+                path = pathlib.Path(folder) / "copy.json"
+                path.write_text(self.drawn("--file", str(machine), "--format", "json"))
+                self.assertEqual(self.drawn("--file", str(path)), self.drawn("--file", str(machine)), machine)
+
+    def test_picture_is_xml_with_a_box_for_each_thing(self):
+        picture = xml.etree.ElementTree.fromstring(
+            self.drawn("--file", str(MACHINES / "eight_nics.xml"), "--format", "svg"))
+        titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+        self.assertEqual(sum(title.startswith("acc") for title in titles), 8)
+        self.assertEqual(sum(title.startswith("nic") for title in titles), 8)
+        self.assertEqual(len(list(picture.iter("{http://www.w3.org/2000/svg}path"))), 8)
+
+    def test_rules_of_the_environment_count(self):
+        text = self.drawn("--file", str(MACHINES / "four_nics.xml"), HETCOMM_NIC="^mlx5_0|acc1=eno1")
+        rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.startswith("acc")}
+        self.assertEqual(rows["acc0"][:2], ["-", "NODE*"])
+        self.assertEqual(rows["acc1"], ["-", "-", "-", "-", "SYS*"])
+
+    def test_what_cannot_be_used_is_named(self):
+        for nic, reason in (("mlx5_9", "no NIC is called 'mlx5_9'; this host has mlx5_0:1"),
+                            ("^*", "no NIC is left that is up"), ("gpu0=mlx5_0", "'gpu0' is no accelerator")):
+            result = info("topology", "--file", str(MACHINES / "four_nics.xml"), HETCOMM_NIC=nic)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(reason, result.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "machine.json"
+            for text, reason in (("{", "line 1"), ('{"format": "hetcomm topology", "version": 9}', "version is 9"),
+                                 (None, "No such file")):
+                path.unlink(missing_ok=True)
+                if text:
+                    path.write_text(text)
+                result = info("topology", "--file", str(path))
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(str(path), result.stderr)
+                self.assertIn(reason, result.stderr)
+
+    def test_a_file_that_does_not_fit_this_machine_is_not_used(self):
+        path = str(MACHINES / "eight_nics.xml")
+        result = info("topology", HETCOMM_TOPOLOGY=path)
+        self.assertEqual(result.returncode, 0)
+        self.assertTrue(result.stdout.startswith("this host\n"))
+        self.assertIn(f"{path} is not used: it has NIC mlx5_0:1, which this host lacks", result.stderr)
+        trusted = info("topology", HETCOMM_TOPOLOGY=path, HETCOMM_TOPOLOGY_TRUST="on")
+        self.assertIn("acc7", trusted.stdout)
+        self.assertEqual(trusted.stderr, "")
 
 
 if __name__ == "__main__":

@@ -301,7 +301,7 @@ TEST(NicRules, ListsAllowAndExclude) {
 TEST(NicRules, AListForOneUserReplacesTheOthers) {
   const Machine machine = read("four_nics");
   const Affinity affinity =
-      assign_nics(machine, rules("^eno1;acc1=mlx5_3;0000:43:00.0=^mlx5_1;numa1=eno1"));
+      assign_nics(machine, rules("^eno1|acc1=mlx5_3|0000:43:00.0=^mlx5_1|numa1=eno1"));
   EXPECT_EQ(affinity.accelerators[0].size(), 4u);
   EXPECT_THAT(names(machine, affinity.accelerators[1]), ElementsAre("mlx5_3:1"));
   EXPECT_EQ(names(machine, affinity.accelerators[2]).front(), "mlx5_0:1");
@@ -318,8 +318,8 @@ TEST(NicRules, WhatIsWrongIsNamed) {
   EXPECT_THAT(error("^"), HasSubstr("names no NIC"));
   EXPECT_THAT(error("acc0="), HasSubstr("acc0 names no NIC"));
   EXPECT_THAT(error("gpu0=eth0"), HasSubstr("'gpu0' is no accelerator"));
-  EXPECT_THAT(error("eth0;eth1"), HasSubstr("two lists for everybody"));
-  EXPECT_THAT(error("acc0=eth0;acc0=eth1"), HasSubstr("two lists for acc0"));
+  EXPECT_THAT(error("eth0|eth1"), HasSubstr("two lists for everybody"));
+  EXPECT_THAT(error("acc0=eth0|acc0=eth1"), HasSubstr("two lists for acc0"));
   EXPECT_EQ(error(""), "none");
 }
 
@@ -328,7 +328,7 @@ TEST(NicRules, WhatTheMachineLacksIsNamed) {
   const auto error = [&](const std::string& text) {
     return std::string(rules(text).check(machine).text());
   };
-  EXPECT_TRUE(rules("mlx5_0;acc1=mlx5_2;numa1=mlx5_3").check(machine).ok());
+  EXPECT_TRUE(rules("mlx5_0|acc1=mlx5_2|numa1=mlx5_3").check(machine).ok());
   EXPECT_THAT(error("mlx5_0,mlx5_9"),
               HasSubstr("no NIC is called 'mlx5_9'; this host has mlx5_0:1"));
   EXPECT_THAT(error("acc2=mlx5_0"), HasSubstr("no acc2"));

@@ -15,6 +15,7 @@
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
 #include "src/liveness/control_thread.h"
+#include "topology/host_topology.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
@@ -43,6 +44,8 @@ class Context final : private Submitter {
   DeviceSet& devices() { return devices_; }
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
+  // The machine and its NICs, read when first asked for. [any-thread]
+  topology::HostTopology& topology() { return topology_; }
   // The thread of the control planes, started by the first job of several ranks. [any-thread]
   Result<liveness::ControlThread*> control_thread();
   // The jobs of its communicators, the oldest first.
@@ -66,6 +69,7 @@ class Context final : private Submitter {
 
   Config config_;
   std::unique_ptr<Log> log_;
+  topology::HostTopology topology_{config_, *log_};
   std::vector<std::unique_ptr<TransportFactory>> factories_;
   DeviceSet devices_;
   uint32_t* alive_ = nullptr;  // a page that the kernel wipes in forked children

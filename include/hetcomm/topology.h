@@ -1,0 +1,37 @@
+/* Tells how this machine is built, and which NICs the data of each accelerator uses.            */
+#ifndef HETCOMM_TOPOLOGY_H_
+#define HETCOMM_TOPOLOGY_H_
+
+#include <hetcomm/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Forms in which hetcomm_context_topology() writes. */
+enum {
+  /* A tree of NUMA nodes, PCIe switches, accelerators and NICs, a matrix of distances, and a legend:
+   * lines of UTF-8 for people. */
+  HETCOMM_TOPOLOGY_TEXT = 0,
+  /* A JSON document. A file with it can be the value of HETCOMM_TOPOLOGY, on this machine or on
+   * another one. It also says which NICs each accelerator and NUMA node uses, best first. */
+  HETCOMM_TOPOLOGY_JSON = 1,
+  /* The tree as a picture: an SVG document. */
+  HETCOMM_TOPOLOGY_SVG = 2
+};
+
+/* Describes the machine that |context| goes by: this host, or the file of HETCOMM_TOPOLOGY. The first
+ * call reads it, which takes up to some 20 ms; later calls and the context's communicators use what it
+ * has found. |format| is one of HETCOMM_TOPOLOGY_*. Writes at most |capacity| bytes with the closing NUL
+ * to |out_text|, and the size that the whole text needs, with its NUL, to |*out_size|. |out_text| may be
+ * NULL when |capacity| is 0. INVALID_ARGUMENT: there is no such format, or HETCOMM_NIC or the file is
+ * malformed; NOT_FOUND: HETCOMM_NIC names something that the machine lacks, or there is no such file;
+ * UNSUPPORTED: the file needs hwloc, which is not installed, or is of another version. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_context_topology(hetcomm_context_t* context, int32_t format, size_t capacity,
+                         char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* HETCOMM_TOPOLOGY_H_ */

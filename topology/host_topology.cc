@@ -1,0 +1,45 @@
+#include "topology/host_topology.h"
+
+#include "src/base/text.h"
+#include "topology/live.h"
+#include "topology/machine_file.h"
+
+namespace hetcomm::topology {
+
+Result<const HostView*> HostTopology::view() {
+  std::call_once(once_, [this] { failure_ = read(); });
+  if (!failure_.ok()) return failure_;
+  return &view_;
+}
+
+Status HostTopology::read() {
+  Result<Machine> machine = choose_machine();
+  if (!machine.ok()) return machine.status();
+  Result<NicRules> rules = NicRules::parse(config_.text(Variable::kNic));
+  if (!rules.ok()) return rules.status();
+  HETCOMM_RETURN_IF_ERROR(rules->check(*machine));
+  view_.machine = std::move(machine).value();
+  view_.rules = std::move(rules).value();
+  view_.affinity = assign_nics(view_.machine, view_.rules);
+  return {};
+}
+
+Result<Machine> HostTopology::choose_machine() {
+  const std::string path(config_.text(Variable::kTopology));
+  if (path.empty()) return read_live_machine();
+  Result<Machine> file = read_machine_file(path);
+  if (!file.ok()) return file.status().annotate("HETCOMM_TOPOLOGY");
+  if (config_.text(Variable::kTopologyTrust) == "on") return file;
+  Result<Machine> live = read_live_machine();
+  if (!live.ok()) return live;
+  const std::string difference = disagreement(*file, *live);
+  if (difference.empty()) return file;
+  log_.warn(
+      "HETCOMM_TOPOLOGY: {} is not used: {}. HETCOMM_TOPOLOGY_TRUST=on makes the file count all "
+      "the "
+      "same",
+      printable(path), difference);
+  return live;
+}
+
+}  // namespace hetcomm::topology

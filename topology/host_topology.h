@@ -1,0 +1,47 @@
+// The machine that one context goes by, and which NICs its data uses: the live host, or the file of
+// HETCOMM_TOPOLOGY, with the rules of HETCOMM_NIC. It is read when somebody first asks.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "src/base/config.h"
+#include "src/base/log.h"
+#include "src/base/status.h"
+#include "topology/affinity.h"
+#include "topology/machine.h"
+#include "topology/nic_rules.h"
+
+namespace hetcomm::topology {
+
+struct HostView {
+  Machine machine;
+  NicRules rules;
+  Affinity affinity;
+};
+
+class HostTopology {
+ public:
+  // Both outlive this object.
+  HostTopology(const Config& config, Log& log) : config_(config), log_(log) {}
+  HostTopology(const HostTopology&) = delete;
+  HostTopology& operator=(const HostTopology&) = delete;
+
+  // The view, which lives as long as this object. The first call takes up to some 20 ms; others return
+  // what it has found. A file that does not fit the live host is reported in the log and not used, unless
+  // HETCOMM_TOPOLOGY_TRUST says so. Fails for a file that cannot be read, and for HETCOMM_NIC where it
+  // names what is not there. [any-thread]
+  Result<const HostView*> view();
+
+ private:
+  Status read();
+  Result<Machine> choose_machine();
+
+  const Config& config_;
+  Log& log_;
+  std::once_flag once_;
+  Status failure_;
+  HostView view_;
+};
+
+}  // namespace hetcomm::topology
