@@ -173,6 +173,8 @@ class Copy:
                 return f"no end after {mutant.seconds} s: {command}"
             if status:
                 return f"exit status {status}: {command}"
+            if "[  PASSED  ] 0 tests." in (self.build / "mutant.log").read_text(errors="replace"):
+                return f"the filter selects no test: {command}"
         return None
 
 
