@@ -312,6 +312,37 @@ TEST(CoreRails, TwentyOfOneKind) {
       });
 }
 
+// The receiver grants part of a message to a connection that the sender has not yet heard of: the news of
+// it is late, and the grant came over another one.
+TEST(CoreRails, AGrantMayComeBeforeItsConnection) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    run_core_job(
+        2, "TIMEOUT=10s;LOG=error;",
+        [&](int rank) {
+          FaultPlan plan;
+          plan.instances = 2;
+          plan.first_delayed = 1;
+          plan.fail_rail = 1e-12;  // not lossless, as rails are that may fail
+          plan.max_delay = rank == 1 ? 5000 : 0;
+          plan.seed = seed;
+          Factories result;
+          result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+          return result;
+        },
+        [&](CoreMember& me) {
+          std::vector<std::byte> bytes(16 << 20);
+          for (uint64_t round = 0; round < 8; ++round) {
+            if (me.rank() == 1) fill_pattern(bytes, round);
+            const Status status =
+                me.finish(me.post(me.rank() == 1 ? OperationKind::kSend : OperationKind::kReceive,
+                                  1 - me.rank(), 1, bytes.data(), bytes.size()));
+            ASSERT_TRUE(status.ok()) << status.text();
+            EXPECT_FALSE(find_mismatch(bytes, round).has_value());
+          }
+        });
+  }
+}
+
 // The network loses the connection of a pair without a word, after it was idle. The message that is
 // sent next arrives within the detection time, and nobody is taken for dead.
 TEST(CoreRails, ACutConnectionIsReplaced) {

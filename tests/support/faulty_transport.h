@@ -44,11 +44,12 @@ namespace hetcomm::test {
 
 struct FaultPlan {
   uint64_t seed = 1;
-  double refuse = 0;       // probability per send, put or get
-  uint32_t max_delay = 0;  // upcalls wait for up to so many calls of progress()
-  double fail_rail = 0;    // probability per put, get or send that the connection breaks there
-  double fail_empty = 0;   // probability per message without bytes that it breaks there, too
-  double fail_direct = 0;  // probability per put or get to published memory that it breaks there
+  double refuse = 0;         // probability per send, put or get
+  uint32_t max_delay = 0;    // upcalls wait for up to so many calls of progress()
+  size_t first_delayed = 0;  // instances before this one do not delay
+  double fail_rail = 0;      // probability per put, get or send that the connection breaks there
+  double fail_empty = 0;     // probability per message without bytes that it breaks there, too
+  double fail_direct = 0;    // probability per put or get to published memory that it breaks there
   bool late_writes = false;
   bool lose_reported_put =
       false;  // the put at which the rail breaks is reported complete, and lost
@@ -658,8 +659,10 @@ class FaultyFactory final : public TransportFactory {
   size_t instances(const Config&) const override { return plan_.instances; }
   Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const override {
+    FaultPlan plan = plan_;
+    if (environment.instance < plan.first_delayed) plan.max_delay = 0;
     auto faulty =
-        std::make_unique<internal::FaultyTransport>(plan_, environment.rank, environment.handler);
+        std::make_unique<internal::FaultyTransport>(plan, environment.rank, environment.handler);
     TransportEnvironment inner_environment{
         environment.rank,   environment.size,        environment.credentials,
         environment.config, environment.log,         environment.poller,
