@@ -96,6 +96,9 @@ struct DeviceTable {
   // Optional: makes what network interfaces have written into the device's memory visible to
   // everything that is started after this call. Null where that needs nothing.
   hetcomm_status_t (*flush_remote_writes)(void* device) = nullptr;
+  // Optional: gives the PCI address of the device, such as "0000:3b:00.0", by which the NICs near it
+  // are found; null where it has none. The text lives as long as the device.
+  const char* (*pci_address)(void* device) = nullptr;
 };
 
 // A device of a context. The table outlives the instance.

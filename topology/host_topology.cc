@@ -6,6 +6,12 @@
 
 namespace hetcomm::topology {
 
+void HostTopology::add_device(const PciAddress& address, std::string name) {
+  Accelerator& device = devices_.emplace_back();
+  device.address = address;
+  device.name = std::move(name);
+}
+
 Result<const HostView*> HostTopology::view() {
   std::call_once(once_, [this] { failure_ = read(); });
   if (!failure_.ok()) return failure_;
@@ -15,6 +21,7 @@ Result<const HostView*> HostTopology::view() {
 Status HostTopology::read() {
   Result<Machine> machine = choose_machine();
   if (!machine.ok()) return machine.status();
+  HETCOMM_RETURN_IF_ERROR(add_devices(*machine));
   Result<NicRules> rules = NicRules::parse(config_.text(Variable::kNic));
   if (!rules.ok()) return rules.status();
   HETCOMM_RETURN_IF_ERROR(rules->check(*machine));
@@ -24,12 +31,23 @@ Status HostTopology::read() {
   return {};
 }
 
+Status HostTopology::add_devices(Machine& machine) const {
+  for (const Accelerator& device : devices_) {
+    if (machine.find_accelerator(device.address) != kNone) continue;
+    machine.accelerators.push_back(device);
+    machine.accelerators.back().function = machine.find_pci(device.address);
+  }
+  HETCOMM_RETURN_IF_ERROR(check(machine));
+  normalize(machine);
+  return {};
+}
+
 Result<Machine> HostTopology::choose_machine() {
   const std::string path(config_.text(Variable::kTopology));
   if (path.empty()) return read_live_machine();
   Result<Machine> file = read_machine_file(path);
   if (!file.ok()) return file.status().annotate("HETCOMM_TOPOLOGY");
-  if (config_.text(Variable::kTopologyTrust) == "on") return file;
+  if (config_.is_on(Variable::kTopologyTrust)) return file;
   Result<Machine> live = read_live_machine();
   if (!live.ok()) return live;
   const std::string difference = disagreement(*file, *live);

@@ -2,8 +2,9 @@
 // HETCOMM_TOPOLOGY, with the rules of HETCOMM_NIC. It is read when somebody first asks.
 #pragma once
 
-#include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "src/base/config.h"
 #include "src/base/log.h"
@@ -27,6 +28,11 @@ class HostTopology {
   HostTopology(const HostTopology&) = delete;
   HostTopology& operator=(const HostTopology&) = delete;
 
+  // A device of the context says that it is at a PCI address. It is an accelerator of the machine then,
+  // even if its PCI class is not that of one, or the tree is hidden. Other ranks of the host do not learn
+  // of it: their machines agree on the accelerators that the tree shows. Before view().
+  void add_device(const PciAddress& address, std::string name);
+
   // The view, which lives as long as this object. The first call takes up to some 20 ms; others return
   // what it has found. A file that does not fit the live host is reported in the log and not used, unless
   // HETCOMM_TOPOLOGY_TRUST says so. Fails for a file that cannot be read, and for HETCOMM_NIC where it
@@ -36,9 +42,11 @@ class HostTopology {
  private:
   Status read();
   Result<Machine> choose_machine();
+  Status add_devices(Machine& machine) const;
 
   const Config& config_;
   Log& log_;
+  std::vector<Accelerator> devices_;  // name and address
   std::once_flag once_;
   Status failure_;
   HostView view_;

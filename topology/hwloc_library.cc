@@ -25,6 +25,7 @@ Loaded load() {
   library.need("hwloc_topology_destroy", functions.topology_destroy);
   library.need("hwloc_topology_load", functions.topology_load);
   library.need("hwloc_topology_set_xmlbuffer", functions.topology_set_xmlbuffer);
+  library.need("hwloc_topology_set_flags", functions.topology_set_flags);
   library.need("hwloc_topology_set_components", functions.topology_set_components);
   library.need("hwloc_topology_set_io_types_filter", functions.topology_set_io_types_filter);
   library.need("hwloc_get_obj_by_depth", functions.get_obj_by_depth);

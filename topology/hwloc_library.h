@@ -14,6 +14,7 @@ struct Hwloc {
   decltype(&hwloc_topology_destroy) topology_destroy = nullptr;
   decltype(&hwloc_topology_load) topology_load = nullptr;
   decltype(&hwloc_topology_set_xmlbuffer) topology_set_xmlbuffer = nullptr;
+  decltype(&hwloc_topology_set_flags) topology_set_flags = nullptr;
   decltype(&hwloc_topology_set_components) topology_set_components = nullptr;
   decltype(&hwloc_topology_set_io_types_filter) topology_set_io_types_filter = nullptr;
   decltype(&hwloc_get_obj_by_depth) get_obj_by_depth = nullptr;

@@ -134,7 +134,14 @@ class Conversion {
     add_nics(loose, kNone, nodes);
   }
 
-  // The NUMA nodes near |object|; none where all of several are.
+  // There are several processor packages.
+  bool has_packages() const {
+    return std::any_of(
+        machine_.numa_nodes.begin(), machine_.numa_nodes.end(),
+        [&](const NumaNode& node) { return node.package != machine_.numa_nodes[0].package; });
+  }
+
+  // The NUMA nodes near |object|; none where all of several packages are.
   std::vector<int> local_nodes(hwloc_obj_t object) const {
     std::vector<int> nodes;
     if (object->nodeset == nullptr) return nodes;
@@ -144,7 +151,7 @@ class Conversion {
       if (index == kNone) break;  // an infinite set ends here as well
       nodes.push_back(index);
     }
-    if (nodes.size() > 1 && nodes.size() == machine_.numa_nodes.size()) nodes.clear();
+    if (nodes.size() == machine_.numa_nodes.size() && has_packages()) nodes.clear();
     std::sort(nodes.begin(), nodes.end());
     return nodes;
   }
@@ -264,6 +271,25 @@ class Conversion {
   Machine machine_;
 };
 
+// hwloc goes down one function call for each level.
+bool nests_too_deeply(std::string_view xml) {
+  constexpr int kMost = 200;
+  constexpr std::string_view kOpen = "<object";
+  constexpr std::string_view kClose = "</object";
+  int depth = 0;
+  for (size_t at = xml.find('<'); at != std::string_view::npos; at = xml.find('<', at + 1)) {
+    const std::string_view rest = xml.substr(at);
+    if (rest.starts_with(kClose)) {
+      --depth;
+    } else if (rest.starts_with(kOpen)) {
+      const size_t end = rest.find('>');
+      const bool is_empty = end != std::string_view::npos && rest[end - 1] == '/';
+      if (!is_empty && ++depth > kMost) return true;
+    }
+  }
+  return false;
+}
+
 Result<Machine> read(std::string_view xml) {
   Result<const Hwloc*> loaded = load_hwloc();
   if (!loaded.ok()) return loaded.status();
@@ -278,7 +304,10 @@ Result<Machine> read(std::string_view xml) {
                                         component);
   }
   hwloc.topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  if (!xml.empty()) {
+  if (xml.empty()) {
+    // Processes of one host that may use different processors see the same machine.
+    hwloc.topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  } else {
     const std::string terminated(xml);
     const int size = static_cast<int>(terminated.size()) + 1;
     if (hwloc.topology_set_xmlbuffer(topology, terminated.c_str(), size) != 0) {
@@ -305,6 +334,9 @@ Result<Machine> read_live_by_hwloc() {
 
 Result<Machine> parse_hwloc_xml(std::string_view xml) {
   if (xml.empty()) return Status(Code::kInvalidArgument, "is empty");
+  if (nests_too_deeply(xml)) {
+    return Status(Code::kInvalidArgument, "nests its objects too deeply");
+  }
   return read(xml);
 }
 

@@ -26,6 +26,7 @@ Result<Machine> read_live_machine(const std::string& sys) {
   if (has_a_choice(machine)) {
     if (Result<Machine> by_hwloc = read_live_by_hwloc(); by_hwloc.ok()) {
       machine = std::move(by_hwloc).value();
+      drop_virtual_accelerators(sys, machine);
       read_nics(sys, interfaces, machine);
     }
   }

@@ -278,9 +278,9 @@ int Machine::find_accelerator(const PciAddress& address) const {
 }
 
 Status check(const Machine& machine) {
-  HETCOMM_RETURN_IF_ERROR(check_count(machine.numa_nodes.size(), kMaxObjects, "NUMA nodes"));
+  HETCOMM_RETURN_IF_ERROR(check_count(machine.numa_nodes.size(), kMaxNumaNodes, "NUMA nodes"));
   HETCOMM_RETURN_IF_ERROR(check_count(machine.pci.size(), kMaxObjects, "PCI objects"));
-  HETCOMM_RETURN_IF_ERROR(check_count(machine.nics.size(), kMaxObjects, "NICs"));
+  HETCOMM_RETURN_IF_ERROR(check_count(machine.nics.size(), kMaxNics, "NICs"));
   HETCOMM_RETURN_IF_ERROR(
       check_count(machine.accelerators.size(), kMaxAccelerators, "accelerators"));
   HETCOMM_RETURN_IF_ERROR(check_count(machine.links.size(), kMaxObjects, "accelerator links"));

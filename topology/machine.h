@@ -4,7 +4,7 @@
 //
 // A Machine comes from the live host (live.h), from a file of hwloc (hwloc_reader.h) or from JSON
 // (machine_json.h). check() holds for each Machine that these hand out, and normalize() has been
-// called: equal hosts give equal Machines, object by object.
+// called: one source gives equal Machines in every process that reads it, object by object.
 #pragma once
 
 #include <cstddef>
@@ -110,8 +110,10 @@ struct Machine {
 };
 
 // More than one host has, so that a hostile file costs little.
-inline constexpr size_t kMaxObjects = 4096;  // of each other kind
-inline constexpr size_t kMaxAccelerators = 256;
+inline constexpr size_t kMaxObjects = 4096;  // of a kind that is not named below
+inline constexpr size_t kMaxNumaNodes = 256;
+inline constexpr size_t kMaxNics = 512;
+inline constexpr size_t kMaxAccelerators = 128;
 inline constexpr uint64_t kMaxMbitPerS = 1'000'000'000;
 
 // Says what is wrong with |machine|, naming the object: an index that leads nowhere, a parent behind

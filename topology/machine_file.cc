@@ -77,7 +77,7 @@ Result<Machine> read_machine_file(const std::string& path) {
 }
 
 std::string disagreement(const Machine& file, const Machine& live) {
-  if (const std::string nic = missing_nic(file.nics, live.nics); !nic.empty()) {
+  if (const std::string nic = missing_nic(those_that_count(file), live.nics); !nic.empty()) {
     return fmt::format("it has NIC {}, which this host lacks", nic);
   }
   if (const std::string nic = missing_nic(those_that_count(live), file.nics); !nic.empty()) {

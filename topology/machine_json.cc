@@ -15,7 +15,9 @@
 namespace hetcomm::topology {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// Written in the order of the README, and read by a type that finds members fast.
+using OrderedJson = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 constexpr std::string_view kFormat = "hetcomm topology";
 constexpr uint64_t kVersion = 1;
@@ -28,16 +30,16 @@ constexpr const char* kNicKinds[] = {"physical", "virtual", "bridge"};
 
 // --- writing ---------------------------------------------------------------------------------
 
-Json numbers_of(const Machine& machine, const std::vector<int>& numa_nodes) {
-  Json list = Json::array();
+OrderedJson numbers_of(const Machine& machine, const std::vector<int>& numa_nodes) {
+  OrderedJson list = OrderedJson::array();
   for (const int node : numa_nodes) {
     list.push_back(machine.numa_nodes[static_cast<size_t>(node)].number);
   }
   return list;
 }
 
-Json write_numa_node(const NumaNode& node) {
-  Json out;
+OrderedJson write_numa_node(const NumaNode& node) {
+  OrderedJson out;
   out["number"] = node.number;
   if (node.package != kNone) out["package"] = node.package;
   if (!node.processors.empty()) out["processors"] = node.processors;
@@ -47,8 +49,8 @@ Json write_numa_node(const NumaNode& node) {
 }
 
 // Writes |node| without its children.
-Json write_pci(const Machine& machine, const PciNode& node) {
-  Json out;
+OrderedJson write_pci(const Machine& machine, const PciNode& node) {
+  OrderedJson out;
   out["kind"] = kPciKinds[static_cast<size_t>(node.kind)];
   out["address"] = node.address.text();
   if (!node.numa_nodes.empty()) out["numa_nodes"] = numbers_of(machine, node.numa_nodes);
@@ -59,8 +61,8 @@ Json write_pci(const Machine& machine, const PciNode& node) {
   return out;
 }
 
-Json write_nic(const Machine& machine, const Nic& nic) {
-  Json out;
+OrderedJson write_nic(const Machine& machine, const Nic& nic) {
+  OrderedJson out;
   if (!nic.interface.empty()) out["interface"] = nic.interface;
   if (!nic.rdma_device.empty()) {
     out["rdma_device"] = nic.rdma_device;
@@ -69,7 +71,7 @@ Json write_nic(const Machine& machine, const Nic& nic) {
   out["kind"] = kNicKinds[static_cast<size_t>(nic.kind)];
   out["state"] = kNicStates[static_cast<size_t>(nic.state)];
   if (nic.mbit_per_s != 0) out["mbit_per_s"] = nic.mbit_per_s;
-  Json functions = Json::array();
+  OrderedJson functions = OrderedJson::array();
   for (const int function : nic.functions) {
     functions.push_back(machine.pci[static_cast<size_t>(function)].address.text());
   }
@@ -79,31 +81,31 @@ Json write_nic(const Machine& machine, const Nic& nic) {
   return out;
 }
 
-Json write_accelerator(const Machine& machine, const Accelerator& each) {
-  Json out;
+OrderedJson write_accelerator(const Machine& machine, const Accelerator& each) {
+  OrderedJson out;
   out["address"] = each.address.text();
   if (!each.name.empty()) out["name"] = each.name;
   if (!each.numa_nodes.empty()) out["numa_nodes"] = numbers_of(machine, each.numa_nodes);
   return out;
 }
 
-Json write_link(const Machine& machine, const AcceleratorLink& link) {
+OrderedJson write_link(const Machine& machine, const AcceleratorLink& link) {
   const auto address = [&](int index) {
     return machine.accelerators[static_cast<size_t>(index)].address.text();
   };
-  Json out;
+  OrderedJson out;
   out["between"] = {address(link.first), address(link.second)};
   out["kind"] = link.kind;
   if (link.mbyte_per_s != 0) out["mbyte_per_s"] = link.mbyte_per_s;
   return out;
 }
 
-Json write_pci_tree(const Machine& machine) {
-  std::vector<Json> nodes;
+OrderedJson write_pci_tree(const Machine& machine) {
+  std::vector<OrderedJson> nodes;
   for (const PciNode& node : machine.pci) nodes.push_back(write_pci(machine, node));
   // A child stands behind its parent: from the end on, each is complete when it is handed over.
-  std::vector<std::vector<Json>> children(nodes.size());
-  Json roots = Json::array();
+  std::vector<std::vector<OrderedJson>> children(nodes.size());
+  OrderedJson roots = OrderedJson::array();
   for (size_t i = nodes.size(); i-- > 0;) {
     if (!children[i].empty()) {
       std::reverse(children[i].begin(), children[i].end());
@@ -144,11 +146,11 @@ class Fields {
   std::string text(const char* name) {
     const Json* field = find(name);
     if (field == nullptr) return {};
-    constexpr size_t kLongest = 255;
+    constexpr size_t kLongest = 4095;  // a list of processors may be long
     if (field->is_string() && field->get_ref<const std::string&>().size() <= kLongest) {
       return field->get<std::string>();
     }
-    fail(name, "is no text of at most 255 characters");
+    fail(name, "is no text of at most 4095 characters");
     return {};
   }
 
@@ -292,6 +294,7 @@ class Reader {
       }
     });
     std::sort(nodes.begin(), nodes.end());
+    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
     return nodes;
   }
 
@@ -377,10 +380,11 @@ class Reader {
     });
     fields.each("over", [&](const Json& json, const std::string&) {
       const int lower = json.is_string() ? machine_.find_nic(json.get<std::string>()) : kNone;
-      if (lower == kNone) return fields.fail("over", "names no NIC before this one");
-      for (const int function : machine_.nics[static_cast<size_t>(lower)].functions) {
-        nic.functions.push_back(function);
+      if (lower == kNone || &machine_.nics[static_cast<size_t>(lower)] == &nic) {
+        return fields.fail("over", "names no NIC before this one");
       }
+      const std::vector<int>& carriers = machine_.nics[static_cast<size_t>(lower)].functions;
+      nic.functions.insert(nic.functions.end(), carriers.begin(), carriers.end());
     });
     std::sort(nic.functions.begin(), nic.functions.end());
     nic.functions.erase(std::unique(nic.functions.begin(), nic.functions.end()),
@@ -471,12 +475,12 @@ Status finish(Machine& machine) {
 }  // namespace
 
 std::string to_json(const Machine& machine) {
-  Json out;
+  OrderedJson out;
   out["format"] = kFormat;
   out["version"] = kVersion;
   if (!machine.source.empty()) out["source"] = machine.source;
   const auto list = [&](const char* name, const auto& objects, auto write) {
-    Json entries = Json::array();
+    OrderedJson entries = OrderedJson::array();
     for (const auto& object : objects) entries.push_back(write(object));
     if (!entries.empty()) out[name] = std::move(entries);
   };
@@ -487,7 +491,7 @@ std::string to_json(const Machine& machine) {
        [&](const Accelerator& each) { return write_accelerator(machine, each); });
   list("accelerator_links", machine.links,
        [&](const AcceleratorLink& link) { return write_link(machine, link); });
-  return out.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+  return out.dump(2, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 Result<Machine> parse_machine(std::string_view json) {

@@ -48,9 +48,15 @@ Result<NicRule> parse_rule(std::string_view text) {
     rule.user = trimmed(text.substr(0, equals));
     text = trimmed(text.substr(equals + 1));
     const std::optional<PciAddress> address = parse_pci_address(rule.user);
+    const std::optional<uint32_t> accelerator = number_after(kAccelerator, rule.user);
+    const std::optional<uint32_t> numa = number_after(kNuma, rule.user);
     if (address) {
       rule.user = address->text();
-    } else if (!number_after(kAccelerator, rule.user) && !number_after(kNuma, rule.user)) {
+    } else if (accelerator) {
+      rule.user = fmt::format("{}{}", kAccelerator, *accelerator);
+    } else if (numa) {
+      rule.user = fmt::format("{}{}", kNuma, *numa);
+    } else {
       return malformed(
           fmt::format("'{}' is no accelerator and no NUMA node; write acc0, its PCI "
                       "address, or numa0",
@@ -151,6 +157,31 @@ bool NicRules::allows_accelerator(const Machine& machine, size_t accelerator,
 bool NicRules::allows_numa_node(const Machine& machine, size_t numa_node, const Nic& nic) const {
   const uint32_t number = machine.numa_nodes.empty() ? 0 : machine.numa_nodes[numa_node].number;
   return allows(machine, find(fmt::format("{}{}", kNuma, number)), nic);
+}
+
+std::vector<int> NicRules::general(const Machine& machine) const {
+  const NicRule* const rule = find("");
+  std::vector<int> nics;
+  for (size_t i = 0; i < machine.nics.size(); ++i) {
+    if (allows(machine, rule, machine.nics[i])) nics.push_back(static_cast<int>(i));
+  }
+  const auto nic_at = [&machine](int index) -> const Nic& {
+    return machine.nics[static_cast<size_t>(index)];
+  };
+  // Its place in a list is the first name that it matches; 0 for all where there is none.
+  const auto place = [&](int index) -> size_t {
+    if (rule == nullptr || rule->excludes) return 0;
+    const auto found = std::find_if(
+        rule->names.begin(), rule->names.end(),
+        [&](const std::string& name) { return matches(machine, name, nic_at(index)); });
+    return static_cast<size_t>(found - rule->names.begin());
+  };
+  std::stable_sort(nics.begin(), nics.end(), [&](int a, int b) {
+    const size_t place_a = place(a);
+    const size_t place_b = place(b);
+    return place_a != place_b ? place_a < place_b : nic_at(a).mbit_per_s > nic_at(b).mbit_per_s;
+  });
+  return nics;
 }
 
 Status NicRules::check(const Machine& machine) const {

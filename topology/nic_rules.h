@@ -36,6 +36,11 @@ class NicRules {
   bool allows_accelerator(const Machine& machine, size_t accelerator, const Nic& nic) const;
   bool allows_numa_node(const Machine& machine, size_t numa_node, const Nic& nic) const;
 
+  // There is a rule for everybody without a rule of its own.
+  bool has_general() const { return find("") != nullptr; }
+  // The NICs that everybody may use: those of a list in its order, else the fastest first.
+  std::vector<int> general(const Machine& machine) const;
+
   // NOT_FOUND, with what there is, for a name that matches no NIC, a user that is not there, or a list
   // that leaves nobody a NIC although there are some.
   Status check(const Machine& machine) const;

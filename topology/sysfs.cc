@@ -190,12 +190,6 @@ void add_numa_nodes(const fs::path& sys, Machine& machine) {
 
 // --- NICs ------------------------------------------------------------------------------------
 
-// The files of one interface. False in |is_ours|: they are those of another network namespace.
-struct InterfaceFiles {
-  fs::path folder;
-  bool is_ours = false;
-};
-
 class NicReader {
  public:
   NicReader(const std::string& sys, const std::vector<Interface>& interfaces, Machine& machine)
@@ -208,7 +202,7 @@ class NicReader {
     machine_.nics.clear();
     for (const Interface& interface : interfaces_) add_interface(interface);
     for (const std::string& device : list(infiniband_)) add_rdma(device);
-    // What has joined a bond or a bridge is reached by its name only.
+    // What has joined a bond or a bridge is reached by that one's name only.
     std::erase_if(machine_.nics, [this](const Nic& nic) {
       return nic.rdma_device.empty() && members_.count(nic.interface) != 0;
     });
@@ -230,12 +224,8 @@ class NicReader {
     if (is_ours(interface)) {
       const fs::path folder = net_ / interface.name;
       nic.mbit_per_s = rate_of(folder);
-      bool is_physical = false;
-      add_carriers(folder, nic.functions, is_physical);
-      nic.kind = is_physical         ? NicKind::kPhysical
-                 : is_tunnel(folder) ? NicKind::kBridge
-                                     : NicKind::kVirtual;
-      if (is_there(folder / "master")) members_.insert(interface.name);
+      nic.kind = kind_of(folder, nic.functions);
+      if (is_member(folder)) members_.insert(interface.name);
     }
     machine_.nics.push_back(std::move(nic));
   }
@@ -246,13 +236,47 @@ class NicReader {
                                                                    : 0;
   }
 
-  // A bridge, or something that the kernel makes packets for by itself: tun, WireGuard, tunnels.
+  // Says what the interface in |folder| is, and adds the functions that carry it.
+  NicKind kind_of(const fs::path& folder, std::vector<int>& functions) const {
+    bool is_physical = false;
+    add_carriers(folder, functions, is_physical);
+    if (is_tunnel(folder)) return NicKind::kBridge;
+    if (is_physical && !is_representor(folder)) return NicKind::kPhysical;
+    return is_there(folder / "bridge") ? NicKind::kBridge : NicKind::kVirtual;
+  }
+
+  // The kernel makes packets of its own for it: tun, WireGuard, VXLAN and the like.
   static bool is_tunnel(const fs::path& folder) {
     constexpr int64_t kEthernet = 1;
     constexpr int64_t kInfiniBand = 32;
     const int64_t type = read_number(folder / "type").value_or(kEthernet);
-    return is_there(folder / "bridge") || is_there(folder / "tun_flags") ||
-           (type != kEthernet && type != kInfiniBand);
+    const std::string device_type = uevent(folder, "DEVTYPE=");
+    return is_there(folder / "tun_flags") || (type != kEthernet && type != kInfiniBand) ||
+           device_type == "vxlan" || device_type == "geneve" || device_type == "gre" ||
+           device_type == "wireguard";
+  }
+
+  // The host's end of a virtual function ("pf0vf3", "c1pf0sf88"): it leads to that function only.
+  static bool is_representor(const fs::path& folder) {
+    const std::string name = read_line(folder / "phys_port_name");
+    return name.find("pf") != std::string::npos &&
+           (name.find("vf") != std::string::npos || name.find("sf") != std::string::npos);
+  }
+
+  // It has joined a bond, a team or a bridge. Other masters, such as a VRF, carry nothing by themselves.
+  static bool is_member(const fs::path& folder) {
+    const fs::path master = folder / "master";
+    return is_there(master / "bonding") || is_there(master / "bridge") ||
+           uevent(master, "DEVTYPE=") == "team";
+  }
+
+  // The value behind |name| in the file by which the kernel announces a device.
+  static std::string uevent(const fs::path& folder, std::string_view name) {
+    std::ifstream file(folder / "uevent");
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with(name)) return line.substr(name.size());
+    }
+    return {};
   }
 
   // The PCI functions that carry an interface: its own, or those of the interfaces that it lies over.
@@ -262,8 +286,10 @@ class NicReader {
     constexpr std::string_view kLower = "lower_";
     if (is_there(folder / "device")) {
       is_physical = true;
-      add_function(carrier_of(folder / "device"), functions);
-      return;
+      const std::optional<PciAddress> carrier = carrier_of(folder / "device");
+      add_function(carrier, functions);
+      if (carrier) return;
+      // A virtual machine's interface may hand its bytes to a virtual function below it.
     }
     if (depth == kDeepest) return;
     for (const std::string& name : list(folder)) {
@@ -294,32 +320,58 @@ class NicReader {
     // "4: ACTIVE" and "100 Gb/sec (4X EDR)"
     const bool is_active = read_line(files / "state").starts_with("4:");
     const double gbit = std::strtod(read_line(files / "rate").c_str(), nullptr);
-    Nic& nic = nic_of(interface_of(folder, files), folder);
+    // Soft-RoCE lies over a network interface, and makes a rate up where that tells none.
+    const std::string parent = read_line(folder / "parent");
+    const bool is_soft = !is_there(folder / "device");
+    Nic& nic = is_soft ? nic_over(parent) : nic_at(folder, files, port);
     nic.rdma_device = device;
     nic.rdma_port = port;
     nic.state = is_active ? NicState::kUp : NicState::kDown;
-    // Soft-RoCE makes a rate up where the interface tells none.
-    const bool is_soft = !is_there(folder / "device");
     if (!is_soft && gbit > 0 && gbit < 1e6) {
-      nic.mbit_per_s = static_cast<uint64_t>(std::lround(gbit * 1000));
+      nic.mbit_per_s = std::max(nic.mbit_per_s, static_cast<uint64_t>(std::lround(gbit * 1000)));
     }
   }
 
-  // The network interface of an RDMA port; Soft-RoCE names its own as "parent".
-  static std::string interface_of(const fs::path& folder, const fs::path& files) {
-    if (std::string parent = read_line(folder / "parent"); !parent.empty()) return parent;
-    return read_line(files / "gid_attrs/ndevs/0");
+  // The NIC of the interface |parent|, or one beside it where that has an RDMA device already.
+  Nic& nic_over(const std::string& parent) {
+    Nic beside;
+    beside.kind = NicKind::kVirtual;
+    for (Nic& nic : machine_.nics) {
+      if (parent.empty() || nic.interface != parent) continue;
+      if (nic.rdma_device.empty()) return nic;
+      beside.kind = nic.kind;
+      beside.functions = nic.functions;
+    }
+    machine_.nics.push_back(std::move(beside));
+    return machine_.nics.back();
   }
 
-  // The NIC of |interface|, if it has no RDMA device yet; else a new one.
-  Nic& nic_of(const std::string& interface, const fs::path& folder) {
+  // The NIC of an RDMA port of a card: that of the interface at the same functions which the port names
+  // (RoCE), or which has the port's number (InfiniBand); else a new one.
+  Nic& nic_at(const fs::path& folder, const fs::path& files, uint32_t port) {
+    std::vector<int> functions;
+    add_function(carrier_of(folder / "device"), functions);
+    const std::string named = read_line(files / "gid_attrs/ndevs/0");
     for (Nic& nic : machine_.nics) {
-      if (!interface.empty() && nic.interface == interface && nic.rdma_device.empty()) return nic;
+      if (nic.interface.empty() || !nic.rdma_device.empty()) continue;
+      const bool at_the_card = std::includes(nic.functions.begin(), nic.functions.end(),
+                                             functions.begin(), functions.end());
+      if (!at_the_card || (functions.empty() && named.empty())) continue;
+      if (named.empty() ? port_number(nic.interface) == port : nic.interface == named) return nic;
     }
     Nic nic;
-    add_function(carrier_of(folder / "device"), nic.functions);
+    nic.functions = std::move(functions);
     machine_.nics.push_back(std::move(nic));
     return machine_.nics.back();
+  }
+
+  // Number of the card's port that an interface is, from 1; 0 for one that lies over others.
+  int64_t port_number(const std::string& interface) const {
+    const fs::path folder = net_ / interface;
+    if (!is_there(folder / "device")) return 0;
+    return std::max(read_number(folder / "dev_port").value_or(0),
+                    read_number(folder / "dev_id", 16).value_or(0)) +
+           1;
   }
 
   const fs::path net_;
@@ -359,10 +411,13 @@ std::vector<Interface> list_interfaces() {
   for (const ifaddrs* entry = entries; entry != nullptr; entry = entry->ifa_next) {
     if ((entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
     constexpr unsigned int kRunning = IFF_UP | IFF_RUNNING;
-    Interface& interface = found[entry->ifa_name];
-    interface.name = entry->ifa_name;
+    // A labelled address has the label in place of the name: "eth0:1".
+    std::string name = entry->ifa_name;
+    name.resize(std::min(name.find(':'), name.size()));
+    Interface& interface = found[name];
+    interface.name = name;
     interface.is_running = (entry->ifa_flags & kRunning) == kRunning;
-    interface.index = if_nametoindex(entry->ifa_name);
+    interface.index = if_nametoindex(name.c_str());
     if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr) continue;
     const int family = entry->ifa_addr->sa_family;
     if (family == AF_INET6 &&
@@ -370,7 +425,11 @@ std::vector<Interface> list_interfaces() {
       continue;  // every interface has this one
     }
     if (family == AF_INET || family == AF_INET6) {
-      interface.subnets.push_back(subnet_of(entry->ifa_addr, entry->ifa_netmask));
+      std::string subnet = subnet_of(entry->ifa_addr, entry->ifa_netmask);
+      std::vector<std::string>& subnets = interface.subnets;
+      if (std::find(subnets.begin(), subnets.end(), subnet) == subnets.end()) {
+        subnets.push_back(std::move(subnet));
+      }
     }
   }
   std::vector<Interface> interfaces;
@@ -392,7 +451,16 @@ Machine read_pci_tree(const std::string& sys) {
     tree.add(resolve(devices / name));
   }
   add_accelerators(machine);
+  drop_virtual_accelerators(sys, machine);
   return machine;
+}
+
+void drop_virtual_accelerators(const std::string& sys, Machine& machine) {
+  const fs::path devices = fs::path(sys) / "bus/pci/devices";
+  std::erase_if(machine.accelerators, [&](const Accelerator& each) {
+    return is_there(devices / each.address.text() / "physfn");
+  });
+  if (machine.accelerators.size() > kMaxAccelerators) machine.accelerators.resize(kMaxAccelerators);
 }
 
 void read_nics(const std::string& sys, const std::vector<Interface>& interfaces, Machine& machine) {

@@ -25,6 +25,9 @@ std::vector<Interface> list_interfaces();
 // as |sys| shows them. Has no NICs. It takes about as long as reading a hundred files.
 Machine read_pci_tree(const std::string& sys);
 
+// Takes away accelerators that are virtual functions: their data goes by the physical one's link.
+void drop_virtual_accelerators(const std::string& sys, Machine& machine);
+
 // Replaces the NICs of |machine| by what |sys| says of |interfaces| and of the RDMA devices. Interfaces
 // that belong to a bond or a bridge and have no RDMA device are left to it. Functions that |machine| does
 // not have are not named.

@@ -30,6 +30,7 @@ std::string describe(std::string_view kind, const SimOptions& options) {
 SimDevice::SimDevice(std::string_view kind, const SimOptions& options,
                      std::unique_ptr<SimMemory> memory)
     : name_(describe(kind, options)),
+      pci_address_(options.pci_address),
       latency_ns_(options.latency_ns),
       memory_(std::move(memory)),
       to_device_(options.bandwidth_bytes_per_s),
@@ -245,6 +246,7 @@ constexpr DeviceTable make_table(const char* kind, bool reachable) {
       .unpin_host = [](void* device, void* host) { of(device).unpin_host(host); },
       .export_dmabuf = reachable ? export_dmabuf : nullptr,
       .registrable_address = reachable ? registrable_address : nullptr,
+      .pci_address = [](void* device) { return of(device).pci_address(); },
   };
 }
 

@@ -36,6 +36,7 @@ class SimDevice final {
   SimDevice& operator=(const SimDevice&) = delete;
 
   const char* name() const { return name_.c_str(); }
+  const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
   SimMemory& memory() { return *memory_; }
 
   Code stream_create(void** out_stream);
@@ -57,6 +58,7 @@ class SimDevice final {
 
  private:
   const std::string name_;
+  const std::string pci_address_;
   const uint64_t latency_ns_;
   const std::unique_ptr<SimMemory> memory_;
   SimBus to_device_;

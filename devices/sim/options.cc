@@ -1,5 +1,6 @@
 #include "devices/sim/options.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -28,6 +29,29 @@ constexpr std::array<Option, 3> kOptions = {{
      "4K to 4096G bytes"},
 }};
 
+constexpr std::string_view kPci = "pci=";
+
+// Cuts "pci=0000:3b:00.0" off the front of |text|; its value has colons of its own.
+Status take_pci(std::string_view& text, SimOptions& options) {
+  constexpr size_t kFunctionDigits = 1;
+  text.remove_prefix(kPci.size());
+  const size_t end = std::min(text.find('.'), text.size()) + 1 + kFunctionDigits;
+  const std::string_view address = text.substr(0, end);
+  const bool is_address = text.size() >= end && address.size() <= sizeof("00000000:00:00.0") - 1 &&
+                          address.find_first_not_of("0123456789abcdefABCDEF:.") == address.npos &&
+                          (text.size() == end || text[end] == ':');
+  if (!is_address) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("option 'pci={}' is no PCI address such as 0000:3b:00.0", text));
+  }
+  if (!options.pci_address.empty()) {
+    return Status(Code::kInvalidArgument, "option 'pci' is given twice");
+  }
+  options.pci_address = address;
+  text.remove_prefix(end);
+  return {};
+}
+
 Status assign(std::string_view entry, SimOptions& options, std::array<bool, 3>& seen) {
   const size_t equals = entry.find('=');
   const std::string_view name = entry.substr(0, equals);
@@ -54,7 +78,8 @@ Status assign(std::string_view entry, SimOptions& options, std::array<bool, 3>& 
   }
   return Status(
       Code::kInvalidArgument,
-      fmt::format("'{}' is no option of a simulated device (bandwidth, latency, memory)", name));
+      fmt::format("'{}' is no option of a simulated device (bandwidth, latency, memory, pci)",
+                  name));
 }
 
 }  // namespace
@@ -63,10 +88,15 @@ Result<SimOptions> parse_sim_options(std::string_view text) {
   SimOptions options;
   std::array<bool, 3> seen{};
   while (!text.empty()) {
-    const size_t end = text.find(':');
-    HETCOMM_RETURN_IF_ERROR(assign(text.substr(0, end), options, seen));
-    if (end == std::string_view::npos) break;
-    text.remove_prefix(end + 1);
+    if (text.starts_with(kPci)) {
+      HETCOMM_RETURN_IF_ERROR(take_pci(text, options));
+    } else {
+      const std::string_view entry = text.substr(0, text.find(':'));
+      HETCOMM_RETURN_IF_ERROR(assign(entry, options, seen));
+      text.remove_prefix(entry.size());
+    }
+    if (text.empty()) break;
+    text.remove_prefix(1);
     if (text.empty()) {
       return Status(Code::kInvalidArgument, "an option is missing after the last ':'");
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "src/base/status.h"
@@ -12,9 +13,11 @@ struct SimOptions {
   uint64_t bandwidth_bytes_per_s = 0;  // of each direction; 0: as fast as the copy itself goes
   uint64_t latency_ns = 0;             // of each copy
   uint64_t memory_bytes = uint64_t{4} << 30;
+  std::string pci_address;  // where it says that it is; empty: it does not say
 };
 
-// "bandwidth=10G:latency=2us:memory=1G", each at most once, in any order; "" is all defaults. Fails
+// "bandwidth=10G:latency=2us:memory=1G:pci=0000:3b:00.0", each at most once, in any order; "" is all
+// defaults. Fails
 // with INVALID_ARGUMENT and a text that names the option and, where it has one, its limit.
 Result<SimOptions> parse_sim_options(std::string_view text);
 

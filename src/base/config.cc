@@ -41,9 +41,11 @@ constexpr VariableInfo kTable[] = {
      "('eth0,ib*,10.0.0.0/8'); "
      "empty means the first that is up, loopback last and bridges of containers not at all."},
     {Variable::kNic, kText, "HETCOMM_NIC", "", nullptr,
-     "NICs that data may use, by interface, RDMA device, 'device:port' or PCI address: "
-     "'mlx5_0,eth*', or with ^ those that it may not. 'acc2=mlx5_2' or 'numa0=eth0', after a '|', "
-     "is for the data of one accelerator or NUMA node. Empty means all physical ones that are up."},
+     "NICs to use, best first, by interface, RDMA device, 'device:port' or PCI address: "
+     "'mlx5_0,eth*', or with ^ those not to use. HETCOMM_RDMA_NIC and HETCOMM_INTERFACE follow "
+     "from "
+     "it where they are unset. 'acc2=mlx5_2' or 'numa0=eth0', after a '|', is a list for one "
+     "accelerator or NUMA node, as `hetcomm_info topology` shows."},
     {Variable::kTopology, kText, "HETCOMM_TOPOLOGY", "", nullptr,
      "File that describes this host: hwloc's (NAME.xml) or what `hetcomm_info topology --format "
      "json` printed. It counts if it fits the host; empty means the host itself."},
@@ -396,6 +398,11 @@ std::string_view nearest_variable(std::string_view name) {
     }
   }
   return best;
+}
+
+Status Config::derive(Variable variable, std::string_view text) {
+  if (is_set(variable)) return {};
+  return assign(kTable[static_cast<size_t>(variable)], text, /*set=*/true);
 }
 
 Status Config::assign(const VariableInfo& info, std::string_view text, bool set) {

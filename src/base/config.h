@@ -121,6 +121,10 @@ class Config {
   // variable and what is allowed.
   static Result<Config> load(const char* const* environment, std::string_view settings, Log& log);
 
+  // Gives |variable|, unless the user has set it, a value that follows from another variable. Before
+  // the Config is shared.
+  Status derive(Variable variable, std::string_view text);
+
   std::string_view text(Variable variable) const { return value(variable).text; }
   bool is_set(Variable variable) const { return value(variable).set; }
   // Returns whether a choice that can be on is on.

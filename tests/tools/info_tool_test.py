@@ -255,6 +255,33 @@ class Topology(unittest.TestCase):
                 path.write_text(self.drawn("--file", str(machine), "--format", "json"))
                 self.assertEqual(self.drawn("--file", str(path)), self.drawn("--file", str(machine)), machine)
 
+    def test_nics_that_are_named_are_what_transports_use(self):
+        usable = [nic for nic in json.loads(self.drawn("--format", "json")).get("nics", [])
+                  if nic["state"] == "up" and "interface" in nic]
+        if not usable:
+            self.skipTest("this host has no interface that is up")
+        name = usable[0]["interface"]
+        result = info("--variables", "--format", "json", HETCOMM_NIC=name)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        values = {each["name"]: each["value"] for each in json.loads(result.stdout)["variables"]}
+        self.assertEqual(values["HETCOMM_INTERFACE"], name)
+        self.assertNotEqual(values["HETCOMM_RDMA_NIC"], "")
+        result = info("--variables", "--format", "json", HETCOMM_NIC=name, HETCOMM_INTERFACE="lo")
+        values = {each["name"]: each["value"] for each in json.loads(result.stdout)["variables"]}
+        self.assertEqual(values["HETCOMM_INTERFACE"], "lo")
+
+    def test_a_nic_that_is_not_there_is_refused_when_a_context_is_made(self):
+        result = info(HETCOMM_NIC="mlx5_99")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("no NIC is called 'mlx5_99'; this host has", result.stderr)
+
+    def test_a_device_that_says_where_it_is_counts_as_an_accelerator(self):
+        # One that the tree does not show, and one that is an accelerator already.
+        text = self.drawn("--file", str(MACHINES / "one_nic.xml"),
+                          HETCOMM_DEVICES="sim-handle:pci=0000:61:00.1:latency=2us,sim-handle:pci=0000:13:00.0")
+        self.assertIn("acc4 0000:61:00.1 ", text)
+        self.assertEqual(sum(line.startswith("acc") for line in text.splitlines()), 9)
+
     def test_picture_is_xml_with_a_box_for_each_thing(self):
         picture = xml.etree.ElementTree.fromstring(
             self.drawn("--file", str(MACHINES / "eight_nics.xml"), "--format", "svg"))

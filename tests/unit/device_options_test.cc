@@ -31,6 +31,16 @@ TEST(SimOptions, AllInAnyOrder) {
   }
 }
 
+TEST(SimOptions, APciAddressMayStandAnywhere) {
+  for (const char* const text : {"pci=0000:3b:00.1:memory=1G", "memory=1G:pci=0000:3b:00.1",
+                                 "memory=1G:pci=0000:3b:00.1:latency=2us"}) {
+    EXPECT_EQ(parsed(text).pci_address, "0000:3b:00.1") << text;
+    EXPECT_EQ(parsed(text).memory_bytes, uint64_t{1} << 30) << text;
+  }
+  EXPECT_EQ(parsed("pci=3b:00.1").pci_address, "3b:00.1");
+  EXPECT_EQ(parsed("").pci_address, "");
+}
+
 TEST(SimOptions, ZeroMeansNoLimit) {
   EXPECT_EQ(parsed("bandwidth=0").bandwidth_bytes_per_s, 0u);
   EXPECT_EQ(parsed("latency=0").latency_ns, 0u);
@@ -57,6 +67,15 @@ TEST(SimOptions, ErrorsNameTheOption) {
       {"memory=1G::latency=1us", "''"},
       {"memory=1G,latency=1us", "'1G,latency=1us'"},
       {"Memory=1G", "'Memory'"},
+      {"pci=", "is no PCI address"},
+      {"pci", "'pci' is no option"},
+      {"pci=3b:00", "is no PCI address"},
+      {"pci=3b:00.", "is no PCI address"},
+      {"pci=3b:00.12", "is no PCI address"},
+      {"pci=3b:00.1memory=1G", "is no PCI address"},
+      {"pci=zz:00.1", "is no PCI address"},
+      {"pci=3b:00.1:", "missing"},
+      {"pci=3b:00.1:pci=3b:00.2", "'pci' is given twice"},
       {"memory =1G", "'memory '"},
   };
   for (const auto& [text, named] : cases) {

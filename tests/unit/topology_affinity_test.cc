@@ -137,6 +137,34 @@ TEST(Affinity, OfTheRecordedMachines) {
               ElementsAre("mlx5_0:1", "mlx5_3:1", "mlx5_1:1", "mlx5_2:1"));
 }
 
+TEST(Affinity, ASharedNicIsDividedAndSecondOnesAreSharedEvenly) {
+  const Machine machine = read("four_nics");
+  const Affinity affinity = assign_nics(machine, {});
+  for (const NicOrder& order : affinity.accelerators) {
+    EXPECT_EQ(order[0].share_mbit_per_s, 100'000u);  // two share 200 Gbit/s
+  }
+  const Machine eight = read("eight_nics");
+  std::vector<int> seconds(eight.nics.size());
+  for (const NicOrder& order : assign_nics(eight, {}).accelerators) {
+    EXPECT_EQ(order[0].share_mbit_per_s, 200'000u);
+    ++seconds[static_cast<size_t>(order[1].nic)];
+  }
+  EXPECT_EQ(seconds, std::vector<int>(eight.nics.size(), 1));
+}
+
+TEST(Affinity, ANicThatDoesNotTellItsRateCountsAsTheSlowest) {
+  Machine machine;
+  for (const uint64_t rate : {100'000u, 0u, 25'000u}) {
+    machine.nics.push_back({});
+    machine.nics.back().interface = "eth" + std::to_string(machine.nics.size());
+    machine.nics.back().mbit_per_s = rate;
+  }
+  EXPECT_EQ(counted_mbit_per_s(machine, machine.nics[0]), 100'000u);
+  EXPECT_EQ(counted_mbit_per_s(machine, machine.nics[1]), 25'000u);
+  machine.nics = {machine.nics[1]};
+  EXPECT_EQ(counted_mbit_per_s(machine, machine.nics[0]), 1u);
+}
+
 TEST(Affinity, HostMemoryGetsTheNicsOfItsNode) {
   const Machine machine = read("four_nics");
   const Affinity affinity = assign_nics(machine, {});
@@ -309,6 +337,22 @@ TEST(NicRules, AListForOneUserReplacesTheOthers) {
   EXPECT_THAT(names(machine, affinity.numa_nodes[1]), ElementsAre("eno1"));
 }
 
+TEST(NicRules, TheGeneralListHasItsOwnOrder) {
+  const Machine machine = read("unequal_rates");
+  const auto general = [&](const std::string& text) {
+    std::vector<std::string> result;
+    for (const int nic : rules(text).general(machine)) {
+      result.push_back(machine.nics[static_cast<size_t>(nic)].name());
+    }
+    return result;
+  };
+  EXPECT_THAT(general("mlx5_2,mlx5_0"), ElementsAre("mlx5_2:1", "mlx5_0:1"));
+  EXPECT_THAT(general("mlx5_2,mlx5_*"), ElementsAre("mlx5_2:1", "mlx5_0:1", "mlx5_1:1"));
+  EXPECT_THAT(general("^mlx5_0"), ElementsAre("mlx5_1:1", "mlx5_2:1"));
+  EXPECT_TRUE(rules("^mlx5_0|acc0=mlx5_1").has_general());
+  EXPECT_FALSE(rules("acc0=mlx5_1").has_general());
+}
+
 TEST(NicRules, WhatIsWrongIsNamed) {
   const auto error = [](const std::string& text) {
     const Result<NicRules> parsed = NicRules::parse(text);
@@ -316,6 +360,7 @@ TEST(NicRules, WhatIsWrongIsNamed) {
   };
   EXPECT_THAT(error(","), HasSubstr("names no NIC"));
   EXPECT_THAT(error("^"), HasSubstr("names no NIC"));
+  EXPECT_THAT(error("acc0=eth0|acc00=eth1"), HasSubstr("two lists for acc0"));
   EXPECT_THAT(error("acc0="), HasSubstr("acc0 names no NIC"));
   EXPECT_THAT(error("gpu0=eth0"), HasSubstr("'gpu0' is no accelerator"));
   EXPECT_THAT(error("eth0|eth1"), HasSubstr("two lists for everybody"));

@@ -279,6 +279,22 @@ TEST(MachineJson, NicsThatAreAddedChangeThoseThatAreThere) {
   EXPECT_EQ(to_json(machine), to_json(before));
 }
 
+TEST(MachineJson, ANicOverItselfIsRefused) {
+  const std::string tree =
+      R"("pci": [{"kind": "root complex", "address": "0000:00:00.0", "children": [
+           {"kind": "function", "address": "0000:01:00.0"},
+           {"kind": "function", "address": "0000:01:00.1"}]}], )";
+  EXPECT_THAT(error_of(document(tree + R"("nics": [{"interface": "a", "over": ["a"],
+                                     "functions": ["0000:01:00.0", "0000:01:00.1"]}])")),
+              HasSubstr("nics[0].over names no NIC before this one"));
+}
+
+TEST(HwlocFile, ThatIsTooDeepIsRefused) {
+  std::string xml = "<?xml version=\"1.0\"?><topology version=\"2.0\">";
+  for (int i = 0; i < 100'000; ++i) xml += "<object type=\"Bridge\">";
+  EXPECT_THAT(std::string(parse_hwloc_xml(xml).status().text()), HasSubstr("too deeply"));
+}
+
 TEST(MachineJson, DamagedIsRefusedOrSound) {
   const std::string good = to_json(read("two_ports"));
   std::mt19937 random(11);

@@ -134,6 +134,7 @@ TEST_F(Sysfs, ABondAndAVlanAreCarriedByTheirCards) {
   add_interface("eth0", add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020000"));
   add_interface("eth1", add_pci("pci0000:00/0000:00:01.0/0000:01:00.1", "0x020000"));
   add_interface("bond0", {}, "20000");
+  write("class/net/bond0/bonding/mode", "802.3ad 4");
   for (const char* member : {"eth0", "eth1"}) {
     link(fs::path("class/net/bond0") / ("lower_" + std::string(member)),
          fs::path("class/net") / member);
@@ -179,17 +180,92 @@ TEST_F(Sysfs, SoftRoceIsThePortOfItsInterface) {
 
 TEST_F(Sysfs, PortsOfAnRdmaDeviceAreNicsOfTheirOwn) {
   const fs::path card = add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020700");
+  add_interface("ib1", card, "");  // InfiniBand: the port names no interface
+  write("class/net/ib1/dev_port", "1");
   add_interface("ib0", card, "");
+  write("class/net/ib0/dev_port", "0");
   add_rdma("mlx5_0", card, 2);
-  write("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "ib0");
   const Machine machine = read();
   ASSERT_EQ(machine.nics.size(), 2u);
   EXPECT_EQ(nic(machine, "mlx5_0:1").interface, "ib0");
   EXPECT_EQ(nic(machine, "mlx5_0:1").state, NicState::kUp);
   EXPECT_EQ(nic(machine, "mlx5_0:1").mbit_per_s, 100'000u);
-  EXPECT_EQ(nic(machine, "mlx5_0:2").interface, "");
+  EXPECT_EQ(nic(machine, "mlx5_0:2").interface, "ib1");
   EXPECT_EQ(nic(machine, "mlx5_0:2").state, NicState::kDown);
   EXPECT_EQ(carriers(machine, "mlx5_0:2"), "0000:01:00.0 ");
+}
+
+TEST_F(Sysfs, ARocePortNamesItsInterface) {
+  const fs::path card = add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020000");
+  add_interface("eth1", card, "25000");
+  add_rdma("mlx5_0", card, 1);
+  write("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "eth1");
+  EXPECT_EQ(nic(read(), "mlx5_0").interface, "eth1");
+  // A container has an interface of that name, which is not the card's.
+  fs::remove(sys_ / "class/net/eth1/device");
+  const Machine machine = read();
+  ASSERT_EQ(machine.nics.size(), 2u);
+  EXPECT_EQ(nic(machine, "mlx5_0").interface, "");
+  EXPECT_EQ(nic(machine, "mlx5_0").kind, NicKind::kPhysical);
+  EXPECT_EQ(nic(machine, "eth1").kind, NicKind::kVirtual);
+}
+
+TEST_F(Sysfs, ABondKeepsItsRateWhenItsRdmaDeviceTellsThatOfOnePort) {
+  const fs::path first = add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x020000");
+  const fs::path second = add_pci("pci0000:00/0000:00:01.0/0000:01:00.1", "0x020000");
+  add_interface("eth0", first);
+  add_interface("eth1", second);
+  add_interface("bond0", {}, "200000");
+  write("class/net/bond0/bonding/mode", "802.3ad 4");
+  for (const char* member : {"eth0", "eth1"}) {
+    link(fs::path("class/net/bond0") / ("lower_" + std::string(member)),
+         fs::path("class/net") / member);
+    link(fs::path("class/net") / member / "master", "class/net/bond0");
+  }
+  add_rdma("mlx5_bond_0", first, 1);
+  write("class/infiniband/mlx5_bond_0/ports/1/gid_attrs/ndevs/0", "bond0");
+  const Machine machine = read();
+  ASSERT_EQ(machine.nics.size(), 1u);
+  EXPECT_EQ(nic(machine, "bond0").rdma_device, "mlx5_bond_0");
+  EXPECT_EQ(nic(machine, "bond0").mbit_per_s, 200'000u);
+}
+
+TEST_F(Sysfs, WhatAVrfOrASwitchCollectsStays) {
+  add_interface("eth0", add_pci("pci0000:00/0000:00:03.0", "0x020000"));
+  add_interface("mgmt", {});
+  link("class/net/eth0/master", "class/net/mgmt");
+  EXPECT_EQ(nic(read(), "eth0").kind, NicKind::kPhysical);
+}
+
+TEST_F(Sysfs, OverlaysAndRepresentorsAreNoUplinks) {
+  const fs::path card = add_pci("pci0000:00/0000:00:03.0", "0x020000");
+  add_interface("eth0", card);
+  add_interface("flannel.1", {});
+  link("class/net/flannel.1/lower_eth0", "class/net/eth0");
+  write("class/net/flannel.1/uevent", "DEVTYPE=vxlan\nINTERFACE=flannel.1");
+  add_interface("eth0npf0vf3", card);
+  write("class/net/eth0npf0vf3/phys_port_name", "pf0vf3");
+  const Machine machine = read();
+  EXPECT_EQ(nic(machine, "flannel.1").kind, NicKind::kBridge);
+  EXPECT_EQ(nic(machine, "eth0npf0vf3").kind, NicKind::kVirtual);
+}
+
+TEST_F(Sysfs, SoftRoceOverLoopbackIsNoUplink) {
+  add_interface("veth0", {});
+  add_rdma("rxe0", {}, 1);
+  write("class/infiniband/rxe0/parent", "lo");
+  EXPECT_EQ(nic(read(), "rxe0").kind, NicKind::kVirtual);
+}
+
+TEST_F(Sysfs, VirtualFunctionsAreNoAccelerators) {
+  const fs::path physical =
+      add_pci("pci0000:00/0000:00:01.0/0000:01:00.0", "0x030200", 0, "0x10de");
+  const fs::path virtual_one =
+      add_pci("pci0000:00/0000:00:01.0/0000:01:00.4", "0x030200", 0, "0x10de");
+  link(virtual_one / "physfn", physical);
+  const Machine machine = read();
+  ASSERT_EQ(machine.accelerators.size(), 1u);
+  EXPECT_EQ(machine.accelerators[0].address.text(), "0000:01:00.0");
 }
 
 TEST_F(Sysfs, BridgesAndTunnelsAreNotPhysical) {

@@ -4,8 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "src/base/baton_role.h"
+#include "src/base/text.h"
 #include "src/core/progress/communicator_base.h"
 
 namespace hetcomm {
@@ -31,7 +37,11 @@ Result<std::unique_ptr<Context>> Context::create(ContextParts parts) {
 }
 
 Status Context::start(const std::vector<Device>& devices, bool thread) {
-  for (const Device& device : devices) HETCOMM_RETURN_IF_ERROR(devices_.add(device));
+  for (const Device& device : devices) {
+    HETCOMM_RETURN_IF_ERROR(devices_.add(device));
+    place_device(device);
+  }
+  HETCOMM_RETURN_IF_ERROR(apply_nic_rules());
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return status_from_errno(errno, "mmap");
@@ -48,6 +58,40 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   options.adapts_spin = !config_.is_set(Variable::kSpinTime);
   options.yield = config_.text(Variable::kYield) == "on";
   return engine_.start(options);
+}
+
+// Tells the topology where |device| is, if it knows.
+void Context::place_device(const Device& device) {
+  const DeviceTable& table = *device.table;
+  const char* const text = table.pci_address ? table.pci_address(device.instance) : nullptr;
+  if (text == nullptr) return;
+  if (const auto address = topology::parse_pci_address(text)) {
+    topology_.add_device(*address, table.name(device.instance));
+  } else {
+    log_->warn("device {}: '{}' is no PCI address", table.name(device.instance), printable(text));
+  }
+}
+
+// Makes HETCOMM_NIC count for transports, which choose by the names of RDMA devices and interfaces.
+Status Context::apply_nic_rules() {
+  if (config_.text(Variable::kNic).empty()) return {};
+  Result<const topology::HostView*> view = topology_.view();
+  if (!view.ok()) return view.status();
+  const topology::Machine& machine = (*view)->machine;
+  if (!(*view)->rules.has_general()) return {};
+  std::vector<std::string> devices;
+  std::vector<std::string> interfaces;
+  for (const int index : (*view)->rules.general(machine)) {
+    const topology::Nic& nic = machine.nics[static_cast<size_t>(index)];
+    if (!nic.rdma_device.empty()) devices.push_back(nic.name());
+    if (!nic.interface.empty() && !nic.subnets.empty()) interfaces.push_back(nic.interface);
+  }
+  // Without a device rdma is not used at all: no device has this name.
+  if (devices.empty()) devices.emplace_back("none");
+  HETCOMM_RETURN_IF_ERROR(
+      config_.derive(Variable::kRdmaNic, fmt::format("{}", fmt::join(devices, ","))));
+  if (interfaces.empty()) return {};  // they have no addresses: sockets use what they find
+  return config_.derive(Variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
 }
 
 Result<liveness::ControlThread*> Context::control_thread() {

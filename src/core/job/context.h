@@ -63,6 +63,8 @@ class Context final : private Submitter {
  private:
   explicit Context(ContextParts parts);
   Status start(const std::vector<Device>& devices, bool thread);
+  void place_device(const Device& device);
+  Status apply_nic_rules();
   void start(Operation& operation) override HETCOMM_UNDER_BATON;
   uint64_t sweep(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   void report_stall(uint64_t now_ns) HETCOMM_UNDER_BATON;
