@@ -7,7 +7,8 @@
 
 namespace hetcomm::topology {
 
-// |on_root_bus|: no bridge is between |node| and its root complex, as with a processor's own graphics.
+// |on_root_bus|: no bridge is between |node| and its root complex, as with a processor's own
+// graphics.
 bool is_accelerator(const PciNode& node, bool on_root_bus);
 
 // "NVIDIA 10de:2330"; without a vendor's name where the vendor is not known.

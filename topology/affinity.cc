@@ -6,7 +6,7 @@
 namespace hetcomm::topology {
 namespace {
 
-// What a user can choose from.
+// An option is a NIC that a user can still choose.
 struct Option {
   int nic = kNone;
   Distance distance = Distance::kOther;
@@ -28,10 +28,11 @@ struct Load {
 
 // Deals one NIC of its nearest class to each user that has some left.
 //
-// Users come one after the other. Each is given the NIC that then has the least load among those that
-// can be had for it, be it that another user of that round moves to a NIC that suits it as well. Such a
-// chain of moves changes the load of its last NIC only. By the theory of minimum-cost flows the dealing
-// is then the best one for any sum of convex costs of loads, and so has the least highest load.
+// Users come one after the other. Each is given the NIC that then has the least load among those
+// that can be had for it, be it that another user of that round moves to a NIC that suits it as
+// well. Such a chain of moves changes the load of its last NIC only. By the theory of minimum-cost
+// flows the dealing is then the best one for any sum of convex costs of loads, and so has the least
+// highest load.
 class Round {
  public:
   // |fastest_only|: users take the fastest of the nearest NICs only.
@@ -53,7 +54,7 @@ class Round {
   }
 
  private:
-  // What |user| can be dealt.
+  // Returns the NICs that |user| can be dealt in this round.
   std::vector<int> choices(size_t user) const {
     const std::vector<Option>& left = users_[user].left;
     const auto is_better = [this](const Option& a, const Option& b) {
@@ -69,7 +70,8 @@ class Round {
   }
 
   void deal(size_t first) {
-    // Breadth first over users that would have to move: |via| says from which user each NIC was found.
+    // Breadth first over users that would have to move: |via| says from which user each NIC was
+    // found.
     std::vector<int> via(rates_.size(), kNone);
     std::deque<size_t> asked{first};
     std::vector<bool> seen(users_.size());

@@ -1,10 +1,11 @@
-// Which NICs the data of each accelerator, and of each NUMA node's memory, goes over. Pure: every rank
-// of a host computes the same from the same Machine.
+// Which NICs the data of each accelerator, and of each NUMA node's memory, goes over. Pure: every
+// rank of a host computes the same from the same Machine.
 //
-// A user (an accelerator, or a NUMA node) gets its NICs nearest class of distance first. Its first NIC
-// comes from an assignment: of all that give every user one of its nearest class, the one is taken whose
-// worst share is best. A share is the NIC's rate divided by the users that got it. The other NICs follow by
-// distance, then rate; among equal ones users spread, so that the second NICs are shared evenly too.
+// A user (an accelerator, or a NUMA node) gets its NICs nearest class of distance first. Its first
+// NIC comes from an assignment: of all that give every user one of its nearest class, the one is
+// taken whose worst share is best. A share is the NIC's rate divided by the users that got it. The
+// other NICs follow by distance, then rate; among equal ones users spread, so that the second NICs
+// are shared evenly too.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ struct Affinity {
 
 Affinity assign_nics(const Machine& machine, const NicRules& rules);
 
-// The rate by which |nic| counts. A NIC that does not tell its rate counts as the slowest that does.
+// The rate by which |nic| counts. A NIC that does not tell its rate counts as the slowest that
+// does.
 uint64_t counted_mbit_per_s(const Machine& machine, const Nic& nic);
 
 }  // namespace hetcomm::topology

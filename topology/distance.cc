@@ -97,18 +97,4 @@ const char* matrix_word(const Machine& machine, const Place& from, const Nic& ni
   return "SYS";
 }
 
-const char* distance_text(Distance distance) {
-  switch (distance) {
-    case Distance::kSameSwitch:
-      return "same PCIe switch";
-    case Distance::kSameRootComplex:
-      return "same root complex";
-    case Distance::kSameNumaNode:
-      return "same NUMA node";
-    case Distance::kOther:
-      break;
-  }
-  return "another NUMA node";
-}
-
 }  // namespace hetcomm::topology

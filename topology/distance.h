@@ -16,7 +16,8 @@ enum class Distance : uint8_t {
   kOther,            // they pass from one NUMA node to another, or nobody knows
 };
 
-// Where something of a host is: at a PCI function, or else only near some NUMA nodes, or nobody knows.
+// Where something of a host is: at a PCI function, or else only near some NUMA nodes, or nobody
+// knows.
 struct Place {
   int function = kNone;
   std::vector<int> numa_nodes;
@@ -34,7 +35,5 @@ Distance distance(const Machine& machine, const Place& from, const Nic& nic);
 // The words of `nvidia-smi topo -m`: "PIX" below one switch, "PXB" below several in a row, "PHB",
 // "NODE", "SYS".
 const char* matrix_word(const Machine& machine, const Place& from, const Nic& nic);
-// "same PCIe switch", ...
-const char* distance_text(Distance distance);
 
 }  // namespace hetcomm::topology

@@ -28,15 +28,16 @@ class HostTopology {
   HostTopology(const HostTopology&) = delete;
   HostTopology& operator=(const HostTopology&) = delete;
 
-  // A device of the context says that it is at a PCI address. It is an accelerator of the machine then,
-  // even if its PCI class is not that of one, or the tree is hidden. Other ranks of the host do not learn
-  // of it: their machines agree on the accelerators that the tree shows. Before view().
+  // A device of the context says that it is at a PCI address. It is an accelerator of the machine
+  // then, even if its PCI class is not that of one, or the tree is hidden. Other ranks of the host
+  // do not learn of it: their machines agree on the accelerators that the tree shows. Before
+  // view().
   void add_device(const PciAddress& address, std::string name);
 
-  // The view, which lives as long as this object. The first call takes up to some 20 ms; others return
-  // what it has found. A file that does not fit the live host is reported in the log and not used, unless
-  // HETCOMM_TOPOLOGY_TRUST says so. Fails for a file that cannot be read, and for HETCOMM_NIC where it
-  // names what is not there. [any-thread]
+  // The view, which lives as long as this object. The first call takes up to some 20 ms; others
+  // return what it has found. A file that does not fit the live host is reported in the log and not
+  // used, unless HETCOMM_TOPOLOGY_TRUST says so. Fails for a file that cannot be read, and for
+  // HETCOMM_NIC where it names what is not there. [any-thread]
   Result<const HostView*> view();
 
  private:

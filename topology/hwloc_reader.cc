@@ -298,7 +298,7 @@ Result<Machine> read(std::string_view xml) {
   if (hwloc.topology_init(&topology) != 0) return status_from_errno(errno, "hwloc");
   const std::unique_ptr<hwloc_topology, decltype(hwloc.topology_destroy)> owner(
       topology, hwloc.topology_destroy);
-  // What these find is not used, and opencl and gl take most of the time.
+  // Nobody uses what these find, and opencl and gl take most of the time.
   for (const char* component : {"opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"}) {
     (void)hwloc.topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
                                         component);

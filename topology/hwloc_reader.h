@@ -1,7 +1,7 @@
 // The Machine that hwloc sees: of the live host, or of a file that lstopo has written.
 //
-// hwloc tells the PCIe tree, NUMA nodes, and which network interface and RDMA device belongs to which
-// PCI function. It knows nothing of addresses, and little of states and rates.
+// hwloc tells the PCIe tree, NUMA nodes, and which network interface and RDMA device belongs to
+// which PCI function. It knows nothing of addresses, and little of states and rates.
 #pragma once
 
 #include <string_view>

@@ -244,6 +244,10 @@ std::string Nic::name() const {
   return rdma_device.empty() ? interface : fmt::format("{}:{}", rdma_device, rdma_port);
 }
 
+bool Nic::is_called(std::string_view word) const {
+  return !word.empty() && (word == interface || word == rdma_device || word == name());
+}
+
 int Machine::find_pci(const PciAddress& address, PciKind kind) const {
   for (size_t i = 0; i < pci.size(); ++i) {
     if (pci[i].kind == kind && pci[i].address == address) return static_cast<int>(i);
@@ -253,10 +257,7 @@ int Machine::find_pci(const PciAddress& address, PciKind kind) const {
 
 int Machine::find_nic(std::string_view name) const {
   for (size_t i = 0; i < nics.size(); ++i) {
-    const Nic& nic = nics[i];
-    if (name == nic.interface || name == nic.rdma_device || name == nic.name()) {
-      return name.empty() ? kNone : static_cast<int>(i);
-    }
+    if (nics[i].is_called(name)) return static_cast<int>(i);
   }
   const std::optional<PciAddress> address = parse_pci_address(name);
   const int function = address ? find_pci(*address) : kNone;

@@ -1,6 +1,6 @@
-// What one host is made of, as far as it decides how bytes travel: NUMA nodes, the PCIe tree, network
-// interfaces, accelerators and the links between accelerators. Plain data; every decision of this
-// folder is a pure function of it.
+// A Machine says what one host is made of, as far as that decides how bytes travel: NUMA nodes, the
+// PCIe tree, network interfaces, accelerators and the links between accelerators. Plain data; every
+// decision of this folder is a pure function of it.
 //
 // A Machine comes from the live host (live.h), from a file of hwloc (hwloc_reader.h) or from JSON
 // (machine_json.h). check() holds for each Machine that these hand out, and normalize() has been
@@ -74,6 +74,8 @@ struct Nic {
 
   // How people and options name it: "mlx5_0:1", or "eth0" where it has no RDMA device.
   std::string name() const;
+  // |word| is its interface, its RDMA device, or its name().
+  bool is_called(std::string_view word) const;
 };
 
 struct Accelerator {
@@ -116,15 +118,15 @@ inline constexpr size_t kMaxNics = 512;
 inline constexpr size_t kMaxAccelerators = 128;
 inline constexpr uint64_t kMaxMbitPerS = 1'000'000'000;
 
-// Says what is wrong with |machine|, naming the object: an index that leads nowhere, a parent behind
-// its child, two objects with one name, more than there may be.
+// Says what is wrong with |machine|, naming the object: an index that leads nowhere, a parent
+// behind its child, two objects with one name, more than there may be.
 Status check(const Machine& machine);
 // Puts everything into the one order that all ranks share: NUMA nodes by number, the PCIe tree
 // depth first by address, NICs by place, accelerators by address. |machine| has passed check().
 void normalize(Machine& machine);
 
-// The NUMA nodes that a PCI object is local to: its own, or those of the nearest object above it that
-// has some. Empty: unknown.
+// The NUMA nodes that a PCI object is local to: its own, or those of the nearest object above it
+// that has some. Empty: unknown.
 const std::vector<int>& numa_nodes_of(const Machine& machine, int pci);
 
 }  // namespace hetcomm::topology

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/base/config.h"
 #include "src/base/text.h"
 
 namespace hetcomm::topology {
@@ -21,9 +22,9 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// Cuts the first entry, up to |separator|, off |text|.
-std::string_view take_entry(std::string_view& text, char separator) {
-  const size_t end = text.find(separator);
+// Cuts the first rule, up to a '|', off |text|.
+std::string_view take_rule(std::string_view& text) {
+  const size_t end = text.find('|');
   const std::string_view entry = trimmed(text.substr(0, end));
   text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   return entry;
@@ -67,11 +68,7 @@ Result<NicRule> parse_rule(std::string_view text) {
     rule.excludes = true;
     text.remove_prefix(1);
   }
-  while (!text.empty()) {
-    if (const std::string_view name = take_entry(text, ','); !name.empty()) {
-      rule.names.emplace_back(name);
-    }
-  }
+  for (const std::string_view name : split_list(text)) rule.names.emplace_back(name);
   if (rule.names.empty()) {
     return malformed(rule.user.empty()
                          ? "the list names no NIC"
@@ -85,7 +82,7 @@ bool matches(const Machine& machine, const std::string& name, const Nic& nic) {
     const std::string_view prefix = std::string_view(name).substr(0, name.size() - 1);
     return nic.interface.starts_with(prefix) || nic.rdma_device.starts_with(prefix);
   }
-  if (name == nic.interface || name == nic.rdma_device || name == nic.name()) return true;
+  if (nic.is_called(name)) return true;
   const std::optional<PciAddress> address = parse_pci_address(name);
   if (!address) return false;
   return std::any_of(nic.functions.begin(), nic.functions.end(), [&](int function) {
@@ -133,7 +130,7 @@ Result<NicRules> NicRules::parse(std::string_view text) {
   NicRules rules;
   text = trimmed(text);
   while (!text.empty()) {
-    const std::string_view entry = take_entry(text, '|');
+    const std::string_view entry = take_rule(text);
     if (entry.empty()) continue;
     Result<NicRule> rule = parse_rule(entry);
     if (!rule.ok()) return rule.status();

@@ -26,13 +26,13 @@ struct NicRule {
 
 class NicRules {
  public:
-  // INVALID_ARGUMENT, naming the entry, for a rule without a name, a second one for the same user, or
-  // a user that is none of the above.
+  // INVALID_ARGUMENT, naming the entry, for a rule without a name, a second one for the same user,
+  // or a user that is none of the above.
   static Result<NicRules> parse(std::string_view text);
 
   // Whether |nic| may be used for the accelerator, or the NUMA node, of that index. Without a rule
-  // that is: it is up, and physical; where no such NIC is there, virtual. A NIC that is named may be a
-  // bridge, but has to be up as well.
+  // that is: it is up, and physical; where no such NIC is there, virtual. A NIC that is named may
+  // be a bridge, but has to be up as well.
   bool allows_accelerator(const Machine& machine, size_t accelerator, const Nic& nic) const;
   bool allows_numa_node(const Machine& machine, size_t numa_node, const Nic& nic) const;
 
@@ -41,8 +41,8 @@ class NicRules {
   // The NICs that everybody may use: those of a list in its order, else the fastest first.
   std::vector<int> general(const Machine& machine) const;
 
-  // NOT_FOUND, with what there is, for a name that matches no NIC, a user that is not there, or a list
-  // that leaves nobody a NIC although there are some.
+  // NOT_FOUND, with what there is, for a name that matches no NIC, a user that is not there, or a
+  // list that leaves nobody a NIC although there are some.
   Status check(const Machine& machine) const;
 
  private:

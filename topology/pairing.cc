@@ -8,9 +8,9 @@
 namespace hetcomm::topology {
 namespace {
 
-// A minimum-cost maximum flow from the lower side's ports to the upper side's, by shortest augmenting
-// paths. Capacities are rates of ports. Costs prefer ports that stand first, and pairs that are known to
-// work.
+// A minimum-cost maximum flow from the lower side's ports to the upper side's, by shortest
+// augmenting paths. Capacities are rates of ports. Costs prefer ports that stand first, and pairs
+// that are known to work.
 class Flow {
  public:
   Flow(std::vector<uint64_t> lower, std::vector<uint64_t> upper, const ReachFunction& reach)
@@ -53,8 +53,8 @@ class Flow {
     int64_t cost = 0;
     uint64_t carried = 0;
   };
-  // A detour over any pairs that work costs less than one pair that may not; ports that stand first count
-  // more than that the pairs are in order.
+  // A detour over any pairs that work costs less than one pair that may not; ports that stand first
+  // count more than that the pairs are in order.
   static constexpr int64_t kPlace = int64_t{1} << 16;
   static constexpr int64_t kDoubt = int64_t{1} << 40;
   static constexpr int64_t kFar = std::numeric_limits<int64_t>::max() / 4;
@@ -63,8 +63,9 @@ class Flow {
   Edge& at(size_t i, size_t j) { return pairs_[i * right_.size() + j]; }
   const Edge& at(size_t i, size_t j) const { return pairs_[i * right_.size() + j]; }
 
-  // Finds the cheapest way from a lower port with room to an upper one, by Bellman and Ford: from lower to
-  // upper along any pair, and back along one that carries something, which is then relieved.
+  // Finds the cheapest way from a lower port with room to an upper one, by Bellman and Ford: from
+  // lower to upper along any pair, and back along one that carries something, which is then
+  // relieved.
   bool augment() {
     std::vector<int64_t> left_cost(left_.size(), kFar);
     std::vector<int64_t> right_cost(right_.size(), kFar);
@@ -120,8 +121,8 @@ class Flow {
     }
   }
 
-  // Where pairs that carry something form a ring, moves what one of them carries to its neighbours in the
-  // ring, so that fewer pairs carry as much. False: there is no ring.
+  // Where pairs that carry something form a ring, moves what one of them carries to its neighbours
+  // in the ring, so that fewer pairs carry as much. False: there is no ring.
   bool open_a_ring() {
     // Ports in one list, the upper ones behind the lower ones; pairs are added to a forest.
     std::vector<std::vector<size_t>> neighbours(left_.size() + right_.size());
@@ -153,8 +154,8 @@ class Flow {
     return false;
   }
 
-  // |ring|: ports, of which each is paired with the next, and the last with the first. Every second pair
-  // from that last one on loses as much as the others win.
+  // |ring|: ports, of which each is paired with the next, and the last with the first. Every second
+  // pair from that last one on loses as much as the others win.
   void move_around(const std::vector<size_t>& ring) {
     const auto edge = [&](size_t k) -> Edge& {
       const size_t a = ring[k];

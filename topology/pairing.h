@@ -1,5 +1,5 @@
-// Which NIC of one host is connected to which NIC of another. Pure, so that both ends of a pair agree
-// without a message: both call it with the lower rank's ports first.
+// Which NIC of one host is connected to which NIC of another. Pure, so that both ends of a pair
+// agree without a message: both call it with the lower rank's ports first.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace hetcomm::topology {
 
-// A NIC as its host offers it to a peer, in the order in which the data in question prefers its NICs.
+// A NIC as its host offers it to a peer, in the order in which the data in question prefers its
+// NICs.
 struct Port {
   uint64_t mbit_per_s = 0;  // 0: unknown, which counts as the slowest of all that are known
   std::vector<std::string> subnets;  // "192.0.2.0/24"
@@ -34,11 +35,11 @@ struct PortPair {
 
 using ReachFunction = std::function<Reach(size_t lower, size_t upper)>;
 
-// At most |most| pairs, the one that carries most first, which together carry as much as can be: the sum
-// of the poorer side where every port reaches some of the other side's that have room. Ports are used in
-// their order as far as that allows, and a pair that may not work only where those that do are not enough.
-// Where that takes more than |most| pairs the largest ones are kept, which need not be the best choice of
-// so few.
+// At most |most| pairs, the one that carries most first, which together carry as much as can be:
+// the sum of the poorer side where every port reaches some of the other side's that have room.
+// Ports are used in their order as far as that allows, and a pair that may not work only where
+// those that do are not enough. Where that takes more than |most| pairs the largest ones are kept,
+// which need not be the best choice of so few.
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                  size_t most, const ReachFunction& reach);
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,

@@ -91,7 +91,8 @@ std::optional<PciAddress> carrier_of(const fs::path& link) {
 
 // --- PCIe tree -------------------------------------------------------------------------------
 
-// GB/s of one lane by GT/s, as bytes of payload: 8b/10b up to 5 GT/s, 128b/130b up to 32, flits above.
+// GB/s of one lane by GT/s, as bytes of payload: 8b/10b up to 5 GT/s, 128b/130b up to 32, flits
+// above.
 uint64_t lane_kbyte_per_s(double gt_per_s) {
   if (gt_per_s <= 5.0) return static_cast<uint64_t>(gt_per_s * 100'000);
   if (gt_per_s <= 32.0) return static_cast<uint64_t>(gt_per_s * 1e6 / 8 * 128 / 130);
@@ -202,7 +203,7 @@ class NicReader {
     machine_.nics.clear();
     for (const Interface& interface : interfaces_) add_interface(interface);
     for (const std::string& device : list(infiniband_)) add_rdma(device);
-    // What has joined a bond or a bridge is reached by that one's name only.
+    // An interface that has joined a bond or a bridge is reached by that one's name only.
     std::erase_if(machine_.nics, [this](const Nic& nic) {
       return nic.rdma_device.empty() && members_.count(nic.interface) != 0;
     });
@@ -263,7 +264,8 @@ class NicReader {
            (name.find("vf") != std::string::npos || name.find("sf") != std::string::npos);
   }
 
-  // It has joined a bond, a team or a bridge. Other masters, such as a VRF, carry nothing by themselves.
+  // It has joined a bond, a team or a bridge. Other masters, such as a VRF, carry nothing by
+  // themselves.
   static bool is_member(const fs::path& folder) {
     const fs::path master = folder / "master";
     return is_there(master / "bonding") || is_there(master / "bridge") ||
@@ -279,7 +281,8 @@ class NicReader {
     return {};
   }
 
-  // The PCI functions that carry an interface: its own, or those of the interfaces that it lies over.
+  // The PCI functions that carry an interface: its own, or those of the interfaces that it lies
+  // over.
   void add_carriers(const fs::path& folder, std::vector<int>& functions, bool& is_physical,
                     int depth = 0) const {
     constexpr int kDeepest = 8;
@@ -346,8 +349,8 @@ class NicReader {
     return machine_.nics.back();
   }
 
-  // The NIC of an RDMA port of a card: that of the interface at the same functions which the port names
-  // (RoCE), or which has the port's number (InfiniBand); else a new one.
+  // The NIC of an RDMA port of a card: that of the interface at the same functions which the port
+  // names (RoCE), or which has the port's number (InfiniBand); else a new one.
   Nic& nic_at(const fs::path& folder, const fs::path& files, uint32_t port) {
     std::vector<int> functions;
     add_function(carrier_of(folder / "device"), functions);

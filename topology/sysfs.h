@@ -1,4 +1,4 @@
-// What the kernel tells of network interfaces, RDMA devices and PCI functions by its files below /sys.
+// Reads what the kernel tells of network interfaces, RDMA devices and PCI functions below /sys.
 // Every function takes the folder, so that a test can give one that it has made.
 #pragma once
 
@@ -21,16 +21,16 @@ struct Interface {
 // The interfaces of this process but loopback, by name.
 std::vector<Interface> list_interfaces();
 
-// Reads the PCIe tree above the network cards, RDMA devices and accelerators, and the NUMA nodes, as far
-// as |sys| shows them. Has no NICs. It takes about as long as reading a hundred files.
+// Reads the PCIe tree above the network cards, RDMA devices and accelerators, and the NUMA nodes,
+// as far as |sys| shows them. Has no NICs. It takes about as long as reading a hundred files.
 Machine read_pci_tree(const std::string& sys);
 
 // Takes away accelerators that are virtual functions: their data goes by the physical one's link.
 void drop_virtual_accelerators(const std::string& sys, Machine& machine);
 
-// Replaces the NICs of |machine| by what |sys| says of |interfaces| and of the RDMA devices. Interfaces
-// that belong to a bond or a bridge and have no RDMA device are left to it. Functions that |machine| does
-// not have are not named.
+// Replaces the NICs of |machine| by what |sys| says of |interfaces| and of the RDMA devices.
+// Interfaces that belong to a bond or a bridge and have no RDMA device are left to it. Functions
+// that |machine| does not have are not named.
 void read_nics(const std::string& sys, const std::vector<Interface>& interfaces, Machine& machine);
 
 }  // namespace hetcomm::topology

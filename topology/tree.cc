@@ -25,7 +25,7 @@ class TreeMaker {
       add_without_function({index}, node);
       host.children.push_back(std::move(node));
     }
-    // What is near several nodes, or nobody knows which.
+    // Some things are near several nodes, or nobody knows which.
     for (const std::vector<int>& nodes : other_node_sets()) {
       TreeItem group{TreeKind::kNumaNode, kNone, group_text(nodes), {}};
       add_roots(nodes, group);
@@ -54,7 +54,7 @@ class TreeMaker {
     return text;
   }
 
-  // What is near |nodes|; on a host with a single node all is near that.
+  // Returns |nodes|, or on a host with a single node that one: all is near it.
   const std::vector<int>& or_the_only_one(const std::vector<int>& nodes) const {
     static const std::vector<int> kFirst{0};
     return machine_.numa_nodes.size() == 1 ? kFirst : nodes;

@@ -5,7 +5,8 @@
 
 namespace hetcomm_info {
 
-// Prints this machine, or the one that |file| describes, as text, json or svg. Returns the exit status.
+// Prints this machine, or the one that |file| describes, as text, json or svg. Returns the exit
+// status.
 int print_topology(const std::string& file, const std::string& format);
 
 }  // namespace hetcomm_info

@@ -10,8 +10,8 @@ extern "C" {
 
 /* Forms in which hetcomm_context_topology() writes. */
 enum {
-  /* A tree of NUMA nodes, PCIe switches, accelerators and NICs, a matrix of distances, and a legend:
-   * lines of UTF-8 for people. */
+  /* A tree of NUMA nodes, PCIe switches, accelerators and NICs, a matrix of distances, and a
+   * legend: lines of UTF-8 for people. */
   HETCOMM_TOPOLOGY_TEXT = 0,
   /* A JSON document. A file with it can be the value of HETCOMM_TOPOLOGY, on this machine or on
    * another one. It also says which NICs each accelerator and NUMA node uses, best first. */
@@ -22,12 +22,13 @@ enum {
 
 /* Describes the machine that |context| goes by: this host, or the file of HETCOMM_TOPOLOGY. It is
  * read once, which takes up to some 20 ms, by the first call or, where HETCOMM_NIC is set, when the
- * context is created. |format| is one of HETCOMM_TOPOLOGY_*. Writes at most |capacity| bytes with the closing NUL
- * to |out_text|, and the size that the whole text needs, with its NUL, to |*out_size|. |out_text| may be
- * NULL when |capacity| is 0. INVALID_ARGUMENT: there is no such format, or HETCOMM_NIC or the file is
- * malformed; NOT_FOUND: HETCOMM_NIC names something that the machine lacks, or there is no such file;
- * UNSUPPORTED: the file needs hwloc, which is not installed, or is of another version;
- * PERMISSION_DENIED: the file cannot be read, or everybody can write it. [any-thread] */
+ * context is created. |format| is one of HETCOMM_TOPOLOGY_*. Writes at most |capacity| bytes with
+ * the closing NUL to |out_text|, and the size that the whole text needs, with its NUL, to
+ * |*out_size|. |out_text| may be NULL when |capacity| is 0. INVALID_ARGUMENT: there is no such
+ * format, or HETCOMM_NIC or the file is malformed; NOT_FOUND: HETCOMM_NIC names something that the
+ * machine lacks, or there is no such file; UNSUPPORTED: the file needs hwloc, which is not
+ * installed, or is of another version; PERMISSION_DENIED: the file cannot be read, or everybody can
+ * write it. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_context_topology(hetcomm_context_t* context, int32_t format, size_t capacity,
                          char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;

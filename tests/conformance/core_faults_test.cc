@@ -89,8 +89,8 @@ class CoreFaults : public ::testing::TestWithParam<FaultCase> {
   static Factories factories(uint64_t seed) {
     FaultPlan plan = GetParam().plan;
     plan.seed = seed;
-    // A pair gives up when connections break for 10 s before anything comes over them. Where hundreds of
-    // messages have to be sent again each one breaks so early, one after the other.
+    // A pair gives up when connections break for 10 s before anything comes over them. Where
+    // hundreds of messages have to be sent again each one breaks so early, one after the other.
     plan.max_rail_failures = 12;
     Factories result;
     if (GetParam().unreachable_first) {
@@ -313,8 +313,8 @@ TEST(CoreRails, TwentyOfOneKind) {
       });
 }
 
-// The receiver grants part of a message to a connection that the sender has not yet heard of: the news of
-// it is late, and the grant came over another one.
+// The receiver grants part of a message to a connection that the sender has not yet heard of: the
+// news of it is late, and the grant came over another one.
 TEST(CoreRails, AGrantMayComeBeforeItsConnection) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     run_core_job(

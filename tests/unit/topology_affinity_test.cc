@@ -186,8 +186,8 @@ TEST(Affinity, AMachineWithoutNodesOrNicsIsAnOrdinaryOne) {
   EXPECT_THAT(names(machine, assign_nics(machine, {}).numa_nodes[0]), ElementsAre("eth0"));
 }
 
-// The best worst share of all assignments of users to NICs of their nearest class. Shares are compared
-// as rate / users, in parts of kParts.
+// The best worst share of all assignments of users to NICs of their nearest class. Shares are
+// compared as rate / users, in parts of kParts.
 constexpr uint64_t kParts = 720720;  // divisible by every count up to 14
 uint64_t best_worst_share(const Machine& machine, const std::vector<std::vector<int>>& nearest) {
   std::vector<size_t> pick(nearest.size(), 0);
@@ -247,7 +247,8 @@ TEST(Affinity, HasTheBestWorstShareOfAllAssignments) {
   for (const char* name : kMachines) expect_best(read(name), name);
 }
 
-// Up to two sockets with root complexes, below them switches, accelerators and NICs of unequal rates.
+// Up to two sockets with root complexes, below them switches, accelerators and NICs of unequal
+// rates.
 Machine random_machine(std::mt19937& random) {
   const auto below = [&random](int n) {
     return static_cast<int>(random() % static_cast<unsigned>(n));

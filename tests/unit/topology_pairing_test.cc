@@ -124,7 +124,7 @@ TEST(Pairing, KeepsTheLargestOfTooMany) {
   EXPECT_GE(pairs[0].mbit_per_s, pairs[1].mbit_per_s);
 }
 
-// What the smallest cut lets through: the largest flow there can be.
+// Returns what the smallest cut lets through, which is the largest flow there can be.
 uint64_t smallest_cut(const std::vector<uint64_t>& lower, const std::vector<uint64_t>& upper,
                       const std::vector<std::vector<bool>>& reaches) {
   uint64_t least = UINT64_MAX;
