@@ -107,8 +107,9 @@ class Endpoint {
 // Core's side of one transport. The rules are those of EndpointHandler.
 class TransportHandler {
  public:
-  // Gives the outcome of connect(|peer|).
-  virtual void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) = 0;
+  // Gives the outcome of connect(|destination|).
+  virtual void on_connected(const Destination& destination,
+                            Result<std::unique_ptr<Endpoint>> endpoint) = 0;
   // Gives a connection that |peer| has made; the peer has proved who it is. If core does not keep
   // the endpoint it is closed.
   virtual void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) = 0;
@@ -159,11 +160,13 @@ class Transport {
   // Says whether the owner of |contact| (untrusted bytes) could be reached at all. The text says
   // why not. kOutOfResources: it may be reached later.
   virtual Status reach(ConstByteSpan contact) const HETCOMM_UNDER_BATON = 0;
-  // Starts to connect. on_connected follows exactly once, after the call has returned, unless
-  // cancel_connect comes first. The transport has its own time limit for it.
-  virtual void connect(int peer, ConstByteSpan contact) HETCOMM_UNDER_BATON = 0;
-  // Ends connect(|peer|). on_connected will not come.
-  virtual void cancel_connect(int peer) HETCOMM_UNDER_BATON = 0;
+  // Starts to connect to |destination|, whose contact() gave |contact|. on_connected follows exactly
+  // once, after the call has returned, unless cancel_connect comes first. The transport has its own
+  // time limit for it. Several targets of one rank may be under way at once.
+  virtual void connect(const Destination& destination,
+                       ConstByteSpan contact) HETCOMM_UNDER_BATON = 0;
+  // Ends connect(|destination|). on_connected will not come.
+  virtual void cancel_connect(const Destination& destination) HETCOMM_UNDER_BATON = 0;
   // Moves data and handles expired timers. Returns the number of things done; 0: there was nothing
   // to do.
   virtual int progress() HETCOMM_UNDER_BATON = 0;

@@ -15,6 +15,13 @@ namespace hetcomm {
 inline constexpr size_t kHeaderBytes = 32;
 using MessageHeader = std::array<std::byte, kHeaderBytes>;
 
+// Where a connection leads: to a rank, and to which of its transports of the same kind.
+struct Destination {
+  int rank = 0;
+  size_t transport = 0;  // its number among the peer's transports
+  bool operator==(const Destination&) const = default;
+};
+
 // A view of |length| bytes from |offset| on of a list of extents. They are host memory, or
 // placeholders of attached device memory (DeviceRange). The list outlives the view.
 struct ExtentView {

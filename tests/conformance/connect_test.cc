@@ -256,7 +256,7 @@ TEST_P(Connecting, CanBeCancelledAtAnyPoint) {
       node.connect(1, descriptor);
       random_steps(node, random);
       if (node.connect_outcomes == before) {
-        node.transport().cancel_connect(1);
+        node.transport().cancel_connect({.rank = 1});
         node.linger(random.below(kMillisecond));
         EXPECT_EQ(node.connect_outcomes, before) << "on_connected after cancel_connect";
       }

@@ -25,6 +25,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -240,14 +241,18 @@ class FuzzTransport final : public Transport {
   std::vector<std::byte> contact() const override { return std::vector<std::byte>(4); }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
-  void connect(int peer, ConstByteSpan) override { peer_ = peer; }
-  void cancel_connect(int) override {}
+  void connect(const Destination& destination, ConstByteSpan) override {
+    destination_ = destination;
+  }
+  void cancel_connect(const Destination&) override {}
+  // Among the peer's transports.
+  uint16_t number() const { return static_cast<uint16_t>(destination_->transport); }
   int progress() override {
-    if (peer_ < 0) return 0;
+    if (!destination_) return 0;
     // The peer makes the next connection as soon as one has ended, so that little of the input is
     // read in between.
     if (endpoint == nullptr || endpoint->broken()) {
-      handler_.on_connected(peer_,
+      handler_.on_connected(*destination_,
                             std::unique_ptr<Endpoint>(std::make_unique<FuzzEndpoint>(*this)));
     }
     if (endpoint == nullptr) return 0;
@@ -291,7 +296,7 @@ class FuzzTransport final : public Transport {
  private:
   TransportHandler& handler_;
   Capabilities can_;
-  int peer_ = -1;
+  std::optional<Destination> destination_;
 };
 
 FuzzEndpoint::FuzzEndpoint(FuzzTransport& transport)
@@ -376,8 +381,11 @@ Code FuzzEndpoint::send(const MessageHeader& bytes, const ExtentView& payload) {
 void FuzzEndpoint::open() {
   if (opened_ || broken_ || handler_ == nullptr) return;
   opened_ = true;
-  handler_->on_message(
-      encode_header({.kind = MessageKind::kOpen, .tag = rail_, .value = transport_.last_sent}), {});
+  handler_->on_message(encode_header({.kind = MessageKind::kOpen,
+                                      .channel = transport_.number(),
+                                      .tag = rail_,
+                                      .value = transport_.last_sent}),
+                       {});
 }
 
 uint64_t FuzzEndpoint::some_id(Script& script) const {

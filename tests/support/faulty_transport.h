@@ -576,15 +576,15 @@ class FaultyTransport final : public Transport, public RegionPublisher, private 
   std::vector<std::byte> contact() const override { return inner_->contact(); }
   Status start() override { return inner_->start(); }
   Status reach(ConstByteSpan contact) const override { return inner_->reach(contact); }
-  void connect(int peer, ConstByteSpan contact) override {
+  void connect(const Destination& destination, ConstByteSpan contact) override {
     if (state_.connects++ < state_.plan.connect_failures) {
-      failing_connects_.push_back(peer);
+      failing_connects_.push_back(destination);
     } else {
-      inner_->connect(peer, contact);
+      inner_->connect(destination, contact);
     }
   }
-  void cancel_connect(int peer) override {
-    if (std::erase(failing_connects_, peer) == 0) inner_->cancel_connect(peer);
+  void cancel_connect(const Destination& destination) override {
+    if (std::erase(failing_connects_, destination) == 0) inner_->cancel_connect(destination);
   }
   Result<RemoteKey> publish(const Region& region) override {
     if (!state_.plan.regions) return inner_->abilities().regions->publish(region);
@@ -603,9 +603,10 @@ class FaultyTransport final : public Transport, public RegionPublisher, private 
     }
     int done = inner_->progress();
     while (!failing_connects_.empty()) {
-      const int peer = failing_connects_.front();
+      const Destination destination = failing_connects_.front();
       failing_connects_.erase(failing_connects_.begin());
-      handler_.on_connected(peer, Status(Code::kPeerLost, "faulty: injected connect failure"));
+      handler_.on_connected(destination,
+                            Status(Code::kPeerLost, "faulty: injected connect failure"));
       ++done;
     }
     // Upcalls may destroy other endpoints, and make new ones.
@@ -628,9 +629,10 @@ class FaultyTransport final : public Transport, public RegionPublisher, private 
            std::any_of(endpoints_.begin(), endpoints_.end(),
                        [](const FaultyEndpoint* each) { return each->holds_something(); });
   }
-  void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override {
-    if (!endpoint.ok()) return handler_.on_connected(peer, std::move(endpoint));
-    handler_.on_connected(peer, wrap(std::move(endpoint).value(), true));
+  void on_connected(const Destination& destination,
+                    Result<std::unique_ptr<Endpoint>> endpoint) override {
+    if (!endpoint.ok()) return handler_.on_connected(destination, std::move(endpoint));
+    handler_.on_connected(destination, wrap(std::move(endpoint).value(), true));
   }
   void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override {
     handler_.on_accepted(peer, wrap(std::move(endpoint), false));
@@ -642,7 +644,7 @@ class FaultyTransport final : public Transport, public RegionPublisher, private 
   FaultState state_;
   TransportHandler& handler_;
   std::unordered_set<FaultyEndpoint*> endpoints_;
-  std::vector<int> failing_connects_;
+  std::vector<Destination> failing_connects_;
   Capabilities capabilities_;
   std::unique_ptr<Transport> inner_;
 };

@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -84,14 +85,15 @@ class PlayedTransport final : public Transport {
   std::vector<std::byte> contact() const override { return std::vector<std::byte>(4); }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
-  void connect(int peer, ConstByteSpan) override {
-    if (connects++ == 0) connecting_ = peer;  // once cut off it stays away
+  void connect(const Destination& destination, ConstByteSpan) override {
+    if (connects++ == 0) connecting_ = destination;  // once cut off it stays away
   }
-  void cancel_connect(int) override { connecting_ = -1; }
+  void cancel_connect(const Destination&) override { connecting_.reset(); }
   int progress() override {
-    if (connecting_ >= 0) {
-      const int peer = std::exchange(connecting_, -1);
-      handler_.on_connected(peer,
+    if (connecting_) {
+      const Destination destination = *std::exchange(connecting_, std::nullopt);
+      number = destination.transport;
+      handler_.on_connected(destination,
                             std::unique_ptr<Endpoint>(std::make_unique<PlayedEndpoint>(*this)));
     } else if (endpoint != nullptr) {
       endpoint->deliver();
@@ -117,13 +119,14 @@ class PlayedTransport final : public Transport {
   uint32_t last_taken = 0;
   uint64_t delivered = 0;
   uint64_t connects = 0;
+  size_t number = 0;  // among the peer's transports
   std::map<MessageKind, uint64_t> taken;
   AnnounceBody last_request{};
 
  private:
   TransportHandler& handler_;
   Capabilities can_;
-  int connecting_ = -1;
+  std::optional<Destination> connecting_;
 };
 
 inline PlayedEndpoint::PlayedEndpoint(PlayedTransport& transport) : transport_(transport) {
@@ -157,8 +160,11 @@ inline Code PlayedEndpoint::send(const MessageHeader& bytes, const ExtentView& p
 inline void PlayedEndpoint::deliver() {
   if (handler_ == nullptr) return;
   if (!std::exchange(opened_, true)) {
-    handler_->on_message(
-        encode_header({.kind = MessageKind::kOpen, .tag = 1, .value = transport_.last_taken}), {});
+    handler_->on_message(encode_header({.kind = MessageKind::kOpen,
+                                        .channel = static_cast<uint16_t>(transport_.number),
+                                        .tag = 1,
+                                        .value = transport_.last_taken}),
+                         {});
   }
   while (transport_.puts && !targets_.empty()) {
     const Target target = std::move(targets_.back());

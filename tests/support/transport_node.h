@@ -201,7 +201,7 @@ class Node final : public TransportHandler {
   }
 
   // Starts connecting to |peer|; no upcall may come from inside.
-  void connect(int peer, ConstByteSpan contact) { transport_->connect(peer, contact); }
+  void connect(int peer, ConstByteSpan contact) { transport_->connect({.rank = peer}, contact); }
 
   // Drives everything once. Returns the number of things done.
   int step() {
@@ -269,14 +269,15 @@ class Node final : public TransportHandler {
   int accepts = 0;
   bool refuse = false;
 
-  void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override {
+  void on_connected(const Destination& destination,
+                    Result<std::unique_ptr<Endpoint>> endpoint) override {
     EXPECT_TRUE(progressing_) << "on_connected from outside of progress";
     ++connect_outcomes;
     if (endpoint.ok()) {
-      connected[peer] = std::make_unique<Rail>(*this, std::move(endpoint).value());
+      connected[destination.rank] = std::make_unique<Rail>(*this, std::move(endpoint).value());
     } else {
       EXPECT_FALSE(endpoint.status().ok());
-      connect_failed[peer] = endpoint.status();
+      connect_failed[destination.rank] = endpoint.status();
     }
   }
   void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override {

@@ -180,7 +180,7 @@ TEST_F(RdmaCm, CancelledAnywhere) {
     pair.a.connect(1, pair.b.transport().contact());
     for (int i = 0; i < steps; ++i) (i % 2 == 0 ? pair.b : pair.a).step();
     const bool made = pair.a.connect_outcomes > 0;
-    pair.a.transport().cancel_connect(1);
+    pair.a.transport().cancel_connect({.rank = 1});
     for (int i = 0; i < 20; ++i) {
       pair.a.step();
       pair.b.step();
@@ -364,7 +364,7 @@ TEST_F(RdmaCm, StrangersAreRefused) {
   EXPECT_TRUE(refused(close));
   // The token is right, but the queue pair is not the one that its owner has named.
   EXPECT_TRUE(refused(token));
-  pair.a.transport().cancel_connect(1);
+  pair.a.transport().cancel_connect({.rank = 1});
   EXPECT_EQ(pair.b.accepts, 0);
   expect_connects(pair);
   // A used token is refused.

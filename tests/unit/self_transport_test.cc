@@ -192,7 +192,7 @@ TEST_F(SelfTransport, ConnectsToItselfOnly) {
   node_.until("the refusal", [&] { return node_.connect_outcomes == 2; });
   EXPECT_FALSE(node_.connect_failed.at(2).ok());
   node_.connect(3, {});
-  node_.transport().cancel_connect(3);
+  node_.transport().cancel_connect({.rank = 3});
   for (int i = 0; i < 5; ++i) node_.step();
   EXPECT_EQ(node_.connect_outcomes, 2);
 }

@@ -209,11 +209,11 @@ TEST(ShmConnect, ToNowhereReportsOnceAndCancelledNever) {
   EXPECT_EQ(near.node.connect_outcomes, 1) << "from inside connect()";
   near.node.until("the failure", [&] { return near.node.connect_outcomes > 1; });
   near.node.connect(1, gone);
-  near.node.transport().cancel_connect(1);
+  near.node.transport().cancel_connect({.rank = 1});
   ShmNode far(near.credentials, "", 1);
   near.node.connect(1, far.node.transport().contact());
   far.node.step();
-  near.node.transport().cancel_connect(1);
+  near.node.transport().cancel_connect({.rank = 1});
   for (int i = 0; i < 50; ++i) {
     near.node.step();
     far.node.step();

@@ -161,10 +161,11 @@ class Node final : public TransportHandler {
     if (!transport->start().ok()) std::abort();
   }
 
-  void on_connected(int peer, Result<std::unique_ptr<Endpoint>> endpoint) override {
+  void on_connected(const Destination& destination,
+                    Result<std::unique_ptr<Endpoint>> endpoint) override {
     ++outcomes;
     if (endpoint.ok()) {
-      adopt(peer, std::move(endpoint).value());
+      adopt(destination.rank, std::move(endpoint).value());
     } else {
       connect_error = endpoint.status();
     }
@@ -218,7 +219,7 @@ class Node final : public TransportHandler {
 struct Pair {
   explicit Pair(const std::string& more = "", const std::string& base = "INTERFACE=lo;FAMILY=ipv4")
       : a(0, 2, base + ";" + more), b(1, 2, base + ";" + more) {
-    a.transport->connect(1, b.transport->contact());
+    a.transport->connect({.rank = 1}, b.transport->contact());
     if (!run([&] { return !a.endpoints.empty() && !b.endpoints.empty(); })) std::abort();
   }
 

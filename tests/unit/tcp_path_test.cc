@@ -443,8 +443,8 @@ TEST(TcpPath, ConnectingWaitsForAPeerThatComputesOnly) {
   Node computing(1, 2, settings);
   Node a(0, 2, settings);
   Node b(0, 2, settings);
-  a.transport->connect(1, nowhere);
-  b.transport->connect(1, computing.transport->contact());
+  a.transport->connect({.rank = 1}, nowhere);
+  b.transport->connect({.rank = 1}, computing.transport->contact());
   const uint64_t start = now_ns();
   ASSERT_TRUE(Pair::run_nodes(
       {&a, &b}, [&] { return a.outcomes == 1; }, 6 * kSecondNs));
@@ -484,7 +484,7 @@ TEST(TcpPath, ReceiptsAreReadByAnyThread) {
     EXPECT_TRUE(pair.run([&] { return found > before; }));
     pair.a.endpoints.clear();
     pair.b.endpoints.clear();
-    pair.a.transport->connect(1, pair.b.transport->contact());
+    pair.a.transport->connect({.rank = 1}, pair.b.transport->contact());
     if (!pair.run([&] { return !pair.a.endpoints.empty() && !pair.b.endpoints.empty(); })) break;
   }
   EXPECT_EQ(pair.b.endpoints.size(), 1u);
@@ -508,7 +508,7 @@ TEST(TcpPath, AStoppedProcessKeepsItsConnection) {
   const ssize_t size = read(pipes[0], contact.data(), contact.size());
   ASSERT_GT(size, 0);
   Node a(0, 2, "INTERFACE=lo;FAMILY=ipv4;DETECTION_TIME=2s");
-  a.transport->connect(1, {contact.data(), static_cast<size_t>(size)});
+  a.transport->connect({.rank = 1}, {contact.data(), static_cast<size_t>(size)});
   ASSERT_TRUE(Pair::run_nodes({&a}, [&] { return !a.endpoints.empty(); }));
   const auto idle = [&](uint64_t time_ns) {
     const uint64_t end = now_ns() + time_ns;

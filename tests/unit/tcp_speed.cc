@@ -92,7 +92,7 @@ class Side final : public EndpointHandler {
     std::vector<std::byte> theirs(mine.size());
     write_all(sync_, mine.data(), mine.size());
     read_all(sync_, theirs.data(), theirs.size());
-    if (rank_ == 0) node_.transport->connect(1, theirs);
+    if (rank_ == 0) node_.transport->connect({.rank = 1}, theirs);
     while (node_.endpoints.empty()) node_.step();
     endpoint_ = &node_.to(1 - rank_);
     endpoint_->set_handler(this);

@@ -267,7 +267,7 @@ struct Intercepted {
       : a(0, 2, "INTERFACE=lo;FAMILY=ipv4;" + more),
         b(1, 2, "INTERFACE=lo;FAMILY=ipv4;" + more),
         between(b.transport->contact()) {
-    a.transport->connect(1, between.contact());
+    a.transport->connect({.rank = 1}, between.contact());
     if (!run([&] { return !a.endpoints.empty() && !b.endpoints.empty(); })) std::abort();
   }
   template <typename Done>
@@ -327,7 +327,7 @@ TEST(TcpTls, ARankWithoutItDoesNotConnect) {
     const std::string base = "INTERFACE=lo;FAMILY=ipv4;";
     Node a(0, 2, base + (first ? settings() : ""));
     Node b(1, 2, base + (first ? "" : settings()));
-    a.transport->connect(1, b.transport->contact());
+    a.transport->connect({.rank = 1}, b.transport->contact());
     ASSERT_TRUE(Pair::run_nodes(
         {&a, &b}, [&] { return a.outcomes == 1; }, 5'000'000'000));
     EXPECT_TRUE(a.endpoints.empty() && b.endpoints.empty());

@@ -102,13 +102,13 @@ TEST(TcpConnect, FailuresComeLaterAndOnce) {
     Node other(1, 2);
     gone = other.transport->contact();
   }
-  node.transport->connect(1, gone);
+  node.transport->connect({.rank = 1}, gone);
   EXPECT_EQ(node.outcomes, 0);
   EXPECT_TRUE(Pair::run_nodes({&node}, [&] { return node.outcomes == 1; }));
   EXPECT_EQ(node.connect_error.code(), Code::kPeerLost);
   EXPECT_THAT(std::string(node.connect_error.text()), HasSubstr("127.0.0.1"));
 
-  node.transport->connect(1, pattern(10, 1));
+  node.transport->connect({.rank = 1}, pattern(10, 1));
   EXPECT_EQ(node.outcomes, 1);
   EXPECT_LE(node.transport->next_timer_ns(), now_ns());
   EXPECT_TRUE(Pair::run_nodes({&node}, [&] { return node.outcomes == 2; }));
@@ -118,8 +118,8 @@ TEST(TcpConnect, FailuresComeLaterAndOnce) {
 TEST(TcpConnect, CancelIsFinal) {
   Node a(0, 2);
   Node b(1, 2);
-  a.transport->connect(1, b.transport->contact());
-  a.transport->cancel_connect(1);
+  a.transport->connect({.rank = 1}, b.transport->contact());
+  a.transport->cancel_connect({.rank = 1});
   for (int i = 0; i < 1000; ++i) {
     a.step();
     b.step();
@@ -133,7 +133,7 @@ TEST(TcpConnect, WrongSecretAndWrongDirection) {
   Node a(0, 2, "INTERFACE=lo;FAMILY=ipv4", wrong);
   Node b(1, 2);
   b.log.set_sink([](void*, int32_t, const char*) {}, nullptr);
-  a.transport->connect(1, b.transport->contact());
+  a.transport->connect({.rank = 1}, b.transport->contact());
   EXPECT_TRUE(Pair::run_nodes({&a, &b}, [&] { return a.outcomes == 1; }));
   EXPECT_EQ(a.connect_error.code(), Code::kPermissionDenied);
   EXPECT_TRUE(b.endpoints.empty());
@@ -141,7 +141,7 @@ TEST(TcpConnect, WrongSecretAndWrongDirection) {
   // The higher rank must not connect: its connection is closed at once.
   Node low(0, 2);
   Node high(1, 2);
-  high.transport->connect(0, low.transport->contact());
+  high.transport->connect({.rank = 0}, low.transport->contact());
   EXPECT_TRUE(Pair::run_nodes({&low, &high}, [&] {
     return high.outcomes == 1 && (!high.connect_error.ok() || high.from(0).failures == 1);
   }));
@@ -152,7 +152,7 @@ TEST(TcpConnect, RefusedEndpointIsClosed) {
   Node a(0, 2);
   Node b(1, 2);
   b.accepting = false;
-  a.transport->connect(1, b.transport->contact());
+  a.transport->connect({.rank = 1}, b.transport->contact());
   EXPECT_TRUE(
       Pair::run_nodes({&a, &b}, [&] { return !a.endpoints.empty() && a.from(1).failures == 1; }));
   EXPECT_THAT(std::string(a.from(1).failure.text()), HasSubstr("connection closed by peer"));
@@ -420,7 +420,7 @@ TEST(TcpMany, TwoHundredEndpoints) {
   std::vector<std::unique_ptr<Node>> nodes;
   for (int i = 0; i < kPeers; ++i) {
     nodes.push_back(std::make_unique<Node>(i, kPeers + 1));
-    nodes.back()->transport->connect(kHub, hub.transport->contact());
+    nodes.back()->transport->connect({.rank = kHub}, hub.transport->contact());
   }
   const auto step_all = [&](auto&& done) {
     const uint64_t deadline = now_ns() + 30'000'000'000;
@@ -482,7 +482,7 @@ TEST(TcpSleep, TwoThreads) {
   std::vector<std::byte> memory[2] = {std::vector<std::byte>(kSize), std::vector<std::byte>(kSize)};
   const auto work = [&](Node& node, size_t side) {
     const int peer = node.environment.rank == 0 ? 1 : 0;
-    if (peer == 1) node.transport->connect(1, contact);
+    if (peer == 1) node.transport->connect({.rank = 1}, contact);
     while (node.endpoints.empty()) node.step_or_sleep(kForever / 4);
     Endpoint& endpoint = node.to(peer);
     Recorder& recorder = node.from(peer);

@@ -75,8 +75,9 @@ bool would_block(ssize_t got) { return got < 0 && (errno == EAGAIN || errno == E
 
 // --- the lower rank ----------------------------------------------------------------------------
 
-ConnectAttempt::ConnectAttempt(PendingConnections& owner, Port& port, int peer, Status refused)
-    : owner_(owner), port_(port), peer_(peer), refused_(std::move(refused)) {}
+ConnectAttempt::ConnectAttempt(PendingConnections& owner, Port& port,
+                               const Destination& destination, Status refused)
+    : owner_(owner), port_(port), destination_(destination), refused_(std::move(refused)) {}
 
 ConnectAttempt::~ConnectAttempt() {
   if (socket_.valid()) port_.poller().remove(socket_.get(), *this);
@@ -123,7 +124,8 @@ void ConnectAttempt::start_round() {
   const uint64_t limit_ns = (addresses_.size() * kShortLimitNs) << doublings_;
   round_ends_ns_ = std::min(deadline_after(now_ns(), limit_ns), deadline_ns_);
   reached_ = false;
-  Hello hello = make_hello(environment.credentials, Role::kRdma, environment.rank, peer_);
+  Hello hello =
+      make_hello(environment.credentials, Role::kRdma, environment.rank, destination_.rank);
   hello.extra = encode_parameters(port_.parameters_of(*pair_, mine_, peer_gid_));
   connector_ = Connector::create(environment.poller, addresses_, environment.credentials.secret,
                                  std::move(hello), round_ends_ns_, *this);

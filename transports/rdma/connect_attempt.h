@@ -32,10 +32,11 @@ class Port;
 class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHandler {
  public:
   // |refused|: a failure that is known already and is to be reported later.
-  ConnectAttempt(PendingConnections& owner, Port& port, int peer, Status refused);
+  ConnectAttempt(PendingConnections& owner, Port& port, const Destination& destination,
+                 Status refused);
   ~ConnectAttempt();
 
-  int peer() const { return peer_; }
+  const Destination& destination() const { return destination_; }
   bool has_queue_pair() const { return pair_ != nullptr; }
 
   void start(std::vector<Address> addresses, const Gid& mine, const GidBytes& peer);
@@ -61,7 +62,7 @@ class ConnectAttempt final : public ConnectHandler, public Watcher, public CmHan
 
   PendingConnections& owner_;
   Port& port_;
-  const int peer_;
+  const Destination destination_;
   Status refused_;
   std::vector<Address> addresses_;
   Gid mine_;

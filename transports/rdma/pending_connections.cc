@@ -102,14 +102,15 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
   return way;
 }
 
-void PendingConnections::connect(int peer, ConstByteSpan contact) {
+void PendingConnections::connect(const Destination& destination, ConstByteSpan contact) {
   Result<Way> way = way_to(contact);
-  attempts_.push_back(std::make_unique<ConnectAttempt>(*this, port_, peer, way.status()));
+  attempts_.push_back(std::make_unique<ConnectAttempt>(*this, port_, destination, way.status()));
   if (way.ok()) attempts_.back()->start(std::move(way->addresses), way->mine, way->peer);
 }
 
-void PendingConnections::cancel(int peer) {
-  std::erase_if(attempts_, [&](const auto& attempt) { return attempt->peer() == peer; });
+void PendingConnections::cancel(const Destination& destination) {
+  std::erase_if(attempts_,
+                [&](const auto& attempt) { return attempt->destination() == destination; });
 }
 
 std::unique_ptr<Endpoint> PendingConnections::make_endpoint(Connected connected) {
@@ -122,7 +123,7 @@ void PendingConnections::finish(ConnectAttempt& attempt,
                                [&](const auto& each) { return each.get() == &attempt; });
   const std::unique_ptr<ConnectAttempt> owned = std::move(*at);
   attempts_.erase(at);
-  port_.environment().handler.on_connected(owned->peer(), std::move(endpoint));
+  port_.environment().handler.on_connected(owned->destination(), std::move(endpoint));
 }
 
 void PendingConnections::on_accept(StreamSocket socket, const Hello& hello) {

@@ -34,8 +34,8 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   // kOk if the peer with this contact can be reached from here.
   Status reach(ConstByteSpan contact) const { return way_to(contact).status(); }
   // TransportHandler::on_connected follows from run_timers() or the poller.
-  void connect(int peer, ConstByteSpan contact);
-  void cancel(int peer);
+  void connect(const Destination& destination, ConstByteSpan contact);
+  void cancel(const Destination& destination);
   // Queue pair |number| is that of a peer whose connection is not complete.
   bool owns(uint32_t number) const;
   // Queue pairs of the transport, with those of endpoints.

@@ -54,8 +54,8 @@ Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
   return pending_.open(by_cm(port_.environment().config), cm);
 }
 
-void RdmaTransport::connect(int peer, ConstByteSpan contact) {
-  pending_.connect(peer, contact);
+void RdmaTransport::connect(const Destination& destination, ConstByteSpan contact) {
+  pending_.connect(destination, contact);
   timers_checked_ns_ = 0;
 }
 

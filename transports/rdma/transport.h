@@ -32,8 +32,8 @@ class RdmaTransport final : public Transport,
   std::vector<std::byte> contact() const override { return pending_.contact(); }
   Status start() override { return pending_.start(); }
   Status reach(ConstByteSpan contact) const override { return pending_.reach(contact); }
-  void connect(int peer, ConstByteSpan contact) override;
-  void cancel_connect(int peer) override { pending_.cancel(peer); }
+  void connect(const Destination& destination, ConstByteSpan contact) override;
+  void cancel_connect(const Destination& destination) override { pending_.cancel(destination); }
   Result<RemoteKey> publish(const Region& region) override;
   bool withdraw(const RemoteKey& key) override;
   Status check_device(const hetcomm::Device& device) override;

@@ -17,22 +17,26 @@ SelfTransport::SelfTransport(const TransportEnvironment& environment) : environm
   capabilities_.bandwidth_bytes_per_s = 30'000'000'000;
 }
 
-void SelfTransport::connect(int peer, ConstByteSpan) { connecting_.push_back(peer); }
+void SelfTransport::connect(const Destination& destination, ConstByteSpan) {
+  connecting_.push_back(destination);
+}
 
-void SelfTransport::cancel_connect(int peer) { std::erase(connecting_, peer); }
+void SelfTransport::cancel_connect(const Destination& destination) {
+  std::erase(connecting_, destination);
+}
 
 int SelfTransport::progress() {
   int done = 0;
   while (!connecting_.empty()) {
-    const int peer = connecting_.front();
+    const Destination destination = connecting_.front();
     connecting_.erase(connecting_.begin());
     ++done;
-    if (peer == environment_.rank) {
+    if (destination.rank == environment_.rank) {
       environment_.handler.on_connected(
-          peer, std::unique_ptr<Endpoint>(std::make_unique<SelfEndpoint>(*this)));
+          destination, std::unique_ptr<Endpoint>(std::make_unique<SelfEndpoint>(*this)));
     } else {
       environment_.handler.on_connected(
-          peer, Status(Code::kNotFound, "self: connects a rank to itself only"));
+          destination, Status(Code::kNotFound, "self: connects a rank to itself only"));
     }
   }
   if (has_gaps_) {

@@ -18,9 +18,9 @@ class SelfTransport final : public Transport {
   std::vector<std::byte> contact() const override { return {}; }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
-  // |peer| is the own rank; the endpoint is both ends, so on_accepted does not follow.
-  void connect(int peer, ConstByteSpan contact) override;
-  void cancel_connect(int peer) override;
+  // |destination| is the own rank; the endpoint is both ends, so on_accepted does not follow.
+  void connect(const Destination& destination, ConstByteSpan contact) override;
+  void cancel_connect(const Destination& destination) override;
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
   bool may_sleep_on() const override;
@@ -34,7 +34,7 @@ class SelfTransport final : public Transport {
  private:
   TransportEnvironment environment_;
   Capabilities capabilities_;
-  std::vector<int> connecting_;
+  std::vector<Destination> connecting_;
   std::vector<SelfEndpoint*> endpoints_;  // null: removed since the last progress()
   bool has_gaps_ = false;
 };

@@ -44,7 +44,7 @@ Result<std::string> random_socket_name() {
 // up.
 class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
  public:
-  Pending(ShmTransport& transport, int peer, bool initiator)
+  Pending(ShmTransport& transport, const Destination& peer, bool initiator)
       : transport_(transport), peer_(peer), initiator_(initiator) {
     // A peer that computes answers when it next waits: as long as an operation may take.
     deadline_ns_ = deadline_after(transport.environment_.now_ns,
@@ -54,7 +54,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
   void connect(const Contact& target) {
     peer_ring_bytes_ = target.ring_bytes;
     const TransportEnvironment& environment = transport_.environment_;
-    Hello hello = make_hello(environment.credentials, Role::kShm, environment.rank, peer_);
+    Hello hello = make_hello(environment.credentials, Role::kShm, environment.rank, peer_.rank);
     connector_ =
         Connector::create(environment.poller, {Address::local(target.socket)},
                           environment.credentials.secret, std::move(hello), deadline_ns_, *this);
@@ -70,7 +70,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
     setup_.reset();
   }
   bool finished() const { return finished_; }
-  int peer() const { return peer_; }
+  const Destination& peer() const { return peer_; }
   bool initiator() const { return initiator_; }
 
   int expire(uint64_t now) {
@@ -119,21 +119,21 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
   void finish(Result<Connection> connection) {
     cancel();
     Result<std::unique_ptr<Endpoint>> endpoint =
-        transport_.make_endpoint(peer_, std::move(connection));
+        transport_.make_endpoint(peer_.rank, std::move(connection));
     const TransportEnvironment& environment = transport_.environment_;
     if (!endpoint.ok() && (!initiator_ || endpoint.status().code() == Code::kInvalidArgument)) {
-      environment.log.warn("shm: connection with rank {} ({}) refused: {}", peer_, peer_name_,
+      environment.log.warn("shm: connection with rank {} ({}) refused: {}", peer_.rank, peer_name_,
                            endpoint.status().text());
     }
     if (initiator_) {
       environment.handler.on_connected(peer_, std::move(endpoint));
     } else if (endpoint.ok()) {
-      environment.handler.on_accepted(peer_, std::move(endpoint).value());
+      environment.handler.on_accepted(peer_.rank, std::move(endpoint).value());
     }
   }
 
   ShmTransport& transport_;
-  int peer_;
+  const Destination peer_;
   bool initiator_;
   uint64_t peer_ring_bytes_ = 0;
   std::string peer_name_;  // process and user
@@ -192,20 +192,20 @@ Status ShmTransport::reach(ConstByteSpan contact) const {
 
 // --- connections -----------------------------------------------------------------------------
 
-void ShmTransport::connect(int peer, ConstByteSpan contact) {
-  auto pending = std::make_unique<Pending>(*this, peer, true);
-  Result<Contact> target = Contact::decode(contact);
-  if (target.ok()) {
-    pending->connect(*target);
+void ShmTransport::connect(const Destination& destination, ConstByteSpan contact) {
+  auto pending = std::make_unique<Pending>(*this, destination, true);
+  Result<Contact> known = Contact::decode(contact);
+  if (known.ok()) {
+    pending->connect(*known);
   } else {
-    pending->fail_later(target.status());
+    pending->fail_later(known.status());
   }
   pending_.push_back(std::move(pending));
 }
 
-void ShmTransport::cancel_connect(int peer) {
+void ShmTransport::cancel_connect(const Destination& destination) {
   for (const auto& pending : pending_) {
-    if (pending->initiator() && pending->peer() == peer) pending->cancel();
+    if (pending->initiator() && pending->peer() == destination) pending->cancel();
   }
 }
 
@@ -217,9 +217,9 @@ void ShmTransport::on_accept(StreamSocket socket, const Hello& hello) {
   }
   // A peer that starts anew has given up its earlier attempt.
   for (const auto& pending : pending_) {
-    if (!pending->initiator() && pending->peer() == peer) pending->cancel();
+    if (!pending->initiator() && pending->peer().rank == peer) pending->cancel();
   }
-  pending_.push_back(std::make_unique<Pending>(*this, peer, false));
+  pending_.push_back(std::make_unique<Pending>(*this, Destination{.rank = peer}, false));
   Pending& pending = *pending_.back();
   pending.accept(std::move(socket).take_fd());
 }

@@ -25,8 +25,8 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
   std::vector<std::byte> contact() const override;
   Status start() override { return acceptor_->open(environment_.credentials).annotate("shm"); }
   Status reach(ConstByteSpan contact) const override;
-  void connect(int peer, ConstByteSpan contact) override;
-  void cancel_connect(int peer) override;
+  void connect(const Destination& destination, ConstByteSpan contact) override;
+  void cancel_connect(const Destination& destination) override;
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
   bool may_sleep_on() const override;

@@ -12,12 +12,12 @@ constexpr uint32_t kMostDoublings = 10;
 
 }  // namespace
 
-ConnectAttempt::ConnectAttempt(Context context, ConnectAttemptHandler& handler, int peer,
-                               const StreamName& name, std::vector<Address> addresses,
-                               Status refused)
+ConnectAttempt::ConnectAttempt(Context context, ConnectAttemptHandler& handler,
+                               const Destination& destination, const StreamName& name,
+                               std::vector<Address> addresses, Status refused)
     : context_(std::move(context)),
       handler_(handler),
-      peer_(peer),
+      destination_(destination),
       name_(name),
       addresses_(std::move(addresses)),
       refused_(std::move(refused)) {}
@@ -36,7 +36,8 @@ void ConnectAttempt::start_round() {
   const uint64_t limit_ns = (addresses_.size() * kShortLimitNs) << doublings_;
   round_ends_ns_ = std::min(deadline_after(now_ns(), limit_ns), deadline_ns_);
   reached_ = false;
-  Hello hello = make_hello(environment.credentials, Role::kTcp, environment.rank, peer_);
+  Hello hello =
+      make_hello(environment.credentials, Role::kTcp, environment.rank, destination_.rank);
   hello.extra = encode_stream_name(name_);
   connector_ = Connector::create(environment.poller, addresses_, environment.credentials.secret,
                                  std::move(hello), round_ends_ns_, *this, context_.tls);

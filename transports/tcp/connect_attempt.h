@@ -39,10 +39,10 @@ class ConnectAttempt final : public ConnectHandler {
     uint64_t detection_ns;
   };
   // |refused|: a failure that is known already and is to be reported later.
-  ConnectAttempt(Context context, ConnectAttemptHandler& handler, int peer, const StreamName& name,
-                 std::vector<Address> addresses, Status refused);
+  ConnectAttempt(Context context, ConnectAttemptHandler& handler, const Destination& destination,
+                 const StreamName& name, std::vector<Address> addresses, Status refused);
 
-  int peer() const { return peer_; }
+  const Destination& destination() const { return destination_; }
   const StreamName& name() const { return name_; }
 
   void start();
@@ -56,7 +56,7 @@ class ConnectAttempt final : public ConnectHandler {
 
   const Context context_;
   ConnectAttemptHandler& handler_;
-  const int peer_;
+  const Destination destination_;
   const StreamName name_;
   const std::vector<Address> addresses_;
   const Status refused_;

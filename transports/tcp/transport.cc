@@ -86,14 +86,14 @@ Result<std::vector<Address>> TcpTransport::reachable(ConstByteSpan contact) cons
 
 Status TcpTransport::reach(ConstByteSpan contact) const { return reachable(contact).status(); }
 
-void TcpTransport::connect(int peer, ConstByteSpan contact) {
+void TcpTransport::connect(const Destination& destination, ConstByteSpan contact) {
   StreamName name;
-  Result<std::vector<Address>> target = reachable(contact);
-  Status status = target.status();
+  Result<std::vector<Address>> known = reachable(contact);
+  Status status = known.status();
   if (status.ok()) status = fill_random(name.connection);
   std::vector<Address> addresses;
-  if (status.ok()) addresses = std::move(target).value();
-  begin(peer, name, std::move(addresses), status, nullptr);
+  if (status.ok()) addresses = std::move(known).value();
+  begin(destination, name, std::move(addresses), status, nullptr);
 }
 
 void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
@@ -101,14 +101,14 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
     if (each.endpoint == &endpoint && each.attempt->name().index == index) return;
   }
   const StreamName name{.connection = endpoint.name().id, .index = static_cast<uint8_t>(index)};
-  begin(endpoint.name().peer, name, {endpoint.peer_address()}, {}, &endpoint);
+  begin({.rank = endpoint.name().peer}, name, {endpoint.peer_address()}, {}, &endpoint);
 }
 
-void TcpTransport::begin(int peer, const StreamName& name, std::vector<Address> addresses,
-                         Status refused, TcpEndpoint* endpoint) {
+void TcpTransport::begin(const Destination& destination, const StreamName& name,
+                         std::vector<Address> addresses, Status refused, TcpEndpoint* endpoint) {
   connecting_.push_back({std::make_unique<ConnectAttempt>(
                              ConnectAttempt::Context{environment_, tls_, settings_.detection_ns},
-                             *this, peer, name, std::move(addresses), std::move(refused)),
+                             *this, destination, name, std::move(addresses), std::move(refused)),
                          endpoint});
   timers_checked_ns_ = 0;
   try {
@@ -119,9 +119,9 @@ void TcpTransport::begin(int peer, const StreamName& name, std::vector<Address> 
   }
 }
 
-void TcpTransport::cancel_connect(int peer) {
+void TcpTransport::cancel_connect(const Destination& destination) {
   std::erase_if(connecting_, [&](const Connecting& each) {
-    return each.endpoint == nullptr && each.attempt->peer() == peer;
+    return each.endpoint == nullptr && each.attempt->destination() == destination;
   });
 }
 
@@ -148,15 +148,16 @@ void TcpTransport::on_attempt_ended(ConnectAttempt& attempt, Result<StreamSocket
     }
     return;
   }
-  const int peer = attempt.peer();
+  const Destination& destination = attempt.destination();
   if (!socket.ok()) {
-    environment_.handler.on_connected(peer, socket.status().annotate("tcp"));
+    environment_.handler.on_connected(destination, socket.status().annotate("tcp"));
     return;
   }
-  const ConnectionName name{.peer = peer, .id = attempt.name().connection, .initiator = true};
+  const ConnectionName name{
+      .peer = destination.rank, .id = attempt.name().connection, .initiator = true};
   std::unique_ptr<Endpoint> endpoint =
       std::make_unique<TcpEndpoint>(*this, name, std::move(socket).value());
-  environment_.handler.on_connected(peer, std::move(endpoint));
+  environment_.handler.on_connected(destination, std::move(endpoint));
 }
 
 void TcpTransport::on_accept(StreamSocket socket, const Hello& hello) {

@@ -35,8 +35,8 @@ class TcpTransport final : public Transport,
   std::vector<std::byte> contact() const override;
   Status start() override;
   Status reach(ConstByteSpan contact) const override;
-  void connect(int peer, ConstByteSpan contact) override;
-  void cancel_connect(int peer) override;
+  void connect(const Destination& destination, ConstByteSpan contact) override;
+  void cancel_connect(const Destination& destination) override;
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
   bool may_sleep_on() const override;
@@ -97,8 +97,8 @@ class TcpTransport final : public Transport,
   Status listen();
   // The addresses in |contact| that make sense from here.
   Result<std::vector<Address>> reachable(ConstByteSpan contact) const;
-  void begin(int peer, const StreamName& name, std::vector<Address> addresses, Status refused,
-             TcpEndpoint* endpoint);
+  void begin(const Destination& destination, const StreamName& name, std::vector<Address> addresses,
+             Status refused, TcpEndpoint* endpoint);
   TcpEndpoint* find(const ConnectionId& id, int peer);
   void accept_messages(int peer, const ConnectionId& id, StreamSocket socket);
   void accept_bulk(int peer, const StreamName& name, StreamSocket socket);

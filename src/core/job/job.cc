@@ -77,11 +77,12 @@ Job::Job(const JobEnvironment& environment, int rank, int size)
                environment.overlaps, paths_, events_, rank),
       pairs_(commons_, peers_),
       idle_(commons_, pairs_),
-      paths_(commons_, peers_, pairs_, transports_, idle_),
+      paths_(commons_, peers_, pairs_, transports_, idle_,
+             environment.config.number(Variable::kRails)),
       ender_(commons_),
       members_(commons_, pairs_, ender_),
       events_(commons_, pairs_, paths_, members_, *this),
-      memories_(commons_, transports_, credentials_.identity, size),
+      memories_(commons_, transports_, peers_, credentials_.identity),
       transports_(environment_, rank, size, credentials_, paths_) {
   commons_.credit_granted = credit_for_each_peer(environment.config, size);
 }
@@ -191,6 +192,7 @@ Status Job::describe_self(RankProfile* own) const {
     info.offers.push_back({.name = each->name,
                            .within_host = can.within_host,
                            .link = known != nullptr ? *known : measured,
+                           .port = each->port,
                            .contact = each->transport->contact()});
   }
   return {};

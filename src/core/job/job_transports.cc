@@ -85,6 +85,7 @@ Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
       instance == 0 ? std::string(factory.name()) : fmt::format("{}#{}", factory.name(), instance);
   made->transport = std::move(transport.value());
   made->abilities = made->transport->abilities();
+  made->port.mbit_per_s = made->capabilities().bandwidth_bytes_per_s / 125'000;
   if (const Capabilities& can = made->capabilities(); !can.lossless) {
     lossy_payload_bytes_ = std::min(lossy_payload_bytes_, can.max_payload_bytes);
   }

@@ -13,6 +13,7 @@
 #include "src/core/job/job_environment.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
+#include "topology/pairing.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
@@ -23,7 +24,7 @@ struct JobTransport;
 class ConnectionHandler {
  public:
   // These two tell what TransportHandler's functions of the same names tell.
-  virtual void on_connected(JobTransport& transport, int peer,
+  virtual void on_connected(JobTransport& transport, const Destination& destination,
                             Result<std::unique_ptr<Endpoint>> endpoint) HETCOMM_UNDER_BATON = 0;
   virtual void on_accepted(JobTransport& transport, int peer,
                            std::unique_ptr<Endpoint> endpoint) HETCOMM_UNDER_BATON = 0;
@@ -35,9 +36,9 @@ class ConnectionHandler {
 struct JobTransport final : public TransportHandler {
   JobTransport(ConnectionHandler& connections, size_t number)
       : handler(connections), index(number) {}
-  void on_connected(int peer,
+  void on_connected(const Destination& destination,
                     Result<std::unique_ptr<Endpoint>> endpoint) override HETCOMM_UNDER_BATON {
-    handler.on_connected(*this, peer, std::move(endpoint));
+    handler.on_connected(*this, destination, std::move(endpoint));
   }
   void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override HETCOMM_UNDER_BATON {
     handler.on_accepted(*this, peer, std::move(endpoint));
@@ -48,6 +49,7 @@ struct JobTransport final : public TransportHandler {
   const size_t index;     // among the transports of the job
   std::string_view kind;  // of the factory, which may make several
   std::string name;
+  topology::Port port;  // the network interface that it uses
   std::unique_ptr<Transport> transport;
   TransportAbilities abilities;
 };

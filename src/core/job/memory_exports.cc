@@ -48,7 +48,7 @@ void MemoryExports::publish(Registration& registration) {
         .file_offset = file_offset,
         .members = {}};
     if (capabilities.map) {
-      region.members.resize(static_cast<size_t>(size_));
+      region.members.resize(static_cast<size_t>(peers_.size()));
       for (const int rank : registration.communicator().ranks()) {
         region.members[static_cast<size_t>(rank)] = true;
       }
@@ -93,13 +93,14 @@ Status MemoryExports::find_keys(const ExportedMemory& exported,
     return Status(Code::kPermissionDenied,
                   "the memory belongs to another job or epoch, or to a communicator that is gone");
   }
-  if (exported.rank < 0 || exported.rank >= size_) {
+  if (exported.rank < 0 || exported.rank >= peers_.size()) {
     return Status(Code::kOutOfRange, fmt::format("the job has no rank {}", exported.rank));
   }
-  keys->assign(transports_.size(), {});
+  const std::vector<PeerInfo::Offer>& offers = peers_.at(exported.rank).offers;
+  keys->assign(offers.size(), {});
   for (const auto& [name, key] : exported.keys) {
-    for (const auto& each : transports_.all()) {
-      if (each->name == name) (*keys)[each->index] = key;
+    for (size_t i = 0; i < offers.size(); ++i) {
+      if (offers[i].name == name) (*keys)[i] = key;
     }
   }
   return {};

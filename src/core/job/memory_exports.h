@@ -7,6 +7,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/job/job_transports.h"
+#include "src/core/job/peer_directory.h"
 #include "src/core/memory/registration.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/net/credentials.h"
@@ -15,9 +16,9 @@ namespace hetcomm {
 
 class MemoryExports {
  public:
-  MemoryExports(PairCommons& commons, const JobTransports& transports, const Identity& identity,
-                int size)
-      : commons_(commons), transports_(transports), identity_(identity), size_(size) {}
+  MemoryExports(PairCommons& commons, const JobTransports& transports, const PeerDirectory& peers,
+                const Identity& identity)
+      : commons_(commons), transports_(transports), peers_(peers), identity_(identity) {}
   MemoryExports(const MemoryExports&) = delete;
   MemoryExports& operator=(const MemoryExports&) = delete;
 
@@ -26,15 +27,15 @@ class MemoryExports {
   // Takes it back from the transports. True when no peer reaches it by a transport any more.
   bool withdraw(Registration& registration) HETCOMM_UNDER_BATON;
   ExportedMemory describe(const Registration& registration) const HETCOMM_UNDER_BATON;
-  // Checks that |exported| is of this job, and finds the keys for this rank's transports.
+  // Checks that |exported| is of this job, and puts its keys in the order of the owner's transports.
   Status find_keys(const ExportedMemory& exported,
                    std::vector<RemoteKey>* keys) const HETCOMM_UNDER_BATON;
 
  private:
   PairCommons& commons_;
   const JobTransports& transports_;
+  const PeerDirectory& peers_;
   const Identity& identity_;
-  const int size_;
 };
 
 }  // namespace hetcomm

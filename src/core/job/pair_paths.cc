@@ -16,45 +16,40 @@ namespace hetcomm {
 
 // --- choice -----------------------------------------------------------------
 
-std::vector<PairPaths::Candidate> PairPaths::candidates(int rank) const {
-  std::vector<Candidate> result;
+std::vector<Candidate> PairPaths::candidates(int rank) const {
   Pair* const pair = pairs_.find(rank);
-  for (const auto& each : transports_.all()) {
-    if ((each->name == "self") != (rank == commons_.rank)) continue;
-    Candidate candidate{.transport = each.get(),
-                        .contact = nullptr,
-                        .reach = Status(Code::kUnsupported,
-                                        "the peer does not offer it: its HETCOMM_TRANSPORTS leaves "
-                                        "it out, or it cannot use it")};
-    candidate.score_us = score_of(each->capabilities());
-    candidate.cooling = pair != nullptr && pair->extra_rails().cool_downs().is_cooling(
-                                               each->index, commons_.engine.coarse_now());
-    if (const PeerInfo::Offer* offer = peers_.at(rank).find_offer(each->name); offer != nullptr) {
-      candidate.contact = &offer->contact;
-      candidate.reach = each->transport->reach(offer->contact);
+  return find_candidates(transports_, peers_.at(rank), rank == commons_.rank, most_rails_,
+                         [&](const RailEnds& ends) HETCOMM_UNDER_BATON {
+                           return pair != nullptr && pair->extra_rails().cool_downs().is_cooling(
+                                                         ends, commons_.engine.coarse_now());
+                         });
+}
+
+std::vector<RailEnds> PairPaths::useful_beside(int rank, const RailEnds& used) {
+  std::vector<RailEnds> result;
+  const JobTransport& over = transports_.at(used.own);
+  if (over.capabilities().lossless) return result;
+  const double own = score_of(over.capabilities());
+  for (const Candidate& candidate : candidates(rank)) {
+    if (!candidate.reach.ok() || candidate.ends == used || candidate.role == PairingRole::kUnused) {
+      continue;
     }
-    result.push_back(std::move(candidate));
+    const bool shares = candidate.transport->kind == over.kind;
+    if (shares || candidate.score_us * kClearlyBetter < own) result.push_back(candidate.ends);
   }
-  std::stable_sort(result.begin(), result.end(), [](const Candidate& a, const Candidate& b) {
-    if (a.reach.ok() != b.reach.ok()) return a.reach.ok();
-    return a.cooling != b.cooling ? b.cooling : a.score_us < b.score_us;
-  });
   return result;
 }
 
-std::vector<size_t> PairPaths::useful_beside(int rank, size_t index) {
-  std::vector<size_t> result;
-  const JobTransport& used = transports_.at(index);
-  if (transports_.size() < 2 || used.capabilities().lossless) return result;
-  const double own = score_of(used.capabilities());
-  for (const Candidate& candidate : candidates(rank)) {
-    if (!candidate.reach.ok() || candidate.transport->index == index) continue;
-    const bool shares = candidate.transport->kind == used.kind;
-    if (shares || candidate.score_us * kClearlyBetter < own) {
-      result.push_back(candidate.transport->index);
-    }
-  }
-  return result;
+bool PairPaths::is_offered(int rank, size_t index, std::string_view kind) const {
+  const std::vector<PeerInfo::Offer>& offers = peers_.at(rank).offers;
+  return index < offers.size() && offers[index].kind() == kind;
+}
+
+std::string PairPaths::name_of(int rank, const RailEnds& ends) const {
+  const std::string& own = transports_.at(ends.own).name;
+  const std::vector<PeerInfo::Offer>& offers = peers_.at(rank).offers;
+  if (ends.peer >= offers.size() || offers[ends.peer].name == own) return own;
+  return fmt::format("{} to {}", own, printable(offers[ends.peer].name));
 }
 
 // Transports that lose nothing count where they reach |rank|: they may take over.
@@ -70,7 +65,7 @@ uint32_t PairPaths::kept_payload_bytes(int rank) {
 bool PairPaths::has_common_transport(int rank) const {
   const PeerInfo& peer = peers_.at(rank);
   return std::any_of(transports_.all().begin(), transports_.all().end(), [&](const auto& each) {
-    return each->name != "self" && peer.find_offer(each->name);
+    return each->kind != "self" && peer.offers_kind(each->kind);
   });
 }
 
@@ -79,14 +74,10 @@ void PairPaths::warn_of_unreachable() {
   std::string why;  // for the first of them
   for (int rank = 0; rank < peers_.size(); ++rank) {
     if (rank == commons_.rank) continue;
-    const std::vector<Candidate> ways = candidates(rank);
-    const bool some = std::any_of(ways.begin(), ways.end(), [](const Candidate& way) {
-      return way.reach.ok() || way.reach.code() == Code::kOutOfResources;
-    });
-    if (some) continue;
+    if (may_reach(transports_, peers_.at(rank))) continue;
     if (unreachable.empty()) {
-      for (const Candidate& way : ways) {
-        why += fmt::format("; {}: {}", way.transport->name, way.reach.text());
+      for (const Candidate& way : candidates(rank)) {
+        why += fmt::format("; {}: {}", name_of(rank, way.ends), way.reach.text());
       }
     }
     unreachable.push_back(rank);
@@ -152,12 +143,10 @@ std::string PairPaths::explain(int rank) {
 
 // --- connecting -------------------------------------------------------------
 
-void PairPaths::connect_over(int rank, size_t index) {
-  const JobTransport& transport = transports_.at(index);
-  const PeerInfo::Offer* const offer = peers_.at(rank).find_offer(transport.name);
-  if (offer == nullptr) return;
-  commons_.log.info("rank {}: also connecting over {}", rank, offer->name);
-  transport.transport->connect(rank, offer->contact);
+void PairPaths::connect_over(int rank, const RailEnds& ends) {
+  commons_.log.info("rank {}: also connecting over {}", rank, name_of(rank, ends));
+  transports_.at(ends.own).transport->connect({rank, ends.peer},
+                                              peers_.at(rank).offers[ends.peer].contact);
 }
 
 void PairPaths::connect(int rank) {
@@ -172,19 +161,20 @@ void PairPaths::try_next(Pair& pair) {
   connect->since_ns = commons_.engine.refresh_now();
   while (connect->next < connect->candidates.size()) {
     const Candidate& candidate = connect->candidates[connect->next];
-    const JobTransport& chosen = *candidate.transport;
+    const std::string name = name_of(pair.rank(), candidate.ends);
     if (candidate.reach.ok()) {
+      Transport& chosen = *candidate.transport->transport;
+      const Destination destination{pair.rank(), candidate.ends.peer};
       commons_.log.info("rank {}: connecting over {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
-                        chosen.name, candidate.score_us);
-      if (pair.extra_rails().cool_downs().stop_connecting(chosen.index))
-        chosen.transport->cancel_connect(pair.rank());
-      chosen.transport->connect(pair.rank(), *candidate.contact);
+                        name, candidate.score_us);
+      if (pair.extra_rails().cool_downs().stop_connecting(candidate.ends))
+        chosen.cancel_connect(destination);
+      chosen.connect(destination, candidate.offer->contact);
       return;
     }
     ++connect->next;
-    connect->failures += fmt::format("; {}: {}", chosen.name, candidate.reach.text());
-    commons_.log.info("rank {}: {} cannot be used: {}", pair.rank(), chosen.name,
-                      candidate.reach.text());
+    connect->failures += fmt::format("; {}: {}", name, candidate.reach.text());
+    commons_.log.info("rank {}: {} cannot be used: {}", pair.rank(), name, candidate.reach.text());
   }
   const bool may_change = std::any_of(
       connect->candidates.begin(), connect->candidates.end(), [](const Candidate& candidate) {
@@ -201,7 +191,8 @@ void PairPaths::give_up(int rank) {
   auto& connect = connect_of(rank);
   if (connect == nullptr) return;
   if (connect->next < connect->candidates.size()) {
-    connect->candidates[connect->next].transport->transport->cancel_connect(rank);
+    const Candidate& under_way = connect->candidates[connect->next];
+    under_way.transport->transport->cancel_connect({rank, under_way.ends.peer});
   }
   connect.reset();
 }
@@ -225,37 +216,40 @@ void PairPaths::guarded(int peer, Upcall&& upcall) {
   }
 }
 
-void PairPaths::on_connected(JobTransport& transport, int peer,
+void PairPaths::on_connected(JobTransport& transport, const Destination& destination,
                              Result<std::unique_ptr<Endpoint>> endpoint) {
   const bool short_of_descriptors = endpoint.status().code() == Code::kOutOfResources;
-  guarded(peer, [&]() HETCOMM_UNDER_BATON { connected(transport, peer, std::move(endpoint)); });
+  guarded(destination.rank,
+          [&]() HETCOMM_UNDER_BATON { connected(transport, destination, std::move(endpoint)); });
   if (short_of_descriptors) idle_.run();
 }
 
-void PairPaths::connected(JobTransport& transport, int peer,
+void PairPaths::connected(JobTransport& transport, const Destination& destination,
                           Result<std::unique_ptr<Endpoint>> endpoint) {
+  const int peer = destination.rank;
+  const RailEnds ends{transport.index, destination.transport};
   auto& connect = connect_of(peer);
   if (connect == nullptr || connect->next >= connect->candidates.size() ||
-      connect->candidates[connect->next].transport != &transport) {
+      connect->candidates[connect->next].ends != ends) {
     if (endpoint.ok()) {
-      adopt(transport, peer, std::move(endpoint.value()));
+      adopt(transport, destination, std::move(endpoint.value()));
     } else {
-      pairs_.at(peer).extra_rails().connect_failed(transport.index, endpoint.status());
+      pairs_.at(peer).extra_rails().connect_failed(ends, endpoint.status());
     }
     return;
   }
   if (endpoint.ok()) {
     connect.reset();
-    adopt(transport, peer, std::move(endpoint.value()));
+    adopt(transport, destination, std::move(endpoint.value()));
     return;
   }
-  commons_.log.info("rank {}: connecting over {} failed: {}", peer, transport.name,
-                    endpoint.status().text());
+  const std::string name = name_of(peer, ends);
+  commons_.log.info("rank {}: connecting over {} failed: {}", peer, name, endpoint.status().text());
   if (was_late(*connect)) {
     try_next(pairs_.at(peer));
     return;
   }
-  connect->failures += fmt::format("; {}: {}", transport.name, endpoint.status().text());
+  connect->failures += fmt::format("; {}: {}", name, endpoint.status().text());
   ++connect->next;
   try_next(pairs_.at(peer));
 }
@@ -263,12 +257,20 @@ void PairPaths::connected(JobTransport& transport, int peer,
 void PairPaths::on_accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {
   // Only the lower rank of a pair connects.
   if (peer < 0 || peer >= commons_.rank) return;
-  guarded(peer, [&]() HETCOMM_UNDER_BATON { adopt(transport, peer, std::move(endpoint)); });
+  // Which of the peer's transports it comes from is clear where there is one of the kind. Where
+  // there are several the first message tells.
+  Destination from{.rank = peer, .transport = RailEnds::kUnknown};
+  const std::vector<PeerInfo::Offer>& offers = peers_.at(peer).offers;
+  for (size_t i = 0, known = 0; i < offers.size(); ++i) {
+    if (offers[i].kind() == transport.kind) from.transport = ++known == 1 ? i : RailEnds::kUnknown;
+  }
+  guarded(peer, [&]() HETCOMM_UNDER_BATON { adopt(transport, from, std::move(endpoint)); });
 }
 
-void PairPaths::adopt(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {
+void PairPaths::adopt(JobTransport& transport, const Destination& destination,
+                      std::unique_ptr<Endpoint> endpoint) {
   transports_.note_connected(*transport.transport);
-  pairs_.at(peer).adopt(std::move(endpoint), transport.name, transport.index);
+  pairs_.at(destination.rank).adopt(std::move(endpoint), {transport.index, destination.transport});
   idle_.run();
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/core/job/candidates.h"
 #include "src/core/job/idle_connections.h"
 #include "src/core/job/job_transports.h"
 #include "src/core/job/pair_table.h"
@@ -21,12 +22,13 @@ namespace hetcomm {
 class PairPaths final : public PairConnector, public ConnectionHandler {
  public:
   PairPaths(PairCommons& commons, const PeerDirectory& peers, PairTable& pairs,
-            JobTransports& transports, IdleConnections& idle)
+            JobTransports& transports, IdleConnections& idle, size_t most_rails)
       : commons_(commons),
         peers_(peers),
         pairs_(pairs),
         transports_(transports),
         idle_(idle),
+        most_rails_(most_rails),
         connects_(static_cast<size_t>(peers.size())) {}
   PairPaths(const PairPaths&) = delete;
   PairPaths& operator=(const PairPaths&) = delete;
@@ -41,25 +43,20 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
 
   // PairConnector
   void connect(int rank) override HETCOMM_UNDER_BATON;
-  void connect_over(int rank, size_t index) override HETCOMM_UNDER_BATON;
-  std::vector<size_t> useful_beside(int rank, size_t index) override HETCOMM_UNDER_BATON;
+  void connect_over(int rank, const RailEnds& ends) override HETCOMM_UNDER_BATON;
+  std::vector<RailEnds> useful_beside(int rank, const RailEnds& used) override HETCOMM_UNDER_BATON;
   bool has_common_transport(int rank) const override HETCOMM_UNDER_BATON;
   uint32_t kept_payload_bytes(int rank) override HETCOMM_UNDER_BATON;
+  bool is_offered(int rank, size_t index, std::string_view kind) const override HETCOMM_UNDER_BATON;
   std::string_view transport_kind(size_t index) const override HETCOMM_UNDER_BATON {
     return transports_.at(index).kind;
   }
   std::string_view transport_name(size_t index) const override HETCOMM_UNDER_BATON {
     return transports_.at(index).name;
   }
+  std::string name_of(int rank, const RailEnds& ends) const override HETCOMM_UNDER_BATON;
 
  private:
-  struct Candidate {
-    JobTransport* transport;
-    const std::vector<std::byte>* contact;  // null where the peer does not offer it
-    double score_us = 0;                    // estimated time of a 64 KiB message
-    bool cooling = false;                   // it failed lately
-    Status reach;
-  };
   // The state of one pair while it connects.
   struct PairConnect {
     std::vector<Candidate> candidates;
@@ -70,7 +67,7 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   };
 
   // ConnectionHandler
-  void on_connected(JobTransport& transport, int peer,
+  void on_connected(JobTransport& transport, const Destination& destination,
                     Result<std::unique_ptr<Endpoint>> endpoint) override HETCOMM_UNDER_BATON;
   void on_accepted(JobTransport& transport, int peer,
                    std::unique_ptr<Endpoint> endpoint) override HETCOMM_UNDER_BATON;
@@ -81,9 +78,9 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   }
   void try_next(Pair& pair) HETCOMM_UNDER_BATON;
   bool was_late(PairConnect& connect) const HETCOMM_UNDER_BATON;
-  void connected(JobTransport& transport, int peer,
+  void connected(JobTransport& transport, const Destination& destination,
                  Result<std::unique_ptr<Endpoint>> endpoint) HETCOMM_UNDER_BATON;
-  void adopt(JobTransport& transport, int peer,
+  void adopt(JobTransport& transport, const Destination& destination,
              std::unique_ptr<Endpoint> endpoint) HETCOMM_UNDER_BATON;
   template <typename Upcall>
   void guarded(int peer, Upcall&& upcall) HETCOMM_UNDER_BATON;
@@ -93,6 +90,7 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   PairTable& pairs_;
   JobTransports& transports_;
   IdleConnections& idle_;
+  const size_t most_rails_;                             // of a kind, for each pair
   std::vector<std::unique_ptr<PairConnect>> connects_;  // by rank; null: not under way
 };
 

@@ -4,10 +4,9 @@
 
 namespace hetcomm {
 
-const PeerInfo::Offer* PeerInfo::find_offer(std::string_view name) const {
-  const auto found = std::find_if(offers.begin(), offers.end(),
-                                  [&](const Offer& offer) { return offer.name == name; });
-  return found != offers.end() ? &*found : nullptr;
+bool PeerInfo::offers_kind(std::string_view kind) const {
+  return std::any_of(offers.begin(), offers.end(),
+                     [&](const Offer& offer) { return offer.kind() == kind; });
 }
 
 std::vector<uint64_t> PeerDirectory::incarnations() const {
@@ -35,7 +34,7 @@ bool PeerDirectory::are_near(int one, int other) const {
 void PeerDirectory::gather_links() {
   for (const PeerInfo& peer : peers_) {
     for (const PeerInfo::Offer& offer : peer.offers) {
-      if (links_.find(offer.name) == nullptr) links_.set(offer.name, offer.link);
+      if (links_.find(offer.kind()) == nullptr) links_.set(offer.kind(), offer.link);
     }
   }
 }
@@ -47,8 +46,8 @@ LinkCost PeerDirectory::link_between(int one, int other) const {
   for (const PeerInfo::Offer& offer : at(one).offers) {
     // Declared clusters of one host are taken as if they were not.
     if (offer.name == "self" || (offer.within_host && !are_near(one, other))) continue;
-    const bool both = at(other).find_offer(offer.name) != nullptr;
-    const LinkCost* const link = both ? links_.find(offer.name) : nullptr;
+    const bool both = at(other).offers_kind(offer.kind());
+    const LinkCost* const link = both ? links_.find(offer.kind()) : nullptr;
     if (link == nullptr) continue;
     if (best == nullptr || link->time_ns(kTypicalMessage) < best->time_ns(kTypicalMessage)) {
       best = link;

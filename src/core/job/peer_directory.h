@@ -11,25 +11,29 @@
 #include "src/core/job/link_model.h"
 #include "src/core/job/rank_placement.h"
 #include "src/net/listening_place.h"
+#include "topology/pairing.h"
 
 namespace hetcomm {
 
 // One rank's own word about itself.
 struct PeerInfo {
-  struct Offer {  // of one transport
-    std::string name;
+  struct Offer {       // of one transport
+    std::string name;  // "rdma", "rdma#1"
     bool within_host = false;
     LinkCost link;
+    topology::Port port;
     std::vector<std::byte> contact;
+
+    // The kind of transport: its name without the number.
+    std::string_view kind() const { return std::string_view(name).substr(0, name.find('#')); }
   };
   uint64_t incarnation = 0;  // drawn by its process for this job
   HostId host{};             // where it runs, as it says
   std::string cluster;
-  uint32_t credit = 0;  // bytes that it lets each other rank send unasked
-  std::vector<Offer> offers;
+  uint32_t credit = 0;        // bytes that it lets each other rank send unasked
+  std::vector<Offer> offers;  // in the order of its transports
 
-  // Null where it does not offer transport |name|.
-  const Offer* find_offer(std::string_view name) const;
+  bool offers_kind(std::string_view kind) const;
 };
 
 class PeerDirectory {

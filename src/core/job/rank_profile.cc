@@ -7,20 +7,40 @@
 
 #include "src/base/bytes.h"
 #include "src/base/text.h"
+#include "topology/machine.h"
 
 namespace hetcomm {
 namespace {
 
-constexpr uint16_t kVersion = 8;
+constexpr uint16_t kVersion = 9;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMaxRefusal = 1000;
 constexpr size_t kMaxTransportName = 15;
 constexpr size_t kMaxContact = 1024;
+constexpr size_t kMaxSubnet = 63;  // characters
+constexpr size_t kMaxFabric = 63;
 
 template <size_t kSize>
 void read_into(ByteReader& reader, std::array<std::byte, kSize>& out) {
   const ConstByteSpan bytes = reader.read_raw(kSize);
   std::copy(bytes.begin(), bytes.end(), out.begin());
+}
+
+topology::Port read_port(ByteReader& reader) {
+  topology::Port port;
+  port.mbit_per_s = std::min(reader.read<uint64_t>(), topology::kMaxMbitPerS);
+  const auto subnets = reader.read<uint8_t>();
+  for (size_t i = 0; i < subnets; ++i) port.subnets.push_back(reader.read_string(kMaxSubnet));
+  port.fabric = reader.read_string(kMaxFabric);
+  return port;
+}
+
+void write_port(ByteWriter& writer, const topology::Port& port) {
+  writer.write(port.mbit_per_s);
+  const size_t subnets = std::min<size_t>(port.subnets.size(), UINT8_MAX);
+  writer.write(static_cast<uint8_t>(subnets));
+  for (size_t i = 0; i < subnets; ++i) writer.write_string(port.subnets[i]);
+  writer.write_string(port.fabric);
 }
 
 PeerInfo::Offer read_offer(ByteReader& reader) {
@@ -29,6 +49,7 @@ PeerInfo::Offer read_offer(ByteReader& reader) {
   offer.within_host = reader.read<uint8_t>() != 0;
   const auto latency_ns = reader.read<uint64_t>();
   offer.link = LinkCost::bounded(latency_ns, reader.read<uint64_t>());
+  offer.port = read_port(reader);
   const ConstByteSpan contact = reader.read_bytes(kMaxContact);
   offer.contact.assign(contact.begin(), contact.end());
   return offer;
@@ -65,6 +86,7 @@ std::vector<std::byte> encode_profile(const RankProfile& own,
     writer.write(static_cast<uint8_t>(offer.within_host ? 1 : 0));
     writer.write(offer.link.latency_ns);
     writer.write(offer.link.bytes_per_s);
+    write_port(writer, offer.port);
     writer.write_bytes(offer.contact);
   }
   return writer.take();

@@ -40,7 +40,7 @@ class Registration {
 
   // Its number in the job's table.
   uint64_t id HETCOMM_GUARDED_BY_BATON = 0;
-  // One key for each transport, by its number in the job; all-zero if the transport has none.
+  // The keys of the transports that reach the memory, by their names.
   std::vector<std::pair<std::string, RemoteKey>> keys HETCOMM_GUARDED_BY_BATON;
 
   void notify(Association& source, const hetcomm_notification_t& notification) HETCOMM_UNDER_BATON {
@@ -126,8 +126,11 @@ class RemoteMemory {
   uint32_t rights() const { return rights_; }
   bool host_accessible() const { return host_accessible_; }
   bool needs_flush() const { return needs_flush_; }
-  // Returns the key for connections of the job's transport |index|, all-zero if it has none.
-  const RemoteKey& key(size_t index) const { return keys_[index]; }
+  // Returns the key for connections to the owner's transport |index|, all-zero if it has none.
+  const RemoteKey& key(size_t index) const {
+    static constexpr RemoteKey kNone{};
+    return index < keys_.size() ? keys_[index] : kNone;
+  }
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= length_ && length <= length_ - offset;
   }

@@ -1,5 +1,5 @@
-// CoolDowns: how the transports to one peer have done lately. A transport whose connection failed
-// cools down, for longer each time, before it is tried again. Under the baton.
+// CoolDowns: how the connections to one peer have done lately, by their ends. Ends whose connection
+// failed cool down, for longer each time, before they are tried again. Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/core/peer/rail_ends.h"
 
 namespace hetcomm {
 
@@ -16,18 +17,21 @@ class CoolDowns {
  public:
   explicit CoolDowns(uint64_t first_ns) : first_ns_(first_ns) {}
 
-  // Transport |index| failed lately: others come first.
-  bool is_cooling(size_t index, uint64_t now_ns) const HETCOMM_UNDER_BATON {
-    if (index >= transports_.size() || transports_[index].failures == 0) return false;
-    return transports_[index].not_before_ns + kDoubtNs > now_ns;
+  // A connection between |ends| failed lately: others come first.
+  bool is_cooling(const RailEnds& ends, uint64_t now_ns) const HETCOMM_UNDER_BATON {
+    const auto known = std::find_if(known_.begin(), known_.end(),
+                                    [&](const Known& each) { return each.ends == ends; });
+    return known != known_.end() && known->failures > 0 && known->not_before_ns + kDoubtNs > now_ns;
   }
-  // Returns when the transport may be tried again beside others.
-  uint64_t not_before_ns(size_t index) HETCOMM_UNDER_BATON { return at(index).not_before_ns; }
-  void came_up(size_t index, uint64_t now_ns) HETCOMM_UNDER_BATON {
-    at(index).up_since_ns = now_ns;
+  // Returns when they may be tried again beside others.
+  uint64_t not_before_ns(const RailEnds& ends) HETCOMM_UNDER_BATON {
+    return at(ends).not_before_ns;
   }
-  void failed(size_t index, uint64_t now_ns) HETCOMM_UNDER_BATON {
-    Transport& own = at(index);
+  void came_up(const RailEnds& ends, uint64_t now_ns) HETCOMM_UNDER_BATON {
+    at(ends).up_since_ns = now_ns;
+  }
+  void failed(const RailEnds& ends, uint64_t now_ns) HETCOMM_UNDER_BATON {
+    Known& own = at(ends);
     // After a long time it starts anew.
     if (own.up_since_ns != 0 && now_ns - own.up_since_ns > (first_ns_ << own.failures) * 10) {
       own.failures = 0;
@@ -38,33 +42,36 @@ class CoolDowns {
   }
 
   // A connection over it, beside others, is being made.
-  bool is_connecting(size_t index) HETCOMM_UNDER_BATON { return at(index).connecting; }
-  void begin_connecting(size_t index) HETCOMM_UNDER_BATON { at(index).connecting = true; }
+  bool is_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON { return at(ends).connecting; }
+  void begin_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).connecting = true; }
   // False: none was.
-  bool stop_connecting(size_t index) HETCOMM_UNDER_BATON {
-    return std::exchange(at(index).connecting, false);
+  bool stop_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON {
+    return std::exchange(at(ends).connecting, false);
   }
 
  private:
-  // A transport is taken after all others for so long after it has cooled down: a pair without a
-  // connection has no time to find out that it fails again.
+  // Ends are taken after all others for so long after they have cooled down: a pair without a
+  // connection has no time to find out that they fail again.
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
   static constexpr uint32_t kMostDoublings = 6;
 
-  struct Transport {
+  struct Known {
+    RailEnds ends;
     bool connecting = false;
     uint32_t failures = 0;  // in a row
     uint64_t not_before_ns = 0;
     uint64_t up_since_ns = 0;
   };
 
-  Transport& at(size_t index) HETCOMM_UNDER_BATON {
-    if (index >= transports_.size()) transports_.resize(index + 1);
-    return transports_[index];
+  Known& at(const RailEnds& ends) HETCOMM_UNDER_BATON {
+    for (Known& each : known_) {
+      if (each.ends == ends) return each;
+    }
+    return known_.emplace_back(Known{.ends = ends});
   }
 
   const uint64_t first_ns_;
-  std::vector<Transport> transports_;
+  std::vector<Known> known_;
 };
 
 }  // namespace hetcomm

@@ -135,7 +135,7 @@ void DirectAccess::issue(Rail& rail, Range range) {
   part.rail = &rail;
   part.is_get = operation_.kind == OperationKind::kGet;
   part.local = ExtentView{operation_.extents(), range.offset, range.length};
-  part.key = operation_.access.remote->key(rail.transport);
+  part.key = operation_.access.remote->key(rail.ends.peer);
   part.remote_offset = operation_.access.offset + range.offset;
   part.high_priority = operation_.options.high_priority;
   if (!operation_.buffers.on_host) rail.counters().device_bytes_direct += range.length;
@@ -174,8 +174,8 @@ uint64_t DirectAccess::placed_in_front() const {
 
 bool DirectAccesses::may_go(const Operation& operation, const Rail& rail) {
   return rail.capabilities().regions && operation.length > 0 && !operation.access.direct_failed &&
-         operation.access.remote->key(rail.transport) != RemoteKey{} &&
-         association_.common().reaches(operation, rail.transport);
+         operation.access.remote->key(rail.ends.peer) != RemoteKey{} &&
+         association_.common().reaches(operation, rail.ends.own);
 }
 
 void DirectAccesses::start(Operation& operation) {

@@ -9,28 +9,28 @@ void ExtraRails::connect() {
   PairCommons& common = association_.common();
   if (stopped_ || !association_.is_ready() || common.rank > association_.rank()) return;
   const uint64_t now = common.engine.refresh_now();
-  const size_t current = association_.rail()->transport;
-  for (const size_t index : common.connector.useful_beside(association_.rank(), current)) {
-    if (association_.rails().find_over(index) != nullptr || cool_downs_.is_connecting(index)) {
+  const RailEnds current = association_.rail()->ends;
+  for (const RailEnds& ends : common.connector.useful_beside(association_.rank(), current)) {
+    if (association_.rails().find_over(ends) != nullptr || cool_downs_.is_connecting(ends)) {
       continue;
     }
-    if (const uint64_t not_before = cool_downs_.not_before_ns(index); not_before > now) {
+    if (const uint64_t not_before = cool_downs_.not_before_ns(ends); not_before > now) {
       connect_at_ns_ = std::min(connect_at_ns_, not_before);
       continue;
     }
-    cool_downs_.begin_connecting(index);
-    common.connector.connect_over(association_.rank(), index);
+    cool_downs_.begin_connecting(ends);
+    common.connector.connect_over(association_.rank(), ends);
   }
   if (connect_at_ns_ != kForever) common.schedule.note_timer(connect_at_ns_);
 }
 
-void ExtraRails::connect_failed(size_t index, const Status& why) {
-  cool_downs_.stop_connecting(index);
+void ExtraRails::connect_failed(const RailEnds& ends, const Status& why) {
+  cool_downs_.stop_connecting(ends);
   if (association_.is_lost()) return;
   PairCommons& common = association_.common();
   common.log.info("rank {}: no further connection over {}: {}", association_.rank(),
-                  common.connector.transport_name(index), why.text());
-  cool_downs_.failed(index, common.engine.refresh_now());
+                  common.connector.name_of(association_.rank(), ends), why.text());
+  cool_downs_.failed(ends, common.engine.refresh_now());
   connect();
 }
 

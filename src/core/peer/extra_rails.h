@@ -31,8 +31,8 @@ class ExtraRails {
 
   // Connects to what is useful and has cooled down.
   void connect() HETCOMM_UNDER_BATON;
-  // A connection over transport |index| could not be made.
-  void connect_failed(size_t index, const Status& why) HETCOMM_UNDER_BATON;
+  // A connection between |ends| could not be made.
+  void connect_failed(const RailEnds& ends, const Status& why) HETCOMM_UNDER_BATON;
   // Some rail may have been replaced: it is closed when it has not been used for a while.
   void plan_to_close() HETCOMM_UNDER_BATON;
   // The peer says that it uses that rail no more, or has closed it.

@@ -21,7 +21,7 @@ void copy_range(const Operation& operation, uint64_t from, uint64_t length) HETC
 
 // Asks for the mapping on first use; until it is there the owner helps.
 bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
-  const RemoteKey& key = remote.key(rail.transport);
+  const RemoteKey& key = remote.key(rail.ends.peer);
   if (!rail.capabilities().map || key == RemoteKey{}) return false;
   const auto found = std::find_if(regions_.begin(), regions_.end(),
                                   [&](const KnownRegion& each) { return each.key == key; });
@@ -47,13 +47,13 @@ void MappedAccess::mapped(Rail& rail, const RemoteKey& key, const Result<MappedR
     if (each.key == key) each.mapped = mapped.value();
   }
   for (RemoteMemory* remote : remotes_) {
-    if (remote->key(rail.transport) == key) is_mapped(*remote, rail);
+    if (remote->key(rail.ends.peer) == key) is_mapped(*remote, rail);
   }
 }
 
 void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   for (RemoteMemory* remote : remotes_) {
-    if (remote->key(rail.transport) == key) remote->mapped = nullptr;
+    if (remote->key(rail.ends.peer) == key) remote->mapped = nullptr;
   }
   // It is not asked for again: the owner is about to forget it.
   for (KnownRegion& each : regions_) {
@@ -61,7 +61,7 @@ void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
   }
   for (size_t i = 0; i < copies_.size();) {
     Operation& operation = *copies_[i].operation;
-    if (operation.access.remote->key(rail.transport) != key) {
+    if (operation.access.remote->key(rail.ends.peer) != key) {
       ++i;
       continue;
     }

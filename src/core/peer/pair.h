@@ -63,9 +63,8 @@ class Pair final : public PairBase {
   // --- connections ---
   // Starts connecting if nothing is under way.
   void ensure_connected() HETCOMM_UNDER_BATON;
-  // A connection was made (by either side) over |transport|, the one number |index|.
-  void adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport,
-             size_t index) HETCOMM_UNDER_BATON;
+  // A connection was made, by either side.
+  void adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) HETCOMM_UNDER_BATON;
   // No transport has reached the peer. |may_change|: a later attempt may.
   void connect_failed(const Status& why, bool may_change) HETCOMM_UNDER_BATON;
   // The peer has no connection, having lost those up to number |lost|.
@@ -114,6 +113,8 @@ class Pair final : public PairBase {
   void send_open(Rail& rail) HETCOMM_UNDER_BATON;
   void receive_unopened(Rail& rail, const WireHeader& header) HETCOMM_UNDER_BATON;
   void opened(Rail& rail, const WireHeader& header) HETCOMM_UNDER_BATON;
+  bool learn_ends(Rail& rail, size_t peers_transport) HETCOMM_UNDER_BATON;
+  void replace(const RailEnds& ends) HETCOMM_UNDER_BATON;
   void writable(Rail& rail) HETCOMM_UNDER_BATON;
   void rail_failed(Rail& rail, const Status& why, bool tell = true) HETCOMM_UNDER_BATON;
   void go_on_without(const Status& why) HETCOMM_UNDER_BATON;
@@ -134,7 +135,7 @@ class Pair final : public PairBase {
   Reachability reachability_;
   Status lost_;
   bool left_ = false;
-  bool replaced_ = false;      // adopt() is making a connection in place of another
+  bool replaced_ = false;      // a connection comes in place of another
   bool lost_unknown_ = false;  // since one opened: a rail whose number had not come
   bool untold_ = false;        // the peer does not know that it is lost
   uint64_t retry_at_ns_ = kForever;

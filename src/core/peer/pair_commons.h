@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "src/core/peer/completer.h"
 #include "src/core/peer/delivery.h"
 #include "src/core/peer/pair_schedule.h"
+#include "src/core/peer/rail_ends.h"
 #include "src/core/peer/wire.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/engine.h"
@@ -36,16 +38,22 @@ class PairConnector {
   // Tries the transports that reach |rank|, in order of estimate; Pair::adopt() or
   // Pair::connect_failed() follows.
   virtual void connect(int rank) HETCOMM_UNDER_BATON = 0;
-  // Makes a further connection to |rank|, over transport |index|.
-  virtual void connect_over(int rank, size_t index) HETCOMM_UNDER_BATON = 0;
-  // Transports that reach |rank| and would share the load of transport |index|, or are better.
-  virtual std::vector<size_t> useful_beside(int rank, size_t index) HETCOMM_UNDER_BATON = 0;
+  // Makes a further connection to |rank|.
+  virtual void connect_over(int rank, const RailEnds& ends) HETCOMM_UNDER_BATON = 0;
+  // Connections to |rank| that would share the load of the one between |used|, or are better.
+  virtual std::vector<RailEnds> useful_beside(int rank,
+                                              const RailEnds& used) HETCOMM_UNDER_BATON = 0;
   // Both ranks offer some transport; whether it reaches is another question.
   virtual bool has_common_transport(int rank) const HETCOMM_UNDER_BATON = 0;
   // The largest message to |rank| that every transport can carry which may have to send it again.
   virtual uint32_t kept_payload_bytes(int rank) HETCOMM_UNDER_BATON = 0;
+  // Transport |index| of |rank|, which may be any number, is of |kind|.
+  virtual bool is_offered(int rank, size_t index,
+                          std::string_view kind) const HETCOMM_UNDER_BATON = 0;
   virtual std::string_view transport_kind(size_t index) const HETCOMM_UNDER_BATON = 0;
   virtual std::string_view transport_name(size_t index) const HETCOMM_UNDER_BATON = 0;
+  // How people know a connection to |rank|: by the transports at its ends.
+  virtual std::string name_of(int rank, const RailEnds& ends) const HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~PairConnector() = default;

@@ -13,9 +13,9 @@ namespace hetcomm {
 // A connection that tells its pair what the endpoint reports.
 class Pair::OwnRail final : public Rail {
  public:
-  OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, size_t index, std::string_view transport_name)
-      : Rail(std::move(made), index, pair.common().connector.transport_kind(index),
-             pair.rails().counters_of(transport_name)),
+  OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, const RailEnds& its_ends)
+      : Rail(std::move(made), its_ends, pair.common().connector.transport_kind(its_ends.own),
+             pair.rails().counters_of(pair.common().connector.transport_name(its_ends.own))),
         pair_(pair) {}
 
   void on_message(const MessageHeader& header, ConstByteSpan payload) override HETCOMM_UNDER_BATON {
@@ -102,32 +102,39 @@ void Pair::knocked(uint32_t lost) {
   ensure_connected();
 }
 
-void Pair::adopt(std::unique_ptr<Endpoint> endpoint, std::string_view transport, size_t index) {
+void Pair::adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) {
   if (association_.is_lost()) return;
-  if (Rail* before = rails().find_over(index); before != nullptr) {
-    // The peer noticed a break before we did.
-    replaced_ = true;
-    rail_failed(*before, Status(Code::kPeerLost, "replaced by a new connection"));
-    replaced_ = false;
-    if (association_.is_lost()) return;
-  }
+  if (ends.peer != RailEnds::kUnknown) replace(ends);
+  if (association_.is_lost()) return;
   if (is_higher()) common().control->forget_knock(rank());
   if (rails().current() == nullptr) association_.set_state(PairState::kConnecting);
   retry_at_ns_ = kForever;
-  common().log.info("rank {}: connected over {}: {}", rank(), transport, endpoint->describe());
-  auto made = std::make_unique<OwnRail>(*this, std::move(endpoint), index, transport);
+  common().log.info("rank {}: connected over {}: {}", rank(),
+                    common().connector.name_of(rank(), ends), endpoint->describe());
+  auto made = std::make_unique<OwnRail>(*this, std::move(endpoint), ends);
   const Capabilities& can = made->capabilities();
   if (!can.lossless) made->limit_payload(common().connector.kept_payload_bytes(rank()));
   Rail& rail = rails().add(std::move(made));
-  extra_rails_.cool_downs().stop_connecting(index);
+  extra_rails_.cool_downs().stop_connecting(ends);
   rail.endpoint().set_handler(&rail);
   send_open(rail);
 }
 
+// There is a connection between |ends|, which the peer has seen break before we did.
+void Pair::replace(const RailEnds& ends) {
+  Rail* const before = rails().find_over(ends);
+  if (before == nullptr) return;
+  replaced_ = true;
+  rail_failed(*before, Status(Code::kPeerLost, "replaced by a new connection"));
+  replaced_ = false;
+}
+
 // The first message of the connection. Without room on_writable comes back to it.
 void Pair::send_open(Rail& rail) {
-  const WireHeader header{
-      .kind = MessageKind::kOpen, .tag = rail.id, .value = association_.sequencer().received()};
+  const WireHeader header{.kind = MessageKind::kOpen,
+                          .channel = static_cast<uint16_t>(rail.ends.own),
+                          .tag = rail.id,
+                          .value = association_.sequencer().received()};
   const Code code = rail.endpoint().send(encode_header(header), ExtentView{});
   if (code == Code::kOk) {
     rail.open_sent = true;
@@ -144,7 +151,22 @@ void Pair::receive_unopened(Rail& rail, const WireHeader& header) {
   }
 }
 
+// Takes the number of the peer's transport, at most once for each connection. False: it makes no
+// sense, or memory ran out.
+bool Pair::learn_ends(Rail& rail, size_t peers_transport) {
+  if (rail.ends.peer == peers_transport) return true;
+  if (rail.ends.peer != RailEnds::kUnknown ||
+      !common().connector.is_offered(rank(), peers_transport, rail.kind)) {
+    violated(rail, "open by a transport that was not connected to");
+    return false;
+  }
+  replace({rail.ends.own, peers_transport});
+  rail.ends.peer = peers_transport;
+  return !association_.is_lost() && !rail.dropped;
+}
+
 void Pair::opened(Rail& rail, const WireHeader& header) {
+  if (!learn_ends(rail, header.channel)) return;
   rail.open = true;
   if (!rail.known) rails().learn(rail, header.tag);
   lost_unknown_ = false;
@@ -162,7 +184,7 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
     return;
   }
   reachability_.reached();
-  extra_rails_.cool_downs().came_up(rail.transport, common().engine.refresh_now());
+  extra_rails_.cool_downs().came_up(rail.ends, common().engine.refresh_now());
   if (rail.open_sent) rail_switch_.use(rail);
   traffic_.take_early_grants();
 }
@@ -264,7 +286,7 @@ void Pair::violated(Rail& rail, std::string_view what) {
 
 void Pair::close_unused(Rail& rail) {
   common().log.info("rank {}: connection over {} is closed, since a better one is in use", rank(),
-                    common().connector.transport_name(rail.transport));
+                    common().connector.name_of(rank(), rail.ends));
   drop_rail(rail, false);
   traffic_.restart();
 }
@@ -286,7 +308,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   // The messages of such a rail were not kept: no other can make good for it.
   const bool irreplaceable = lossless && &rail == rails().current();
   const uint64_t id = rail.id;
-  const size_t transport = rail.transport;
+  const RailEnds ends = rail.ends;
   ++rail.counters().failures;
   if (!rail.known) lost_unknown_ = true;
   const bool peer_has_to_know = !lossless && rail.known && tell;
@@ -306,8 +328,8 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     return;
   }
   common().log.info("rank {}: connection over {} failed, {} left: {}", rank(),
-                    common().connector.transport_name(transport), rails().size(), why.text());
-  extra_rails_.cool_downs().failed(transport, common().engine.refresh_now());
+                    common().connector.name_of(rank(), ends), rails().size(), why.text());
+  extra_rails_.cool_downs().failed(ends, common().engine.refresh_now());
   // Before anything of it is done again.
   if (peer_has_to_know) association_.send_protocol(MessageKind::kRailDown, id, 0);
   access().initiator().start_again();

@@ -11,6 +11,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/memory/throughput.h"
+#include "src/core/peer/rail_ends.h"
 #include "src/core/progress/graveyard.h"
 #include "transports/transport.h"
 
@@ -51,8 +52,8 @@ class Rail : public EndpointHandler, public Mortal {
   bool is_open_both_ways() const HETCOMM_UNDER_BATON { return open && open_sent; }
 
   uint64_t id HETCOMM_GUARDED_BY_BATON =
-      0;                        // agreed number of the connection: the lower rank counts
-  const size_t transport;       // its number in the job
+      0;  // agreed number of the connection: the lower rank counts
+  RailEnds ends HETCOMM_GUARDED_BY_BATON;
   const std::string_view kind;  // of the transport: rails of one kind share bulk data
   bool known HETCOMM_GUARDED_BY_BATON = false;      // both sides know it by |id|
   bool dropped HETCOMM_GUARDED_BY_BATON = false;    // given up: it only waits to be destroyed
@@ -64,9 +65,9 @@ class Rail : public EndpointHandler, public Mortal {
   Throughput receiving HETCOMM_GUARDED_BY_BATON;
 
  protected:
-  Rail(std::unique_ptr<Endpoint> endpoint, size_t transport_index, std::string_view transport_kind,
-       hetcomm_counters_t* counters)
-      : transport(transport_index),
+  Rail(std::unique_ptr<Endpoint> endpoint, const RailEnds& its_ends,
+       std::string_view transport_kind, hetcomm_counters_t* counters)
+      : ends(its_ends),
         kind(transport_kind),
         endpoint_(std::move(endpoint)),
         capabilities_(endpoint_->capabilities()),

@@ -18,8 +18,8 @@ Rail* RailSet::find(uint64_t id) const {
   return find_if([&](const Rail& rail) HETCOMM_UNDER_BATON { return rail.id == id && rail.known; });
 }
 
-Rail* RailSet::find_over(size_t transport) const {
-  return find_if([&](const Rail& rail) { return rail.transport == transport; });
+Rail* RailSet::find_over(const RailEnds& ends) const {
+  return find_if([&](const Rail& rail) HETCOMM_UNDER_BATON { return rail.ends == ends; });
 }
 
 Rail* RailSet::find_unknown() const {

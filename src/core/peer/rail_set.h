@@ -38,7 +38,7 @@ class RailSet {
 
   // Null: there is no such connection (any more), open or not.
   Rail* find(uint64_t id) const HETCOMM_UNDER_BATON;
-  Rail* find_over(size_t transport) const HETCOMM_UNDER_BATON;
+  Rail* find_over(const RailEnds& ends) const HETCOMM_UNDER_BATON;
   // One whose number has not come yet.
   Rail* find_unknown() const HETCOMM_UNDER_BATON;
   // One up to that number.

@@ -71,7 +71,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; kCancelled: the
   // transfer has failed.
   Code start(Rail& rail) HETCOMM_UNDER_BATON {
-    if (into_device_ && !association().common().reaches(*transfer_.receive_, rail.transport)) {
+    if (into_device_ && !association().common().reaches(*transfer_.receive_, rail.ends.own)) {
       return Code::kUnsupported;
     }
     if (transfer_.by_get_) {
@@ -92,7 +92,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       // A connection that is breaking: the chunk starts again on the next one.
       if (key.status().code() == Code::kPeerLost) return Code::kPeerLost;
       if (into_device_) {
-        association().common().device_access.give_up(*transfer_.receive_, rail.transport,
+        association().common().device_access.give_up(*transfer_.receive_, rail.ends.own,
                                                      key.status());
         return Code::kUnsupported;
       }
@@ -330,12 +330,12 @@ bool ReceiveTransfer::add_chunk() {
   Rail* rail = pick_rail();
   if (rail == nullptr) return false;
   std::byte* staging_chunk = nullptr;
-  const bool staged = !association_.common().reaches(*receive_, rail->transport);
+  const bool staged = !association_.common().reaches(*receive_, rail->ends.own);
   if (!staged) {
     if (chunks_.size() >= kMaxGranted) return false;
   } else {
     if (DeviceAccess& access = association_.common().device_access; access.insists()) {
-      chunk_failed(Code::kUnsupported, access.refusal(*receive_, rail->transport));
+      chunk_failed(Code::kUnsupported, access.refusal(*receive_, rail->ends.own));
       return false;
     }
     staging_.choose_shape(accepted_, association_.common().staging.copy_rate(

@@ -95,7 +95,7 @@ AnnounceBody SendTransfer::make_announcement() {
   AnnounceBody body{id_, 0, {}};
   Rail* rail = association_.rail();
   if (rail == nullptr || !rail->capabilities().get ||
-      !association_.common().reaches(*send_, rail->transport) ||
+      !association_.common().reaches(*send_, rail->ends.own) ||
       send_->extents().size() > rail->capabilities().max_exposed_extents) {
     return body;
   }
@@ -168,7 +168,7 @@ void SendTransfer::granted(const GrantBody& grant) {
 bool SendTransfer::start_grant(Grant& grant) {
   Rail& rail = *association_.rails().find(grant.body.rail);
   may_lose_ = may_lose_ || !rail.capabilities().lossless;
-  const bool direct = grant.started == 0 && association_.common().reaches(*send_, rail.transport);
+  const bool direct = grant.started == 0 && association_.common().reaches(*send_, rail.ends.own);
   return direct ? start_direct(grant, rail) : start_staged(grant, rail);
 }
 
@@ -192,7 +192,7 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
   DeviceAccess& access = association_.common().device_access;
   if (access.insists()) {
     end(Code::kUnsupported, fmt::format("send to rank {}: {}", association_.rank(),
-                                        access.refusal(*send_, rail.transport)));
+                                        access.refusal(*send_, rail.ends.own)));
     return false;
   }
   chunks_.choose_shape(accepted_, association_.common().staging.copy_rate(StreamDirection::kToHost,

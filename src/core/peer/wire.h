@@ -14,8 +14,10 @@
 namespace hetcomm {
 
 enum class MessageKind : uint8_t {
-  kOpen = 1,  // first on every connection, both ways: tag = rail id, value = last sequence received
-  kEager,     // a whole message; value: addressee_value()
+  // First on every connection, both ways: tag = rail id, value = last sequence received, channel =
+  // number of the sender's transport.
+  kOpen = 1,
+  kEager,       // a whole message; value: addressee_value()
   kEagerFirst,  // the beginning of one; value: addressee_value(), with the total length
   kEagerMore,   // goes on with a message; value = offset; tag = 0: with the last kEagerFirst, else
                 // with the kPull of this id, whose bytes the sender copies after all

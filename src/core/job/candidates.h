@@ -1,0 +1,50 @@
+// Candidates: every way in which a pair could be connected, each from one of this rank's transports
+// to one of the peer's of the same kind, and which of them shall share the load.
+//
+// A host may have more network interfaces than another, or other ones. topology/pairing.h says
+// which interface serves which, so that together they carry as much as the poorer side can. Under
+// the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/job/job_transports.h"
+#include "src/core/job/peer_directory.h"
+#include "src/core/peer/rail_ends.h"
+
+namespace hetcomm {
+
+// Whether a connection shall share the load with others of its kind.
+enum class PairingRole : uint8_t {
+  kUnused,      // others of its kind carry everything
+  kPaired,      // it has its share
+  kSubstitute,  // it has a share while one that is paired cools down
+};
+
+struct Candidate {
+  JobTransport* transport;
+  RailEnds ends;                 // |peer| is unknown where the peer has no such transport
+  const PeerInfo::Offer* offer;  // null there
+  Status reach;
+  double score_us = 0;   // estimated time of a 64 KiB message
+  bool cooling = false;  // it failed lately
+  PairingRole role = PairingRole::kUnused;
+  uint64_t mbit_per_s = 0;  // what it is meant to carry
+};
+
+// The ways from this rank, which has |transports|, to |peer|, best first. At most |most| of a kind
+// are paired. |itself|: the peer is this rank.
+std::vector<Candidate> find_candidates(
+    const JobTransports& transports, const PeerInfo& peer, bool itself, size_t most,
+    const std::function<bool(const RailEnds&)>& is_cooling) HETCOMM_UNDER_BATON;
+
+// True if one of them works, as far as this rank knows, or may work later.
+bool may_reach(const JobTransports& transports, const PeerInfo& peer) HETCOMM_UNDER_BATON;
+
+}  // namespace hetcomm
