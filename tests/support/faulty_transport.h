@@ -55,11 +55,13 @@ struct FaultPlan {
       false;  // the put at which the rail breaks is reported complete, and lost
   uint32_t max_rail_failures = UINT32_MAX;  // per transport
   uint32_t connect_failures = 0;            // so many connects fail at first, per transport
+  std::optional<size_t> failing_instance;   // only its connects fail
   bool no_put = false;
   bool no_get = false;
   double fail_get_now = 0;  // as if it did not work any more
   bool regions = false;
-  size_t instances = 1;  // so many transports that share the load
+  size_t instances = 1;                 // so many transports that share the load
+  std::optional<uint64_t> bytes_per_s;  // that each of them claims to move
   bool unprotected = false;
   std::optional<uint32_t> max_payload_bytes;
   std::optional<uint64_t> eager_limit_bytes;
@@ -71,6 +73,7 @@ namespace internal {
 inline Capabilities masked(Capabilities capabilities, const FaultPlan& plan) {
   if (plan.no_put) capabilities.put = capabilities.target_sees_put = false;
   if (plan.no_get) capabilities.get = capabilities.gets_now = false;
+  if (plan.bytes_per_s) capabilities.bandwidth_bytes_per_s = *plan.bytes_per_s;
   if (plan.unprotected) capabilities.protected_in_transit = false;
   if (plan.fail_rail > 0 || plan.fail_direct > 0 || plan.fail_empty > 0) {
     capabilities.lossless = false;
@@ -663,6 +666,9 @@ class FaultyFactory final : public TransportFactory {
       const TransportEnvironment& environment) const override {
     FaultPlan plan = plan_;
     if (environment.instance < plan.first_delayed) plan.max_delay = 0;
+    if (plan.failing_instance && *plan.failing_instance != environment.instance) {
+      plan.connect_failures = 0;
+    }
     auto faulty =
         std::make_unique<internal::FaultyTransport>(plan, environment.rank, environment.handler);
     TransportEnvironment inner_environment{

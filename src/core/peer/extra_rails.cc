@@ -1,5 +1,7 @@
 #include "src/core/peer/extra_rails.h"
 
+#include <algorithm>
+
 #include "src/base/baton_role.h"
 
 namespace hetcomm {
@@ -39,17 +41,27 @@ bool ExtraRails::uses(const Rail& rail) {
          traffic_.uses(rail);
 }
 
-bool ExtraRails::is_replaced(const Rail& rail) const {
-  return association_.is_ready() && association_.rails().is_replaced(rail);
+// The lower rank has no use for these connections any more, the higher one has been told so.
+std::vector<Rail*> ExtraRails::superfluous() {
+  std::vector<Rail*> found;
+  PairCommons& common = association_.common();
+  const Rail* const current = association_.rails().current();
+  if (stopped_ || !association_.is_ready()) return found;
+  const bool is_higher = common.rank > association_.rank();
+  std::vector<RailEnds> useful;
+  if (!is_higher) useful = common.connector.useful_beside(association_.rank(), current->ends);
+  association_.rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
+    if (&rail == current || !rail.known || !rail.is_open_both_ways()) return;
+    const bool is_useful = std::find(useful.begin(), useful.end(), rail.ends) != useful.end();
+    if (is_higher ? rail.retiring : !is_useful) found.push_back(&rail);
+  });
+  return found;
 }
 
-// A replaced rail stays for a while: it may be needed again.
+// They stay for a while: one may be needed again.
 void ExtraRails::plan_to_close() {
   constexpr uint64_t kCoolDowns = 10;
-  bool some = false;
-  association_.rails().for_each([&](const Rail& rail)
-                                    HETCOMM_UNDER_BATON { some = some || is_replaced(rail); });
-  if (!some) return;
+  if (association_.rails().size() < 2 || superfluous().empty()) return;
   PairCommons& common = association_.common();
   close_at_ns_ = common.engine.refresh_now() + kCoolDowns * common.cool_down_ns;
   common.schedule.note_timer(close_at_ns_);
@@ -58,19 +70,16 @@ void ExtraRails::plan_to_close() {
 // The lower rank begins: it announces. The higher one closes what was announced, and answers.
 void ExtraRails::close_unused() {
   close_at_ns_ = kForever;
-  if (stopped_ || !association_.is_ready()) return;
   const bool is_higher = association_.common().rank > association_.rank();
-  RailSet& rails = association_.rails();
-  for (size_t i = rails.size(); i-- > 0 && association_.is_ready();) {
-    Rail& rail = rails[i];
-    if (!is_replaced(rail) || uses(rail)) continue;
+  for (Rail* const rail : superfluous()) {
+    if (!association_.is_ready()) return;
+    if (rail->dropped || uses(*rail)) continue;
     if (is_higher) {
-      if (!rail.retiring) continue;
-      association_.send_protocol(MessageKind::kRailClosed, rail.id, 0);
-      association_.pair().close_unused(rail);
-    } else if (!rail.retiring) {
-      rail.retiring = true;
-      association_.send_protocol(MessageKind::kRailUnused, rail.id, 0);
+      association_.send_protocol(MessageKind::kRailClosed, rail->id, 0);
+      if (!rail->dropped) association_.pair().close_unused(*rail);
+    } else if (!rail->retiring) {
+      rail->retiring = true;
+      association_.send_protocol(MessageKind::kRailUnused, rail->id, 0);
     }
   }
   plan_to_close();

@@ -1,14 +1,15 @@
 // ExtraRails: the connections of a pair beside the one that messages go over.
 //
 // The lower rank makes them, over transports that would share the load, or would be better, once
-// those have cooled down. A rail that a better one has replaced is closed when it stays unused: the
-// lower rank says so (kRailUnused), the higher one closes it once nothing of its own is under way
-// there, and answers (kRailClosed). Under the baton.
+// those have cooled down. A rail that a better one has replaced, or that stood in for one that was
+// down, is closed when it stays unused: the lower rank says so (kRailUnused), the higher one closes
+// it once nothing of its own is under way there, and answers (kRailClosed). Under the baton.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "src/base/baton_role.h"
 #include "src/base/clock.h"
@@ -33,7 +34,7 @@ class ExtraRails {
   void connect() HETCOMM_UNDER_BATON;
   // A connection between |ends| could not be made.
   void connect_failed(const RailEnds& ends, const Status& why) HETCOMM_UNDER_BATON;
-  // Some rail may have been replaced: it is closed when it has not been used for a while.
+  // Some rail may be superfluous: it is closed when it has not been used for a while.
   void plan_to_close() HETCOMM_UNDER_BATON;
   // The peer says that it uses that rail no more, or has closed it.
   void receive_unused(uint64_t id) HETCOMM_UNDER_BATON;
@@ -49,7 +50,7 @@ class ExtraRails {
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
  private:
-  bool is_replaced(const Rail& rail) const HETCOMM_UNDER_BATON;
+  std::vector<Rail*> superfluous() HETCOMM_UNDER_BATON;
   void close_unused() HETCOMM_UNDER_BATON;
 
   Association& association_;
@@ -57,7 +58,7 @@ class ExtraRails {
   CoolDowns cool_downs_;
   bool stopped_ = false;
   uint64_t connect_at_ns_ = kForever;  // when a transport has cooled down
-  uint64_t close_at_ns_ = kForever;    // when replaced rails are looked at
+  uint64_t close_at_ns_ = kForever;    // when superfluous rails are looked at
 };
 
 }  // namespace hetcomm

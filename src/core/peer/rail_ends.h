@@ -10,8 +10,8 @@ struct RailEnds {
   // In place of the peer's number, until its kOpen tells it.
   static constexpr size_t kUnknown = SIZE_MAX;
 
-  size_t own = 0;           // among the transports of this rank's job
-  size_t peer = kUnknown;   // among the peer's, in the order of its offers
+  size_t own = 0;          // among the transports of this rank's job
+  size_t peer = kUnknown;  // among the peer's, in the order of its offers
   bool operator==(const RailEnds&) const = default;
 };
 

@@ -50,10 +50,6 @@ Rail* RailSet::better_one() const {
   return find_if([&](const Rail& rail) HETCOMM_UNDER_BATON { return is_better(rail); });
 }
 
-bool RailSet::is_replaced(const Rail& rail) const {
-  return rail.known && rail.is_open_both_ways() && !same_kind(rail, *current_);
-}
-
 bool RailSet::is_early(uint64_t id) const {
   if (numbers_them_ || find(id) != nullptr) return false;
   return id > made_ || find_unknown() != nullptr;

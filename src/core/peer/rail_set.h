@@ -48,9 +48,6 @@ class RailSet {
   // One that should take over the messages from the current one.
   Rail* better_one() const HETCOMM_UNDER_BATON;
   bool is_better(const Rail& rail) const HETCOMM_UNDER_BATON;
-  // Neither messages nor bulk data are begun on |rail|, since another one is in use: current() is
-  // not null.
-  bool is_replaced(const Rail& rail) const HETCOMM_UNDER_BATON;
   // The lower rank has numbered the connection of that |id|, and the number is still on its way.
   bool is_early(uint64_t id) const HETCOMM_UNDER_BATON;
   bool all_flushed() const HETCOMM_UNDER_BATON;
@@ -59,7 +56,7 @@ class RailSet {
   template <typename Use>
   void for_each_bulk(Use&& use) const HETCOMM_UNDER_BATON {
     for (const auto& rail : rails_) {
-      if (rail->is_open_both_ways() && same_kind(*rail, *current_)) use(*rail);
+      if (rail->is_open_both_ways() && !rail->retiring && same_kind(*rail, *current_)) use(*rail);
     }
   }
 

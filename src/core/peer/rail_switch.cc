@@ -11,6 +11,7 @@ void RailSwitch::use(Rail& rail) {
     take_over(rail);
   } else {
     traffic_.restart();
+    extra_rails_.plan_to_close();
   }
 }
 

@@ -263,7 +263,7 @@ uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
   uint64_t length = capabilities.lossless ? rest.length : std::min(rest.length, kRegrantBytes);
   if (const size_t rails = association_.count_bulk_rails(); rails > 1) {
     // Smaller towards the end, so that all connections end together.
-    const uint64_t fair = rest.length / (2 * kChunksPerRail * rails);
+    const uint64_t fair = std::max<uint64_t>(rest.length / (2 * kChunksPerRail * rails), 1);
     length = std::min(length, (fair + kLeastShare - 1) / kLeastShare * kLeastShare);
   }
   return capabilities.max_exposed_extents == UINT32_MAX

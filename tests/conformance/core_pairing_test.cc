@@ -1,0 +1,182 @@
+// Ranks with different numbers of network interfaces: which of them are connected, what they carry,
+// and what happens when one of them is down.
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/core_job.h"
+#include "tests/support/faulty_transport.h"
+#include "tests/support/pattern.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+constexpr uint64_t kRate = 1'000'000'000;
+
+// Interfaces of one rank, all of one rate.
+struct Interfaces {
+  size_t count;
+  uint64_t bytes_per_s;
+  std::optional<size_t> broken = {};  // one whose first connects fail
+  uint32_t failures = 0;
+};
+
+Factories factories_of(const Interfaces& own) {
+  FaultPlan plan;
+  plan.instances = own.count;
+  plan.bytes_per_s = own.bytes_per_s;
+  plan.fail_rail = 1e-12;  // not lossless, as rails are that may fail
+  plan.failing_instance = own.broken;
+  plan.connect_failures = own.failures;
+  Factories result;
+  result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+  return result;
+}
+
+void run_pair(const Interfaces& lower, const Interfaces& higher, const std::string& settings,
+              const std::function<void(CoreMember&)>& body) {
+  run_core_job(
+      2, "TIMEOUT=30s;LOG=error;" + settings,
+      [&](int rank) { return factories_of(rank == 0 ? lower : higher); }, body);
+}
+
+// Messages both ways, whose bytes are checked.
+void exchange(CoreMember& me, std::vector<std::byte>& out, std::vector<std::byte>& in,
+              uint64_t round) {
+  const uint64_t mine = round * 2 + static_cast<uint64_t>(me.rank());
+  const uint64_t theirs = round * 2 + static_cast<uint64_t>(1 - me.rank());
+  fill_pattern(out, mine);
+  Operation* const receive =
+      me.post(OperationKind::kReceive, 1 - me.rank(), 1, in.data(), in.size());
+  Operation* const send = me.post(OperationKind::kSend, 1 - me.rank(), 1, out.data(), out.size());
+  for (Operation* const each : {receive, send}) {
+    const Status status = me.finish(each);
+    ASSERT_TRUE(status.ok()) << status.text();
+  }
+  EXPECT_FALSE(find_mismatch(in, theirs).has_value());
+}
+
+void exchange_often(CoreMember& me, uint64_t rounds) {
+  std::vector<std::byte> out(24 << 20);
+  std::vector<std::byte> in(24 << 20);
+  for (uint64_t round = 0; round < rounds; ++round) {
+    ASSERT_NO_FATAL_FAILURE(exchange(me, out, in, round));
+  }
+}
+
+// Bytes that each interface of this rank has moved for the peer, by the number of the interface.
+std::vector<uint64_t> loads(CoreMember& me) {
+  std::vector<hetcomm_counters_t> counters(32);
+  counters.resize(me.communicator().counters(1 - me.rank(), counters.size(), counters.data()));
+  std::vector<uint64_t> bytes;
+  for (const hetcomm_counters_t& each : counters) {
+    const std::string name = each.transport;
+    const size_t mark = name.find('#');
+    const size_t index = mark == std::string::npos ? 0 : std::stoul(name.substr(mark + 1));
+    bytes.resize(std::max(bytes.size(), index + 1));
+    bytes[index] += each.bulk_bytes;
+  }
+  return bytes;
+}
+
+size_t used(const std::vector<uint64_t>& loads) {
+  return static_cast<size_t>(
+      std::count_if(loads.begin(), loads.end(), [](uint64_t bytes) { return bytes > 0; }));
+}
+
+struct Shape {
+  Interfaces lower;
+  Interfaces higher;
+  size_t lower_used;
+  size_t higher_used;
+};
+
+// The poorer side uses all that it has, the richer one as many as that takes.
+TEST(CorePairing, ThePoorerSideUsesAllItsInterfaces) {
+  const Shape shapes[] = {
+      {{1, 3 * kRate}, {3, kRate}, 1, 3}, {{3, kRate}, {1, 3 * kRate}, 3, 1},
+      {{2, 2 * kRate}, {4, kRate}, 2, 4}, {{4, kRate}, {2, 2 * kRate}, 4, 2},
+      {{4, kRate}, {2, kRate}, 2, 2},     {{1, kRate}, {3, kRate}, 1, 1},
+      {{3, kRate}, {3, kRate}, 3, 3},
+  };
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(testing::Message() << shape.lower.count << " against " << shape.higher.count);
+    run_pair(shape.lower, shape.higher, "RAILS=8;", [&](CoreMember& me) {
+      exchange_often(me, 6);
+      const Shape& now = shape;
+      EXPECT_EQ(used(loads(me)), me.rank() == 0 ? now.lower_used : now.higher_used)
+          << "rank " << me.rank();
+    });
+  }
+}
+
+// What is left of a message when most of it is shared out may be a byte.
+TEST(CorePairing, MessagesOfEveryLengthAreShared) {
+  constexpr uint64_t kShare = 128u << 10;  // of one interface, at the least
+  for (const size_t count : {2u, 3u, 4u}) {
+    SCOPED_TRACE(testing::Message() << count << " interfaces");
+    run_pair({count, kRate}, {count, kRate}, "", [](CoreMember& me) {
+      for (const uint64_t shares : {1u, 2u, 9u}) {
+        for (const uint64_t more : {0u, 1u, 2u, 3u, 5u, 17u}) {
+          std::vector<std::byte> out(shares * kShare + more);
+          std::vector<std::byte> in(out.size());
+          ASSERT_NO_FATAL_FAILURE(exchange(me, out, in, more)) << out.size() << " bytes";
+        }
+      }
+    });
+  }
+}
+
+TEST(CorePairing, AtMostSoManyRailsAsTheUserAllows) {
+  run_pair({6, kRate}, {6, kRate}, "RAILS=3;", [](CoreMember& me) {
+    exchange_often(me, 6);
+    EXPECT_EQ(used(loads(me)), 3u);
+  });
+}
+
+// Connections with the first interface of rank 0 fail: the second one serves both interfaces of the
+// peer. When the first one works again it gets its share, and what stood in for it is closed.
+TEST(CorePairing, AnotherInterfaceStandsInForOneThatIsDown) {
+  constexpr uint32_t kFailures = 12;
+  const Interfaces lower{2, 2 * kRate, 0, kFailures};
+  run_pair(lower, {2, kRate}, "COOL_DOWN=20ms;PROGRESS=thread;", [](CoreMember& me) {
+    std::vector<std::byte> out(8 << 20);
+    std::vector<std::byte> in(8 << 20);
+    ASSERT_NO_FATAL_FAILURE(exchange(me, out, in, 0));
+    const bool is_lower = me.rank() == 0;
+    if (is_lower) {
+      EXPECT_EQ(loads(me)[0], 0u) << "connections over it fail";
+    }
+    // The peer's interfaces are both in use before the first one of this rank is.
+    bool both_in_time = false;
+    bool back = false;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    uint64_t more = 1;
+    for (uint64_t round = 1; more != 0; ++round) {
+      ASSERT_NO_FATAL_FAILURE(exchange(me, out, in, round));
+      const std::vector<uint64_t> now = loads(me);
+      if (is_lower) {
+        back = back || now[0] > 0;
+        more = !back && std::chrono::steady_clock::now() < deadline;
+      } else {
+        both_in_time = both_in_time || used(now) == 2;
+      }
+      const Status status =
+          me.finish(me.post(is_lower ? OperationKind::kSend : OperationKind::kReceive,
+                            1 - me.rank(), 2, &more, sizeof(more)));
+      ASSERT_TRUE(status.ok()) << status.text();
+    }
+    if (is_lower) {
+      EXPECT_TRUE(back);
+    } else {
+      EXPECT_TRUE(both_in_time);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace hetcomm::test
