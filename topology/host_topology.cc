@@ -27,6 +27,9 @@ Status HostTopology::read() {
   HETCOMM_RETURN_IF_ERROR(rules->check(*machine));
   view_.machine = std::move(machine).value();
   view_.rules = std::move(rules).value();
+  for (const Accelerator& device : devices_) {
+    view_.own_accelerators.push_back(view_.machine.find_accelerator(device.address));
+  }
   view_.affinity = assign_nics(view_.machine, view_.rules);
   return {};
 }

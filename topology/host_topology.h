@@ -17,6 +17,7 @@ namespace hetcomm::topology {
 
 struct HostView {
   Machine machine;
+  std::vector<int> own_accelerators;  // of the context, as indices of Machine::accelerators
   NicRules rules;
   Affinity affinity;
 };

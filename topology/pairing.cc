@@ -174,13 +174,17 @@ class Flow {
   std::vector<Edge> pairs_;
 };
 
-// Rates, with the slowest known one in place of those that are not known.
-std::vector<uint64_t> rates_of(const std::vector<Port>& ports, uint64_t slowest) {
+// Rates, with the slowest known one in place of those that are not known. Where none is known,
+// ports of one side share alike, and both sides carry as much.
+std::vector<uint64_t> rates_of(const std::vector<Port>& ports, const std::vector<Port>& others,
+                               uint64_t slowest) {
+  const uint64_t unknown = slowest != 0 ? slowest : others.size();
   std::vector<uint64_t> rates;
-  for (const Port& port : ports) rates.push_back(port.mbit_per_s != 0 ? port.mbit_per_s : slowest);
+  for (const Port& port : ports) rates.push_back(port.mbit_per_s != 0 ? port.mbit_per_s : unknown);
   return rates;
 }
 
+// 0: none is known.
 uint64_t slowest_of(const std::vector<Port>& lower, const std::vector<Port>& upper) {
   uint64_t slowest = UINT64_MAX;
   for (const std::vector<Port>* side : {&lower, &upper}) {
@@ -188,7 +192,7 @@ uint64_t slowest_of(const std::vector<Port>& lower, const std::vector<Port>& upp
       if (port.mbit_per_s != 0) slowest = std::min(slowest, port.mbit_per_s);
     }
   }
-  return slowest == UINT64_MAX ? 1 : slowest;
+  return slowest == UINT64_MAX ? 0 : slowest;
 }
 
 }  // namespace
@@ -207,7 +211,7 @@ Reach reach(const Port& one, const Port& other) {
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                  size_t most, const ReachFunction& reach) {
   const uint64_t slowest = slowest_of(lower, upper);
-  Flow flow(rates_of(lower, slowest), rates_of(upper, slowest), reach);
+  Flow flow(rates_of(lower, upper, slowest), rates_of(upper, lower, slowest), reach);
   flow.run();
   std::vector<PortPair> pairs = flow.result();
   std::sort(pairs.begin(), pairs.end(), [](const PortPair& a, const PortPair& b) {
@@ -215,6 +219,9 @@ std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vect
            std::tuple(a.mbit_per_s, b.lower + b.upper, b.lower);
   });
   if (pairs.size() > most) pairs.resize(most);
+  if (slowest == 0) {
+    for (PortPair& pair : pairs) pair.mbit_per_s = 0;
+  }
   return pairs;
 }
 

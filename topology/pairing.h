@@ -13,7 +13,9 @@ namespace hetcomm::topology {
 // A NIC as its host offers it to a peer, in the order in which the data in question prefers its
 // NICs.
 struct Port {
-  uint64_t mbit_per_s = 0;  // 0: unknown, which counts as the slowest of all that are known
+  // 0: unknown, which counts as the slowest of all that are known. Where none is known both sides
+  // count as equally fast, and the ports of each as equal.
+  uint64_t mbit_per_s = 0;
   std::vector<std::string> subnets;  // "192.0.2.0/24"
   std::string fabric;  // a name by which the user says what is joined; empty: not said
 };
@@ -29,7 +31,7 @@ Reach reach(const Port& one, const Port& other);
 struct PortPair {
   size_t lower = 0;  // index of the lower rank's port
   size_t upper = 0;
-  uint64_t mbit_per_s = 0;  // what it is meant to carry
+  uint64_t mbit_per_s = 0;  // what it is meant to carry; 0: no rate is known
   bool operator==(const PortPair&) const = default;
 };
 

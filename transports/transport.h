@@ -118,6 +118,15 @@ class TransportHandler {
   ~TransportHandler() = default;
 };
 
+// A network interface of this host that a transport may be bound to.
+struct BoundNic {
+  std::string interface;  // "eth0"; empty: none has a name
+  std::string rdma_port;  // "mlx5_0:1"; empty: it has none
+  bool has_address = false;
+  // Another interface that is used is in the same subnet, so routes do not tell them apart.
+  bool shares_subnet = false;
+};
+
 // Everything that a transport is made with. The references outlive the transport.
 struct TransportEnvironment {
   int rank = 0;
@@ -136,6 +145,8 @@ struct TransportEnvironment {
   size_t instance = 0;
   // Address of this host that leads to the other ranks; none where that is not known.
   Address route{};
+  // The interface that it uses; null: it chooses.
+  const BoundNic* nic = nullptr;
 };
 
 // The length of the sleep that the context begins. kShort is a small fraction of a millisecond. A
@@ -193,8 +204,11 @@ class TransportFactory {
   // Says whether the transport can be used on this machine. The text says why not, or, with kOk,
   // what was found.
   virtual Status probe(const Config& config) const = 0;
-  // Gives the number of transports for one job, one for each network interface that shall share
-  // the load. Instance i connects to instance i of the peer.
+  // Says whether a transport can be bound to |nic|, and the user has not excluded that. Where there
+  // are several such interfaces each gets a transport of its own, and they share the load.
+  virtual bool can_use(const Config& /*config*/, const BoundNic& /*nic*/) const { return false; }
+  // Gives the number of transports for one job where no interfaces are known by name: as many as
+  // the transport finds that shall share the load.
   virtual size_t instances(const Config& /*config*/) const { return 1; }
   // Makes a transport, with or without a probe() before. Where that fails this fails for the same
   // reason.

@@ -85,7 +85,7 @@ Acceptor::Acceptor(Poller& poller, Log& log, Options options, AcceptHandler& han
 
 Result<std::unique_ptr<Acceptor>> Acceptor::create(Poller& poller, Log& log, const Address& address,
                                                    Options options, AcceptHandler& handler) {
-  Result<UniqueFd> listener = listen_on(address, kBacklog, options.ports);
+  Result<UniqueFd> listener = listen_on(address, kBacklog, options.ports, options.device);
   if (!listener.ok()) return listener.status();
   Result<Address> bound = bound_address(listener->get());
   if (!bound.ok()) return bound.status();

@@ -49,6 +49,7 @@ class Acceptor final : public Watcher {
     // before they know themselves what a peer has to prove.
     bool held = false;
     PortRange ports{};       // for an address whose port is 0
+    std::string device{};    // interface over which connections come; empty: any
     bool same_user = false;  // local sockets: other users are refused before they say anything
   };
   static Result<std::unique_ptr<Acceptor>> create(Poller& poller, Log& log, const Address& address,

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <memory>
 
 #include <fmt/format.h>
@@ -144,6 +145,10 @@ bool Address::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&host) || (IN6_IS_ADDR_V4MAPPED(&host) && host.s6_addr[12] == 127);
 }
 
+bool Address::is_same_host(const Address& other) const {
+  return with_port(0).to_string() == other.with_port(0).to_string();
+}
+
 bool Address::is_link_local() const {
   if (family() == AF_INET) {
     return ntohl(view_as<sockaddr_in>(get()).sin_addr.s_addr) >> 16 == (169u << 8 | 254u);
@@ -223,6 +228,16 @@ Result<Address> Address::decode(ByteReader& reader) {
     if (!reader.failed()) return local(name);
   }
   return Status(Code::kInvalidArgument, "a peer has sent a malformed address");
+}
+
+bool answers_for_others(const std::string& interface) {
+  int most = 0;
+  for (const std::string& name : {std::string("all"), interface}) {
+    int value = 0;
+    std::ifstream("/proc/sys/net/ipv4/conf/" + name + "/arp_ignore") >> value;
+    most = std::max(most, value);
+  }
+  return most == 0;
 }
 
 }  // namespace hetcomm

@@ -31,6 +31,8 @@ class Address {
   uint16_t port() const;
   Address with_port(uint16_t port) const;
   bool is_loopback() const;
+  // Without regard to ports.
+  bool is_same_host(const Address& other) const;
   // IPv4 169.254.0.0/16, IPv6 fe80::/10.
   bool is_link_local() const;
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
@@ -60,6 +62,9 @@ struct InterfaceAddress {
 // there is one: when nothing is named, it is taken even where its interface has no carrier yet.
 Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
                                                         const Address& route = {});
+
+// This host answers on |interface| for IPv4 addresses of its other interfaces (arp_ignore is 0).
+bool answers_for_others(const std::string& interface);
 
 // Ports to listen on, both ends included.
 struct PortRange {

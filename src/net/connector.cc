@@ -40,13 +40,14 @@ Connector::Connector(Poller& poller, ConnectHandler& handler)
 std::unique_ptr<Connector> Connector::create(Poller& poller, std::vector<Address> candidates,
                                              const Secret& secret, Hello hello,
                                              uint64_t deadline_ns, ConnectHandler& handler,
-                                             std::shared_ptr<const TlsContext> tls) {
+                                             std::shared_ptr<const TlsContext> tls, LocalEnd from) {
   std::unique_ptr<Connector> connector(new Connector(poller, handler));
   connector->candidates_ = std::move(candidates);
   connector->secret_ = secret;
   connector->hello_ = std::move(hello);
   connector->deadline_ns_ = deadline_ns;
   connector->tls_ = std::move(tls);
+  connector->from_ = std::move(from);
   connector->start_next(now_ns());
   return connector;
 }
@@ -87,7 +88,23 @@ Status Connector::start_attempt(const Address& address) {
   }
   socket_ = StreamSocket(std::move(fd), std::move(tls));
   set_no_delay(socket_.get());
+  HETCOMM_RETURN_IF_ERROR(bind_local_end(address));
   return connect_now(address);
+}
+
+Status Connector::bind_local_end(const Address& to) {
+  if (!from_.device.empty()) HETCOMM_RETURN_IF_ERROR(bind_to_device(socket_.get(), from_.device));
+  for (const Address& from : from_.addresses) {
+    if (from.family() != to.family()) continue;
+    // The kernel chooses the port when it knows the other end: there are more of them then.
+    HETCOMM_RETURN_IF_ERROR(set_socket_option(socket_.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1,
+                                              "IP_BIND_ADDRESS_NO_PORT"));
+    if (::bind(socket_.get(), from.get(), from.length()) != 0) {
+      return status_from_errno(errno, fmt::format("bind to {}", from.to_string()));
+    }
+    return {};
+  }
+  return {};
 }
 
 Status Connector::connect_now(const Address& address) {

@@ -28,6 +28,12 @@ class ConnectHandler {
   ~ConnectHandler() = default;
 };
 
+// Where connections leave this host; without entries the routes decide.
+struct LocalEnd {
+  std::vector<Address> addresses;  // at most one of a family counts, with port 0
+  std::string device;              // the interface; empty: any that has the address
+};
+
 // If |tls| is given, a connection is made by TLS or not at all.
 //
 // Tries |candidates| in order, each with its share of the time that is left. on_connect comes once,
@@ -39,7 +45,8 @@ class Connector final : public Watcher {
   static std::unique_ptr<Connector> create(Poller& poller, std::vector<Address> candidates,
                                            const Secret& secret, Hello hello, uint64_t deadline_ns,
                                            ConnectHandler& handler,
-                                           std::shared_ptr<const TlsContext> tls = nullptr);
+                                           std::shared_ptr<const TlsContext> tls = nullptr,
+                                           LocalEnd from = {});
   ~Connector();
 
   // Says nothing to a local listener of another user; the attempt fails with PERMISSION_DENIED.
@@ -72,6 +79,7 @@ class Connector final : public Watcher {
   Connector(Poller& poller, ConnectHandler& handler);
   void start_next(uint64_t now);
   Status start_attempt(const Address& address);
+  Status bind_local_end(const Address& to);
   Status connect_now(const Address& address);
   void shake_hands();
   void attempt_failed(const Status& why);
@@ -92,6 +100,7 @@ class Connector final : public Watcher {
   bool same_user_ = false;
   uint64_t retry_ns_ = kForever;  // a local listener's queue was full: when to try again
   std::shared_ptr<const TlsContext> tls_;
+  LocalEnd from_;
   StreamSocket socket_;
   std::optional<Handshake> handshake_;  // once connected
   std::optional<OtherProcess> other_process_;

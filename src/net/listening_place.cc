@@ -42,11 +42,16 @@ Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
         std::any_of(mine.addresses.begin(), mine.addresses.end(),
                     [&](const Address& own) { return own.family() == address.family(); });
     const bool foreign = other_host && address.is_loopback();
-    if (common && !foreign) {
+    const bool shared =
+        other_host && std::any_of(mine.addresses.begin(), mine.addresses.end(),
+                                  [&](const Address& own) { return own.is_same_host(address); });
+    if (common && !foreign && !shared) {
       usable.push_back(address);
     } else {
       refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", address.to_string(),
-                             foreign ? "loopback of another host" : "family not in use here");
+                             foreign  ? "loopback of another host"
+                             : shared ? "this host has the same address"
+                                      : "family not in use here");
     }
   }
   if (usable.empty()) {

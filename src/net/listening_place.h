@@ -26,7 +26,8 @@ struct ListeningPlace {
 };
 
 // The addresses of |theirs| that can be tried from |mine|: those of a family that is listened on
-// here too, without the loopback of another host. UNSUPPORTED when none is left; the text gives the
+// here too, without the loopback of another host, and what both hosts have, as private networks of
+// containers do. UNSUPPORTED when none is left; the text gives the
 // reason for each.
 Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
                                               const ListeningPlace& theirs);

@@ -15,7 +15,7 @@ namespace {
 
 bool is_ipv6_any(const Address& address) { return address.with_port(0).to_string() == "[::]:0"; }
 
-Result<UniqueFd> listen_at(const Address& address, int backlog) {
+Result<UniqueFd> listen_at(const Address& address, int backlog, const std::string& device) {
   const std::string name = address.to_string();
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return status_from_errno(errno, fmt::format("listen on {}: socket", name));
@@ -25,6 +25,7 @@ Result<UniqueFd> listen_at(const Address& address, int backlog) {
     HETCOMM_RETURN_IF_ERROR(
         set_socket_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR"));
   }
+  if (!device.empty()) HETCOMM_RETURN_IF_ERROR(bind_to_device(fd.get(), device));
   if (address.family() == AF_INET6) {
     HETCOMM_RETURN_IF_ERROR(set_socket_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY,
                                               is_ipv6_any(address) ? 0 : 1, "IPV6_V6ONLY"));
@@ -38,9 +39,10 @@ Result<UniqueFd> listen_at(const Address& address, int backlog) {
 }  // namespace
 
 // The start of the search depends on the process, so that ranks that start together seldom meet.
-Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports) {
+Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports,
+                           const std::string& device) {
   if (ports.first == 0 || address.port() != 0 || address.family() == AF_UNIX) {
-    return listen_at(address, backlog);
+    return listen_at(address, backlog, device);
   }
   const int count = ports.last - ports.first + 1;
   const int start =
@@ -48,7 +50,7 @@ Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange&
   Status failure;
   for (int i = 0; i < count; ++i) {
     const auto port = static_cast<uint16_t>(ports.first + (start + i) % count);
-    Result<UniqueFd> listener = listen_at(address.with_port(port), backlog);
+    Result<UniqueFd> listener = listen_at(address.with_port(port), backlog, device);
     if (listener.ok()) return listener;
     failure = listener.status();
     // A port that is taken, or not this user's (below 1024), is passed over.
@@ -61,7 +63,7 @@ Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange&
                             ports.last, failure.text()));
 }
 
-bool is_local(const Address& address) { return listen_at(address.with_port(0), 1).ok(); }
+bool is_local(const Address& address) { return listen_at(address.with_port(0), 1, {}).ok(); }
 
 Result<Address> bound_address(int fd) {
   sockaddr_storage storage{};

@@ -1,6 +1,8 @@
 // Sockets that listen, without any proof. acceptor.h puts the proof on top.
 #pragma once
 
+#include <string>
+
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
 #include "src/net/address.h"
@@ -9,8 +11,9 @@ namespace hetcomm {
 
 // Non-blocking, close-on-exec listener. Port 0 picks a free one (see bound_address), of |ports| if
 // that is given; OUT_OF_RESOURCES when none of it is free. The IPv6 "any" address takes IPv4
-// connections as well.
-Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports = {});
+// connections as well. |device| is the interface over which connections come; empty: any.
+Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports = {},
+                           const std::string& device = {});
 Result<Address> bound_address(int fd);
 // Returns whether this host (its network namespace) has |address|. Only then can it be bound.
 bool is_local(const Address& address);

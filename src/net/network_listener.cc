@@ -27,21 +27,25 @@ Result<Address> address_to_bind(const std::vector<InterfaceAddress>& chosen, int
 }  // namespace
 
 Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
-    Poller& poller, Log& log, const Config& config, const Address& route, std::string_view name,
-    Acceptor::Options options, AcceptHandler& handler) {
+    Poller& poller, Log& log, const Config& config, const Address& route,
+    std::string_view interface, std::string_view name, Acceptor::Options options,
+    AcceptHandler& handler) {
   Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config, route);
   if (!chosen.ok()) return chosen.status();
   const Result<PortRange> range = port_range(config);
   if (!range.ok()) return range.status();
   options.held = true;
   options.ports = range.value();
-  std::erase_if(*chosen, [](const auto& entry) {
-    return entry.address.family() == AF_INET6 && entry.address.is_link_local();
+  std::erase_if(*chosen, [&](const auto& entry) {
+    return (entry.address.family() == AF_INET6 && entry.address.is_link_local()) ||
+           (!interface.empty() && entry.interface != interface);
   });
   std::unique_ptr<NetworkListener> listener(new NetworkListener);
   listener->place_.host = read_host_id();
   Status failure(Code::kUnsupported,
-                 fmt::format("{}: the chosen interfaces have link-local addresses only", name));
+                 interface.empty()
+                     ? fmt::format("{}: the chosen interfaces have link-local addresses only", name)
+                     : fmt::format("{}: {} has no address that can be used", name, interface));
   std::array<uint16_t, 2> ports{};
   for (const int family : {AF_INET, AF_INET6}) {
     Result<Address> address = address_to_bind(*chosen, family);

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include <fmt/format.h>
+
 namespace hetcomm {
 namespace {
 
@@ -22,6 +24,14 @@ int family_of(int fd) {
 Status set_socket_option(int fd, int level, int name, int value, std::string_view what) {
   if (setsockopt(fd, level, name, &value, sizeof(value)) != 0) {
     return status_from_errno(errno, what);
+  }
+  return {};
+}
+
+Status bind_to_device(int fd, const std::string& device) {
+  if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device.c_str(),
+                 static_cast<socklen_t>(device.size() + 1)) != 0) {
+    return status_from_errno(errno, fmt::format("SO_BINDTODEVICE {}", device));
   }
   return {};
 }

@@ -15,7 +15,7 @@ import time
 
 SKIPPED = 77
 FAR = ("198.18.6.1", "198.18.6.2")
-OFFERS = ("self, tcp", "self, shm")  # of ranks 0 and 1, where they differ
+OFFERS = ("self, tcp, tcp#1", "self, shm")  # of ranks 0 and 1, where they differ
 
 
 def sh(*words):

@@ -672,9 +672,9 @@ class FaultyFactory final : public TransportFactory {
     auto faulty =
         std::make_unique<internal::FaultyTransport>(plan, environment.rank, environment.handler);
     TransportEnvironment inner_environment{
-        environment.rank,   environment.size,        environment.credentials,
-        environment.config, environment.log,         environment.poller,
-        environment.now_ns, faulty->inner_handler(), environment.instance};
+        environment.rank,     environment.size,   environment.credentials, environment.config,
+        environment.log,      environment.poller, environment.now_ns,      faulty->inner_handler(),
+        environment.instance, environment.route,  environment.nic};
     auto inner = inner_->create(inner_environment);
     if (!inner.ok()) return inner.status();
     faulty->adopt(std::move(inner).value());

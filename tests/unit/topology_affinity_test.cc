@@ -4,6 +4,7 @@
 //   - the first ones are an assignment to nearest NICs whose worst share no other one exceeds: every
 //     assignment is tried, on the recorded machines and on random ones;
 //   - the result does not depend on the order in which a machine was read;
+//   - a rank uses the NICs of its accelerators, or of its NUMA node;
 //   - HETCOMM_NIC leaves what it says, for everybody or for one, and says what is wrong with it.
 #include <algorithm>
 #include <random>
@@ -16,6 +17,7 @@
 #include "tests/support/machines.h"
 #include "topology/affinity.h"
 #include "topology/machine_file.h"
+#include "topology/rank_nics.h"
 
 namespace hetcomm::topology {
 namespace {
@@ -403,6 +405,71 @@ TEST(NicRules, BridgesCountOnlyWhenNamedAndVirtualOnesWhereThereIsNothingElse) {
   EXPECT_THAT(of_host(""), ElementsAre("eth0"));
   machine.nics[0].state = NicState::kDown;
   EXPECT_THAT(of_host(""), ElementsAre("docker0"));
+}
+
+std::vector<std::string> nics_of(const Machine& machine, const RankPlace& place, size_t most) {
+  std::vector<std::string> result;
+  for (const int nic : nics_of_rank(machine, assign_nics(machine, {}), place, most)) {
+    result.push_back(machine.nics[static_cast<size_t>(nic)].name());
+  }
+  return result;
+}
+
+TEST(RankNics, OneAcceleratorHasTheFirstOfItsOrder) {
+  const Machine machine = read("eight_nics");
+  const Affinity affinity = assign_nics(machine, {});
+  for (size_t i = 0; i < machine.accelerators.size(); ++i) {
+    const RankPlace place{.accelerators = {static_cast<int>(i)}};
+    for (const size_t most : {size_t{1}, size_t{4}}) {
+      std::vector<std::string> expected = names(machine, affinity.accelerators[i]);
+      expected.resize(most);
+      EXPECT_EQ(nics_of(machine, place, most), expected);
+    }
+  }
+}
+
+TEST(RankNics, SeveralAcceleratorsGetTheirFirstBeforeAnySecond) {
+  const Machine machine = read("eight_nics");
+  const Affinity affinity = assign_nics(machine, {});
+  const std::vector<std::string> chosen = nics_of(machine, {.accelerators = {0, 5}}, 2);
+  ASSERT_GE(chosen.size(), 3u);
+  EXPECT_EQ(chosen[0], names(machine, affinity.accelerators[0]).front());
+  EXPECT_EQ(chosen[1], names(machine, affinity.accelerators[5]).front());
+}
+
+TEST(RankNics, ARankWithoutAcceleratorHasThoseOfItsNode) {
+  const Machine machine = read("four_nodes");
+  const Affinity affinity = assign_nics(machine, {});
+  for (size_t node = 0; node < machine.numa_nodes.size(); ++node) {
+    const std::vector<std::string> chosen =
+        nics_of(machine, {.numa_node = static_cast<int>(node)}, 1);
+    EXPECT_THAT(chosen, ElementsAre(names(machine, affinity.numa_nodes[node]).front()));
+  }
+  EXPECT_FALSE(nics_of(machine, {}, 1).empty()) << "a rank that does not know where it runs";
+}
+
+TEST(RankNics, ANicThatIsMuchSlowerIsLeftOut) {
+  Machine machine;
+  for (const uint64_t rate : {100'000u, 25'000u, 10'000u}) {
+    Nic& nic = machine.nics.emplace_back();
+    nic.interface = "eth" + std::to_string(rate);
+    nic.state = NicState::kUp;
+    nic.mbit_per_s = rate;
+  }
+  EXPECT_THAT(nics_of(machine, {}, 4), ElementsAre("eth100000", "eth25000"));
+}
+
+TEST(RankNics, AProcessorIsInTheNodeWhoseListHasIt) {
+  Machine machine;
+  for (const char* processors : {"0-3,8-11", "4-7,12", ""}) {
+    machine.numa_nodes.emplace_back().processors = processors;
+  }
+  EXPECT_EQ(numa_node_of_processor(machine, 0), 0);
+  EXPECT_EQ(numa_node_of_processor(machine, 11), 0);
+  EXPECT_EQ(numa_node_of_processor(machine, 4), 1);
+  EXPECT_EQ(numa_node_of_processor(machine, 12), 1);
+  EXPECT_EQ(numa_node_of_processor(machine, 13), kNone);
+  EXPECT_EQ(numa_node_of_processor(machine, -1), kNone);
 }
 
 }  // namespace

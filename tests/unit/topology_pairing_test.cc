@@ -108,8 +108,29 @@ TEST(Pairing, APairThatFailedIsReplaced) {
 
 TEST(Pairing, UnknownRatesCountAsTheSlowestKnown) {
   EXPECT_THAT(pair_ports(ports({0, 0}), ports({0, 0}), kMany),
-              ElementsAre(PortPair{0, 0, 1}, PortPair{1, 1, 1}));
+              ElementsAre(PortPair{0, 0, 0}, PortPair{1, 1, 0}));
   EXPECT_THAT(pair_ports(ports({0}), ports({100, 25}), kMany), ElementsAre(PortPair{0, 0, 25}));
+}
+
+TEST(Pairing, WhereNoRateIsKnownEveryPortIsUsed) {
+  EXPECT_THAT(pair_ports(ports({0, 0}), ports({0}), kMany),
+              ElementsAre(PortPair{0, 0, 0}, PortPair{1, 0, 0}));
+  for (size_t lower = 1; lower <= 5; ++lower) {
+    for (size_t upper = 1; upper <= 5; ++upper) {
+      std::vector<bool> lower_used(lower);
+      std::vector<bool> upper_used(upper);
+      const auto pairs = pair_ports(ports(std::vector<uint64_t>(lower)),
+                                    ports(std::vector<uint64_t>(upper)), kMany);
+      for (const PortPair& pair : pairs) {
+        lower_used[pair.lower] = true;
+        upper_used[pair.upper] = true;
+      }
+      EXPECT_EQ(std::count(lower_used.begin(), lower_used.end(), true),
+                static_cast<int64_t>(lower));
+      EXPECT_EQ(std::count(upper_used.begin(), upper_used.end(), true),
+                static_cast<int64_t>(upper));
+    }
+  }
 }
 
 TEST(Pairing, OfHostsWithoutPortsIsEmpty) {

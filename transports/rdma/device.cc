@@ -47,15 +47,18 @@ Device::~Device() {
   (void)verbs_.close_device(context_);
 }
 
-Result<std::unique_ptr<Device>> Device::create(const Verbs& verbs, const Config& config, Log& log,
-                                               size_t instance, uint32_t connections,
-                                               uint32_t credits) {
+Result<std::unique_ptr<Device>> Device::create(const Verbs& verbs,
+                                               const TransportEnvironment& environment,
+                                               uint32_t connections, uint32_t credits) {
   // It helps before Linux 5.12 only, and is too late there once something was registered.
   (void)verbs.fork_init();
-  Result<OpenNic> nic = open_nic(verbs, config, instance);
+  const BoundNic* const bound = environment.nic;
+  Result<OpenNic> nic = bound != nullptr
+                            ? open_named_nic(verbs, environment.config, bound->rdma_port)
+                            : open_nic(verbs, environment.config, environment.instance);
   if (!nic.ok()) return nic.status();
-  if (instance == 0 && !nic->others.empty())
-    log.info("rdma: ports that are not used: {}", nic->others);
+  if (environment.instance == 0 && !nic->others.empty())
+    environment.log.info("rdma: ports that are not used: {}", nic->others);
   std::unique_ptr<Device> device(new Device(verbs, std::move(nic).value()));
   HETCOMM_RETURN_IF_ERROR(device->set_up(connections, credits));
   return device;

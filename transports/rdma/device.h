@@ -10,6 +10,7 @@
 #include "src/base/status.h"
 #include "transports/rdma/nic.h"
 #include "transports/rdma/verbs.h"
+#include "transports/transport.h"
 
 namespace hetcomm::rdma {
 
@@ -20,9 +21,9 @@ class Device {
  public:
   // Makes room for |connections| at a time, each with |credits| receives, as far as the device
   // allows.
-  static Result<std::unique_ptr<Device>> create(const Verbs& verbs, const Config& config, Log& log,
-                                                size_t instance, uint32_t connections,
-                                                uint32_t credits);
+  static Result<std::unique_ptr<Device>> create(const Verbs& verbs,
+                                                const TransportEnvironment& environment,
+                                                uint32_t connections, uint32_t credits);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

@@ -80,8 +80,7 @@ class Loopback {
                                                   const TransportEnvironment& environment,
                                                   const ConnectionSettings& settings) {
     std::unique_ptr<Loopback> loopback(new Loopback);
-    Result<std::unique_ptr<Device>> nic =
-        Device::create(verbs, environment.config, environment.log, environment.instance, 2, 1);
+    Result<std::unique_ptr<Device>> nic = Device::create(verbs, environment, 2, 1);
     if (!nic.ok()) return nic.status();
     loopback->nic_ = std::move(nic).value();
     Result<Slab> slab = Slab::create(*loopback->nic_, 2 * kTrialBytes);

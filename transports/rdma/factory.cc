@@ -29,6 +29,10 @@ class RdmaFactory final : public TransportFactory {
                            : fmt::format("{} (not used: {})", nic->nic.describe(), nic->others)};
   }
 
+  bool can_use(const Config& config, const BoundNic& nic) const override {
+    return !nic.rdma_port.empty() && table().ok() && is_allowed(config, nic.rdma_port);
+  }
+
   size_t instances(const Config& config) const override {
     const Result<const Verbs*> verbs = table();
     const auto most = static_cast<size_t>(config.number(Variable::kRails));

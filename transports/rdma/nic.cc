@@ -211,11 +211,14 @@ class Search {
  public:
   // Leaves out the ports named in |taken|.
   Search(const Verbs& verbs, const Config& config, const std::vector<std::string>& taken)
-      : verbs_(verbs), config_(config), taken_(taken) {}
+      : Search(verbs, config, taken, config.text(Variable::kRdmaNic)) {}
+  // Takes those that |names| has in place of HETCOMM_RDMA_NIC.
+  Search(const Verbs& verbs, const Config& config, const std::vector<std::string>& taken,
+         std::string_view names)
+      : verbs_(verbs), config_(config), taken_(taken), names_(names) {}
 
   Result<OpenNic> run() {
-    const std::string_view names = config_.text(Variable::kRdmaNic);
-    Result<std::vector<Wanted>> wanted = parse_names(names);
+    Result<std::vector<Wanted>> wanted = parse_names(names_);
     if (!wanted.ok()) return wanted.status();
     const DeviceList devices(verbs_);
     if (devices.count() == 0) {
@@ -235,11 +238,11 @@ class Search {
     if (wanted->empty()) try_device(devices, nullptr);
     if (best_.context == nullptr) {
       return Status(Code::kUnsupported,
-                    names.empty()
+                    names_.empty()
                         ? fmt::format("rdma: no usable port: {}", refused_)
                         : fmt::format("rdma: HETCOMM_RDMA_NIC={}: no usable port: {}; name another "
                                       "one, or none",
-                                      names, refused_));
+                                      names_, refused_));
     }
     best_.others = refused_;
     return std::move(best_);
@@ -316,6 +319,7 @@ class Search {
   const Verbs& verbs_;
   const Config& config_;
   const std::vector<std::string>& taken_;
+  const std::string_view names_;
   OpenNic best_;
   std::string refused_;
 };
@@ -375,6 +379,19 @@ Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instan
     if (worth_it && --instance == 0) return next;
     (void)verbs.close_device(next->context);
   }
+}
+
+Result<OpenNic> open_named_nic(const Verbs& verbs, const Config& config, const std::string& name) {
+  return Search(verbs, config, {}, name).run();
+}
+
+bool is_allowed(const Config& config, const std::string& name) {
+  Result<std::vector<Wanted>> wanted = parse_names(config.text(Variable::kRdmaNic));
+  if (!wanted.ok() || wanted->empty()) return wanted.ok();
+  return std::any_of(wanted->begin(), wanted->end(), [&](const Wanted& entry) {
+    return entry.device == name || fmt::format("{}:{}", entry.device, entry.port) == name ||
+           (entry.port == 0 && name.starts_with(entry.device + ":"));
+  });
 }
 
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic) {

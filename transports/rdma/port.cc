@@ -24,8 +24,7 @@ Status Port::open(const Verbs& verbs) {
   const auto peers = static_cast<uint32_t>(std::max(environment_.size - 1, 1));
   const uint32_t connections = std::min(settings_.connections, std::max(peers, kMinConnections));
   Result<std::unique_ptr<Device>> device =
-      Device::create(verbs, environment_.config, environment_.log, environment_.instance,
-                     connections, settings_.credits);
+      Device::create(verbs, environment_, connections, settings_.credits);
   if (!device.ok()) return device.status();
   device_ = std::move(device).value();
   fit_to(nic(), settings_);

@@ -39,8 +39,9 @@ void ConnectAttempt::start_round() {
   Hello hello =
       make_hello(environment.credentials, Role::kTcp, environment.rank, destination_.rank);
   hello.extra = encode_stream_name(name_);
-  connector_ = Connector::create(environment.poller, addresses_, environment.credentials.secret,
-                                 std::move(hello), round_ends_ns_, *this, context_.tls);
+  connector_ =
+      Connector::create(environment.poller, addresses_, environment.credentials.secret,
+                        std::move(hello), round_ends_ns_, *this, context_.tls, context_.from);
 }
 
 void ConnectAttempt::on_connect(Result<StreamSocket> socket) {

@@ -37,6 +37,7 @@ class ConnectAttempt final : public ConnectHandler {
     const TransportEnvironment& environment;
     std::shared_ptr<const TlsContext> tls;  // null: off
     uint64_t detection_ns;
+    const LocalEnd& from;
   };
   // |refused|: a failure that is known already and is to be reported later.
   ConnectAttempt(Context context, ConnectAttemptHandler& handler, const Destination& destination,

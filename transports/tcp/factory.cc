@@ -1,5 +1,7 @@
 #include "transports/tcp/factory.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "src/net/address.h"
@@ -26,6 +28,16 @@ class TcpFactory final : public TransportFactory {
     }
     if (tls.value() != nullptr) text += ", TLS";
     return {Code::kOk, std::move(text)};
+  }
+
+  // Where interfaces of one subnet answer for each other's addresses, bytes may come in by another
+  // one than a socket is bound to: the routes decide there.
+  bool can_use(const Config& config, const BoundNic& nic) const override {
+    if (!nic.has_address || (nic.shares_subnet && answers_for_others(nic.interface))) return false;
+    Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config);
+    return chosen.ok() && std::any_of(chosen->begin(), chosen->end(), [&](const auto& entry) {
+             return entry.interface == nic.interface;
+           });
   }
 
   Result<std::unique_ptr<Transport>> create(

@@ -43,15 +43,24 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::create(
 }
 
 Status TcpTransport::listen() {
+  const BoundNic* const nic = environment_.nic;
   Result<std::unique_ptr<NetworkListener>> listener = NetworkListener::create(
-      environment_.poller, environment_.log, environment_.config, environment_.route, "tcp",
+      environment_.poller, environment_.log, environment_.config, environment_.route,
+      nic != nullptr ? std::string_view(nic->interface) : std::string_view(), "tcp",
       {.credentials = environment_.credentials,
        .role = Role::kTcp,
        .rank = environment_.rank,
-       .tls = tls_},
+       .tls = tls_,
+       .device = nic != nullptr && nic->shares_subnet ? nic->interface : std::string()},
       *this);
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener).value();
+  if (nic != nullptr) {
+    for (const Address& each : listener_->place().addresses) {
+      local_end_.addresses.push_back(each.with_port(0));
+    }
+    if (nic->shares_subnet) local_end_.device = nic->interface;
+  }
   for (size_t i = 0; i < listener_->interfaces().size(); ++i) {
     environment_.log.info("tcp: listening on {} ({}, which {})",
                           listener_->place().addresses[i].to_string(), listener_->interfaces()[i],
@@ -106,10 +115,11 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
 
 void TcpTransport::begin(const Destination& destination, const StreamName& name,
                          std::vector<Address> addresses, Status refused, TcpEndpoint* endpoint) {
-  connecting_.push_back({std::make_unique<ConnectAttempt>(
-                             ConnectAttempt::Context{environment_, tls_, settings_.detection_ns},
-                             *this, destination, name, std::move(addresses), std::move(refused)),
-                         endpoint});
+  connecting_.push_back(
+      {std::make_unique<ConnectAttempt>(
+           ConnectAttempt::Context{environment_, tls_, settings_.detection_ns, local_end_}, *this,
+           destination, name, std::move(addresses), std::move(refused)),
+       endpoint});
   timers_checked_ns_ = 0;
   try {
     connecting_.back().attempt->start();

@@ -114,6 +114,7 @@ class TcpTransport final : public Transport,
   HotSet hot_;
   OpenStreams open_streams_;
   std::unique_ptr<std::byte[]> scratch_;
+  LocalEnd local_end_;  // of connections that this side makes
   std::unique_ptr<NetworkListener> listener_;
   std::vector<Connecting> connecting_;
   std::vector<EarlyStream> early_;  // oldest first

@@ -61,14 +61,18 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   // Log lines show the rank that the process has in its first job.
   if (context.jobs().empty()) context.log().set_rank(bootstrap.rank());
   liveness::ControlThread* control = nullptr;
+  std::span<const RankNic> nics;
   if (bootstrap.size() > 1) {
     Result<liveness::ControlThread*> thread = context.control_thread();
     if (!thread.ok()) return thread.status();
     control = thread.value();
+    Result<std::span<const RankNic>> found = context.nics();
+    if (!found.ok()) return found.status();
+    nics = found.value();
   }
-  const JobEnvironment environment{context.engine(), context.devices(),  context.config(),
-                                   context.log(),    context.overlaps(), context.factories(),
-                                   control};
+  const JobEnvironment environment{
+      context.engine(),   context.devices(),   context.config(), context.log(),
+      context.overlaps(), context.factories(), control,          nics};
   Result<std::unique_ptr<Job>> made = Job::create(environment, bootstrap, options);
   if (!made.ok()) return made.status();
   std::shared_ptr<Job> job = std::move(made).value();

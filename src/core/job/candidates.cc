@@ -57,7 +57,8 @@ class KindPairing {
   void assign(size_t most, PairingRole role, bool also_cooling) {
     const auto reach = [&](size_t own, size_t peer) {
       const Candidate& candidate = at(own, peer);
-      if (!candidate.reach.ok() || (candidate.cooling && !also_cooling)) return topology::Reach::kNo;
+      if (!candidate.reach.ok() || (candidate.cooling && !also_cooling))
+        return topology::Reach::kNo;
       return topology::reach(own_ports_[own], peer_ports_[peer]);
     };
     for (const topology::PortPair& pair :
@@ -83,7 +84,7 @@ class KindPairing {
 };
 
 // Puts what works in front, then what has not failed lately, then the quicker kind. Within a kind
-// those that shall share the load come first.
+// those that shall share the load come first, and of these one that is known to lead to others.
 void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
   const auto best_of_kind = [&](const Candidate& of) {
     double best = of.score_us;
@@ -98,7 +99,7 @@ void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
     const Candidate& each = entry.second;
     const bool shares = each.role != PairingRole::kUnused;
     return std::tuple(!each.reach.ok(), each.cooling, entry.first, each.transport->kind, !shares,
-                      each.score_us);
+                      !each.transport->has_route, each.score_us);
   };
   std::stable_sort(keyed.begin(), keyed.end(),
                    [&](const auto& a, const auto& b) { return key(a) < key(b); });
@@ -119,7 +120,8 @@ std::vector<Candidate> find_candidates(const JobTransports& transports, const Pe
       candidates.push_back(candidate_to(*own, peer, i));
       candidates.back().cooling = is_cooling(candidates.back().ends);
     }
-    if (candidates.size() > before) continue;
+    const bool is_first = before == 0 || candidates[before - 1].transport->kind != own->kind;
+    if (candidates.size() > before || !is_first) continue;
     candidates.push_back({.transport = own.get(),
                           .ends = {.own = own->index},
                           .offer = nullptr,

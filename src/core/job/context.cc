@@ -1,5 +1,6 @@
 #include "src/core/job/context.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/progress/communicator_base.h"
+#include "topology/rank_nics.h"
 
 namespace hetcomm {
 namespace {
@@ -92,6 +94,41 @@ Status Context::apply_nic_rules() {
       config_.derive(Variable::kRdmaNic, fmt::format("{}", fmt::join(devices, ","))));
   if (interfaces.empty()) return {};  // they have no addresses: sockets use what they find
   return config_.derive(Variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
+}
+
+Result<std::span<const RankNic>> Context::nics() {
+  std::call_once(nics_once_, [this] { nics_failure_ = choose_nics(); });
+  if (!nics_failure_.ok()) return nics_failure_;
+  return std::span<const RankNic>(nics_);
+}
+
+Status Context::choose_nics() {
+  Result<const topology::HostView*> view = topology_.view();
+  if (!view.ok()) return view.status();
+  const topology::Machine& machine = (*view)->machine;
+  const topology::RankPlace place{
+      .accelerators = (*view)->own_accelerators,
+      .numa_node = topology::numa_node_of_processor(machine, sched_getcpu())};
+  const std::vector<int> chosen =
+      topology::nics_of_rank(machine, (*view)->affinity, place, config_.number(Variable::kRails));
+  for (const topology::Nic& nic : machine.nics) {
+    if (nic.kind != topology::NicKind::kBridge && nic.state == topology::NicState::kDown) {
+      log_->info("NIC {} is not used: it is down", nic.name());
+    }
+  }
+  for (const int index : chosen) {
+    const topology::Nic& nic = machine.nics[static_cast<size_t>(index)];
+    const bool shares = std::any_of(chosen.begin(), chosen.end(), [&](int other) {
+      return other != index &&
+             topology::share_a_subnet(nic, machine.nics[static_cast<size_t>(other)]);
+    });
+    nics_.push_back({.name = {.interface = nic.interface,
+                              .rdma_port = nic.rdma_device.empty() ? std::string() : nic.name(),
+                              .has_address = !nic.interface.empty() && !nic.subnets.empty(),
+                              .shares_subnet = shares},
+                     .port = {.mbit_per_s = nic.mbit_per_s, .subnets = nic.subnets, .fabric = {}}});
+  }
+  return {};
 }
 
 Result<liveness::ControlThread*> Context::control_thread() {

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "src/base/baton_role.h"
 #include "src/base/config.h"
 #include "src/base/log.h"
+#include "src/core/job/job_environment.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
@@ -46,6 +48,10 @@ class Context final : private Submitter {
 
   // The machine and its NICs, read when first asked for. [any-thread]
   topology::HostTopology& topology() { return topology_; }
+  // The NICs that this rank's transports may use, best first, chosen when first asked for. None
+  // where there is nothing to choose. Fails for a topology that the user has named and that cannot
+  // be used. [any-thread]
+  Result<std::span<const RankNic>> nics();
   // The thread of the control planes, started by the first job of several ranks. [any-thread]
   Result<liveness::ControlThread*> control_thread();
   // The jobs of its communicators, the oldest first.
@@ -65,6 +71,7 @@ class Context final : private Submitter {
   Status start(const std::vector<Device>& devices, bool thread);
   void place_device(const Device& device);
   Status apply_nic_rules();
+  Status choose_nics();
   void start(Operation& operation) override HETCOMM_UNDER_BATON;
   uint64_t sweep(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   void report_stall(uint64_t now_ns) HETCOMM_UNDER_BATON;
@@ -82,6 +89,9 @@ class Context final : private Submitter {
   std::vector<std::weak_ptr<Job>> jobs_;  // under |job_mutex_|
   std::mutex control_mutex_;
   std::unique_ptr<liveness::ControlThread> control_thread_;  // under |control_mutex_|
+  std::once_flag nics_once_;
+  Status nics_failure_;
+  std::vector<RankNic> nics_;
   Engine engine_;
 };
 

@@ -10,9 +10,16 @@
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
 #include "src/liveness/control_thread.h"
+#include "topology/pairing.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
+
+// A network interface that this rank's transports may use.
+struct RankNic {
+  BoundNic name;
+  topology::Port port;
+};
 
 struct JobEnvironment {
   Engine& engine;
@@ -22,6 +29,7 @@ struct JobEnvironment {
   OverlapGuard& overlaps;
   std::span<const std::unique_ptr<TransportFactory>> factories;
   liveness::ControlThread* control;  // null: for jobs of one rank only
+  std::span<const RankNic> nics;     // best first; none: transports choose by themselves
 };
 
 }  // namespace hetcomm

@@ -1,5 +1,7 @@
 #include "src/core/job/job_transports.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -17,6 +19,17 @@ std::string_view without_name(std::string_view name, std::string_view why) {
   constexpr std::string_view kAfter = ": ";
   const bool named = why.starts_with(name) && why.substr(name.size()).starts_with(kAfter);
   return named ? why.substr(name.size() + kAfter.size()) : why;
+}
+
+// The interface that has |address|; empty: none, or |address| is not known.
+std::string interface_of(const Config& config, const Address& address) {
+  if (address.family() == AF_UNSPEC) return {};
+  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config, address);
+  if (!chosen.ok()) return {};
+  for (const InterfaceAddress& entry : *chosen) {
+    if (entry.address.is_same_host(address)) return entry.interface;
+  }
+  return {};
 }
 
 }  // namespace
@@ -51,16 +64,38 @@ Status JobTransports::make(std::string_view wanted, const Address& route) {
 // Makes a transport for each network interface that shall share the load. Fails with the reason of
 // the first that cannot be made.
 Status JobTransports::make_all_of(const TransportFactory& factory, const Address& route) {
-  HETCOMM_RETURN_IF_ERROR(make_one(factory, 0, route));
+  std::vector<const RankNic*> nics;
+  for (const RankNic& nic : environment_.nics) {
+    if (factory.can_use(environment_.config, nic.name)) nics.push_back(&nic);
+  }
+  if (nics.size() > 1) {
+    size_t made = 0;
+    Status failure;
+    for (const RankNic* const nic : nics) {
+      const Status status = make_one(factory, made, nic, route);
+      if (status.ok()) {
+        ++made;
+      } else {
+        failure = status;
+      }
+    }
+    return failure;
+  }
+  // Without a choice the transport sees for itself.
+  HETCOMM_RETURN_IF_ERROR(make_one(factory, 0, nullptr, route));
+  if (nics.size() == 1) {
+    owned_.back()->port = nics.front()->port;
+    return {};
+  }
   const size_t instances = std::min<size_t>(factory.instances(environment_.config),
                                             environment_.config.number(Variable::kRails));
   for (size_t instance = 1; instance < instances; ++instance) {
-    HETCOMM_RETURN_IF_ERROR(make_one(factory, instance, route));
+    HETCOMM_RETURN_IF_ERROR(make_one(factory, instance, nullptr, route));
   }
   return {};
 }
 
-Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
+Status JobTransports::make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
                                const Address& route) {
   auto made = std::make_unique<JobTransport>(handler_, owned_.size());
   const TransportEnvironment environment{.rank = rank_,
@@ -72,7 +107,8 @@ Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
                                          .now_ns = environment_.engine.coarse_now(),
                                          .handler = *made,
                                          .instance = instance,
-                                         .route = route};
+                                         .route = route,
+                                         .nic = nic != nullptr ? &nic->name : nullptr};
   Result<std::unique_ptr<Transport>> transport = factory.create(environment);
   if (!transport.ok()) return transport.status();
   if (tls_required(environment_.config) && !(*transport)->capabilities().protected_in_transit) {
@@ -85,7 +121,13 @@ Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
       instance == 0 ? std::string(factory.name()) : fmt::format("{}#{}", factory.name(), instance);
   made->transport = std::move(transport.value());
   made->abilities = made->transport->abilities();
-  made->port.mbit_per_s = made->capabilities().bandwidth_bytes_per_s / 125'000;
+  if (nic != nullptr) {
+    made->port = nic->port;
+    made->has_route = !nic->name.interface.empty() &&
+                      nic->name.interface == interface_of(environment_.config, route);
+  } else {
+    made->port.mbit_per_s = made->capabilities().bandwidth_bytes_per_s / 125'000;
+  }
   if (const Capabilities& can = made->capabilities(); !can.lossless) {
     lossy_payload_bytes_ = std::min(lossy_payload_bytes_, can.max_payload_bytes);
   }

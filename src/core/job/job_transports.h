@@ -49,7 +49,8 @@ struct JobTransport final : public TransportHandler {
   const size_t index;     // among the transports of the job
   std::string_view kind;  // of the factory, which may make several
   std::string name;
-  topology::Port port;  // the network interface that it uses
+  topology::Port port;     // the network interface that it uses
+  bool has_route = false;  // that interface is known to lead to other ranks
   std::unique_ptr<Transport> transport;
   TransportAbilities abilities;
 };
@@ -105,7 +106,7 @@ class JobTransports {
 
  private:
   Status make_all_of(const TransportFactory& factory, const Address& route) HETCOMM_UNDER_BATON;
-  Status make_one(const TransportFactory& factory, size_t instance,
+  Status make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
                   const Address& route) HETCOMM_UNDER_BATON;
 
   const JobEnvironment& environment_;

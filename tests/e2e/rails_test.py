@@ -1,0 +1,166 @@
+"""tcp over several network interfaces of two hosts (network namespaces; needs root, ip and tc).
+
+Proves, with links that are limited to the same rate: two links carry 1.8 times what one carries,
+each in a subnet of its own or both in one; two interfaces against one that is twice as fast carry
+as much; with one link down at the start the other is used, and the log says so; a link that dies
+while bytes flow ends nothing.
+
+rails_test.py BENCH: the program is hetcomm_bench.
+"""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIPPED = 77
+RATE = 400  # Mbit/s of each link
+SIZE = str(1 << 20)
+
+
+def sh(*words):
+    subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+class Hosts:
+    """Two hosts; interface i of host h has |addresses[h][i]|, and is joined to the other's.
+
+    With |one| host 1 has a single interface, which both of host 0's reach over a switch.
+    """
+
+    def __init__(self, addresses, one=False):
+        self.addresses = addresses
+        self.one = one
+        self.names = [f"hetcomm-rails-{os.getpid()}-{i}" for i in range(2)]
+        self.switch = f"hetcomm-rails-{os.getpid()}-s"
+
+    def __enter__(self):
+        for name in [*self.names, self.switch]:
+            sh("ip", "netns", "add", name)
+            sh("ip", "-n", name, "link", "set", "lo", "up")
+            for setting in ("arp_ignore=1", "arp_announce=2"):
+                sh("ip", "netns", "exec", name, "sysctl", "-q", "-w", f"net.ipv4.conf.all.{setting}")
+        if self.one:
+            sh("ip", "-n", self.switch, "link", "add", "switch", "type", "bridge")
+            sh("ip", "-n", self.switch, "link", "set", "switch", "up")
+            for host, interfaces in enumerate(self.addresses):
+                for i in range(len(interfaces)):
+                    port = f"port{host}{i}"
+                    sh("ip", "-n", self.names[host], "link", "add", f"eth{i}", "type", "veth", "peer",
+                       "name", port, "netns", self.switch)
+                    sh("ip", "-n", self.switch, "link", "set", port, "master", "switch", "up")
+                    self.limit(self.switch, port, RATE * (2 if host == 1 else 1))
+        else:
+            for i in range(len(self.addresses[0])):
+                sh("ip", "-n", self.names[0], "link", "add", f"eth{i}", "type", "veth", "peer", "name",
+                   f"eth{i}", "netns", self.names[1])
+        for host, interfaces in enumerate(self.addresses):
+            for i, address in enumerate(interfaces):
+                sh("ip", "-n", self.names[host], "address", "add", address, "dev", f"eth{i}")
+                sh("ip", "-n", self.names[host], "link", "set", f"eth{i}", "up")
+                self.limit(self.names[host], f"eth{i}", RATE * (2 if self.one and host == 1 else 1))
+        self.wait_for_carriers()
+        return self
+
+    def wait_for_carriers(self):
+        for host, interfaces in enumerate(self.addresses):
+            for i in range(len(interfaces)):
+                deadline = time.monotonic() + 10
+                while not self.is_up(host, i):
+                    assert time.monotonic() < deadline, f"host {host}: eth{i} does not come up"
+                    time.sleep(0.05)
+
+    def is_up(self, host, i):
+        shown = subprocess.run(["ip", "-n", self.names[host], "link", "show", f"eth{i}"], check=True,
+                               stdout=subprocess.PIPE, text=True).stdout
+        return "state UP" in shown
+
+    def limit(self, name, device, rate):
+        sh("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{rate}mbit",
+           "burst", "64k", "limit", "4m")
+
+    def link(self, host, i, state):
+        sh("ip", "-n", self.names[host], "link", "set", f"eth{i}", state)
+
+    def __exit__(self, *_):
+        for name in [*self.names, self.switch]:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+    def start(self, bench, seconds, *settings, own=({}, {})):
+        common = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR=self.addresses[0][0].split("/")[0],
+                      MASTER_PORT="29400", HETCOMM_FAMILY="ipv4", HETCOMM_TRANSPORTS="tcp",
+                      HETCOMM_LOG="info", HETCOMM_DETECTION_TIME="3s", HETCOMM_COOL_DOWN="200ms",
+                      **dict(settings))
+        return [subprocess.Popen(
+            ["ip", "netns", "exec", name, bench, "bandwidth", "--transport", "tcp", "-b", SIZE, "-e", SIZE,
+             "--window", "8", "--seconds", str(seconds), "--format", "csv"],
+            env=dict(common, RANK=str(rank), **own[rank]), stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True) for rank, name in enumerate(self.names)]
+
+    def finish(self, ranks):
+        outputs = [rank.communicate(timeout=60) for rank in ranks]
+        log = "\n".join(output[1] for output in outputs)
+        assert all(rank.returncode == 0 for rank in ranks), log[-6000:]
+        rows = list(csv.DictReader(io.StringIO(outputs[0][0])))
+        return float(rows[-1]["bandwidth_MBps"]) * 8, log
+
+    def measure(self, bench, seconds, *settings, own=({}, {})):
+        return self.finish(self.start(bench, seconds, *settings, own=own))
+
+
+def machine(folder, name, rates):
+    """A topology file of a host whose interfaces have these rates."""
+    path = os.path.join(folder, name)
+    nics = [{"interface": f"eth{i}", "kind": "virtual", "state": "up", "mbit_per_s": rate,
+             "subnets": ["198.18.0.0/24"]} for i, rate in enumerate(rates)]
+    with open(path, "w") as file:
+        json.dump({"format": "hetcomm topology", "version": 1, "nics": nics}, file)
+    return {"HETCOMM_TOPOLOGY": path, "HETCOMM_TOPOLOGY_TRUST": "on"}
+
+
+def expect(what, rate, least, log):
+    print(f"{what}: {rate:.0f} Mbit/s, at least {least:.0f}", flush=True)
+    assert rate >= least, log[-6000:]
+
+
+def main():
+    (bench,) = sys.argv[1:]
+    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc", "sysctl")):
+        print("network namespaces need root, ip, tc and sysctl")
+        sys.exit(SKIPPED)
+    own_subnets = [[f"198.18.{i}.{host + 1}/24" for i in range(2)] for host in range(2)]
+    with Hosts(own_subnets) as hosts:
+        one, log = hosts.measure(bench, 0.7, ("HETCOMM_INTERFACE", "eth0"))
+        expect("one link", one, 0.85 * RATE, log)
+        two, log = hosts.measure(bench, 0.7)
+        expect("two links", two, 1.8 * one, log)
+        hosts.link(1, 1, "down")
+        half, log = hosts.measure(bench, 0.7)
+        expect("one of two is down", half, 0.85 * one, log)
+        assert "NIC eth1 is not used: it is down" in log, log[-6000:]
+        hosts.link(1, 1, "up")
+        hosts.wait_for_carriers()
+        ranks = hosts.start(bench, 6)
+        time.sleep(3)
+        hosts.link(1, 1, "down")
+        rate, log = hosts.finish(ranks)
+        expect("one of two dies", rate, 0.5 * one, log)
+        assert "connection over tcp#1 failed" in log, log[-6000:]
+    one_subnet = [[f"198.18.0.{host * 10 + i + 1}/24" for i in range(2)] for host in range(2)]
+    with Hosts(one_subnet) as hosts:
+        two, log = hosts.measure(bench, 0.7)
+        expect("two links in one subnet", two, 1.8 * one, log)
+    with tempfile.TemporaryDirectory() as folder:
+        own = (machine(folder, "two.json", [RATE, RATE]), machine(folder, "one.json", [2 * RATE]))
+        with Hosts([one_subnet[0], [one_subnet[1][0]]], one=True) as hosts:
+            two, log = hosts.measure(bench, 0.7, own=own)
+            expect("two against one twice as fast", two, 1.8 * one, log)
+
+
+if __name__ == "__main__":
+    main()
