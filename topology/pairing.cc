@@ -211,7 +211,21 @@ Reach reach(const Port& one, const Port& other) {
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,
                                  size_t most, const ReachFunction& reach) {
   const uint64_t slowest = slowest_of(lower, upper);
-  Flow flow(rates_of(lower, upper, slowest), rates_of(upper, lower, slowest), reach);
+  // Without rates nobody knows whether a pair that may not work is needed.
+  const ReachFunction cautious = [&](size_t i, size_t j) {
+    const Reach how = reach(i, j);
+    if (how != Reach::kMaybe) return how;
+    const auto is_sure = [&](size_t a, size_t b) { return reach(a, b) == Reach::kYes; };
+    for (size_t other = 0; other < upper.size(); ++other) {
+      if (is_sure(i, other)) return Reach::kNo;
+    }
+    for (size_t other = 0; other < lower.size(); ++other) {
+      if (is_sure(other, j)) return Reach::kNo;
+    }
+    return how;
+  };
+  Flow flow(rates_of(lower, upper, slowest), rates_of(upper, lower, slowest),
+            slowest == 0 ? cautious : reach);
   flow.run();
   std::vector<PortPair> pairs = flow.result();
   std::sort(pairs.begin(), pairs.end(), [](const PortPair& a, const PortPair& b) {

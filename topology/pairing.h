@@ -14,7 +14,8 @@ namespace hetcomm::topology {
 // NICs.
 struct Port {
   // 0: unknown, which counts as the slowest of all that are known. Where none is known both sides
-  // count as equally fast, and the ports of each as equal.
+  // count as equally fast, and the ports of each as equal; a port that surely reaches another is
+  // not tried with one that it may not reach.
   uint64_t mbit_per_s = 0;
   std::vector<std::string> subnets;  // "192.0.2.0/24"
   std::string fabric;  // a name by which the user says what is joined; empty: not said

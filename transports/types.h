@@ -116,6 +116,8 @@ struct Capabilities {
   bool protected_in_transit = false;
   // The transport connects ranks of one host only.
   bool within_host = false;
+  // To connect to an address that nobody has may hold the transport up for seconds.
+  bool waits_for_addresses = false;
   // Largest number of extents of one expose().
   uint32_t max_exposed_extents = UINT32_MAX;
   // Longest payload of one message.

@@ -133,6 +133,15 @@ TEST(Pairing, WhereNoRateIsKnownEveryPortIsUsed) {
   }
 }
 
+TEST(Pairing, WhereNoRateIsKnownSurePairsExcludeDoubtfulOnes) {
+  const Port a{.subnets = {"a"}};
+  const Port b{.subnets = {"b"}};
+  const Port c{.subnets = {"c"}};
+  EXPECT_THAT(pair_ports({a, b}, {a}, kMany), ElementsAre(PortPair{0, 0, 0}));
+  EXPECT_THAT(pair_ports({a, b}, {a, c}, kMany), ElementsAre(PortPair{0, 0, 0}, PortPair{1, 1, 0}));
+  EXPECT_THAT(pair_ports({a, b}, {c}, kMany), ElementsAre(PortPair{0, 0, 0}, PortPair{1, 0, 0}));
+}
+
 TEST(Pairing, OfHostsWithoutPortsIsEmpty) {
   EXPECT_THAT(pair_ports({}, {}, kMany), IsEmpty());
   EXPECT_THAT(pair_ports(ports({100}), {}, kMany), IsEmpty());

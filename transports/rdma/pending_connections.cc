@@ -75,16 +75,20 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
     return differs;
   }
   Way way;
+  // The best kind that both have, and of its addresses two in one subnet, as far as they tell.
   bool found = false;
+  size_t most_alike = 0;
   for (const Gid& mine : nic.gids) {
-    if (!is_usable(mine)) continue;
-    const auto theirs = std::find_if(decoded->gids.begin(), decoded->gids.end(),
-                                     [&](const Gid& gid) { return gid.kind == mine.kind; });
-    if (theirs == decoded->gids.end()) continue;
-    way.mine = mine;
-    way.peer = theirs->bytes;
-    found = true;
-    break;
+    if (!is_usable(mine) || (found && mine.kind != way.mine.kind)) continue;
+    for (const Gid& theirs : decoded->gids) {
+      if (theirs.kind != mine.kind) continue;
+      const size_t alike = common_prefix_bits(mine.bytes, theirs.bytes);
+      if (found && alike <= most_alike) continue;
+      way.mine = mine;
+      way.peer = theirs.bytes;
+      most_alike = alike;
+      found = true;
+    }
   }
   if (nic.gids.empty()) {
     return Status(Code::kUnsupported, fmt::format("rdma: {} has no address any more", nic.name()));

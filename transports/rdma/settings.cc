@@ -54,6 +54,7 @@ Settings read_settings(const Config& config) {
   capabilities.get = true;
   capabilities.target_sees_put = true;
   capabilities.regions = true;
+  capabilities.waits_for_addresses = true;
   capabilities.device_memory = true;
   capabilities.max_exposed_extents = 1;
   capabilities.max_payload_bytes = kPayloadBytes;

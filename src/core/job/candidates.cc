@@ -46,7 +46,7 @@ class KindPairing {
     }
   }
 
-  void assign(size_t most) {
+  void assign(size_t most) HETCOMM_UNDER_BATON {
     assign(most, PairingRole::kPaired, /*also_cooling=*/true);
     const bool some_cool = std::any_of(candidates_.begin(), candidates_.end(),
                                        [](const Candidate* each) { return each->cooling; });
@@ -54,12 +54,17 @@ class KindPairing {
   }
 
  private:
-  void assign(size_t most, PairingRole role, bool also_cooling) {
-    const auto reach = [&](size_t own, size_t peer) {
+  // Of pairs that may not work, a transport that is held up by those that do not gets only the first
+  // with the first, the second with the second: most hosts are wired so.
+  void assign(size_t most, PairingRole role, bool also_cooling) HETCOMM_UNDER_BATON {
+    const auto reach = [&](size_t own, size_t peer) HETCOMM_UNDER_BATON {
       const Candidate& candidate = at(own, peer);
-      if (!candidate.reach.ok() || (candidate.cooling && !also_cooling))
+      if (!candidate.reach.ok() || (candidate.cooling && !also_cooling)) {
         return topology::Reach::kNo;
-      return topology::reach(own_ports_[own], peer_ports_[peer]);
+      }
+      const topology::Reach how = topology::reach(own_ports_[own], peer_ports_[peer]);
+      const bool patient = candidate.transport->capabilities().waits_for_addresses;
+      return how == topology::Reach::kMaybe && patient && own != peer ? topology::Reach::kNo : how;
     };
     for (const topology::PortPair& pair :
          topology::pair_ports(own_ports_, peer_ports_, most, reach)) {
