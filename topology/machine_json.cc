@@ -1,23 +1,17 @@
 #include "topology/machine_json.h"
 
 #include <algorithm>
-#include <functional>
-#include <limits>
-#include <optional>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "src/base/json_nesting.h"
-#include "src/base/text.h"
+#include "topology/json_fields.h"
 
 namespace hetcomm::topology {
 namespace {
 
-// Written in the order of the README, and read by a type that finds members fast.
+// Written in the order of the README.
 using OrderedJson = nlohmann::ordered_json;
-using Json = nlohmann::json;
 
 constexpr std::string_view kFormat = "hetcomm topology";
 constexpr uint64_t kVersion = 1;
@@ -121,130 +115,6 @@ OrderedJson write_pci_tree(const Machine& machine) {
 }
 
 // --- reading ---------------------------------------------------------------------------------
-
-// An object of the file, read field by field. The first thing that is wrong is kept, with its path;
-// from then on every field reads as absent.
-class Fields {
- public:
-  Fields(const Json& json, std::string path, Status& failure)
-      : json_(json), path_(std::move(path)), failure_(failure) {
-    if (!json_.is_object()) fail("", "is no object");
-  }
-
-  // A field of another name is a mistake of the writer.
-  void allow_only(std::initializer_list<std::string_view> names) {
-    if (!json_.is_object()) return;
-    for (const auto& [name, value] : json_.items()) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) {
-        fail(printable(name), "is no field of this object");
-      }
-    }
-  }
-
-  bool has(const char* name) const { return find(name) != nullptr; }
-
-  std::string text(const char* name) {
-    const Json* field = find(name);
-    if (field == nullptr) return {};
-    constexpr size_t kLongest = 4095;  // a list of processors may be long
-    if (field->is_string() && field->get_ref<const std::string&>().size() <= kLongest) {
-      return field->get<std::string>();
-    }
-    fail(name, "is no text of at most 4095 characters");
-    return {};
-  }
-
-  uint64_t number(const char* name, uint64_t most) {
-    const Json* field = find(name);
-    return field == nullptr ? 0 : number_of(*field, name, most);
-  }
-
-  // Index of the field's text in |words|; |absent| if there is no such field.
-  template <typename Enum, size_t kCount>
-  Enum word(const char* name, const char* const (&words)[kCount], Enum absent) {
-    if (!has(name)) return absent;
-    const std::string given = text(name);
-    for (size_t i = 0; i < kCount; ++i) {
-      if (given == words[i]) return static_cast<Enum>(i);
-    }
-    fail(name, fmt::format("is '{}' and none of: {}", printable(given),
-                           fmt::join(words, words + kCount, ", ")));
-    return absent;
-  }
-
-  // 16 bits in four hexadecimal digits.
-  uint16_t hex(const char* name) {
-    const std::string digits = text(name);
-    if (digits.empty()) return 0;
-    char* end = nullptr;
-    const unsigned long value = std::strtoul(digits.c_str(), &end, 16);
-    if (*end == '\0' && value <= UINT16_MAX && std::isxdigit(digits.front()) != 0) {
-      return static_cast<uint16_t>(value);
-    }
-    fail(name, "is no number of four hexadecimal digits");
-    return 0;
-  }
-
-  PciAddress address(const char* name) {
-    const Json* field = find(name);
-    if (field == nullptr) {
-      fail(name, "is missing");
-      return {};
-    }
-    return address_of(*field, name);
-  }
-
-  // Calls |read| with each element of a list and its path.
-  void each(const char* name, const std::function<void(const Json&, const std::string&)>& read) {
-    const Json* field = find(name);
-    if (field == nullptr) return;
-    if (!field->is_array() || field->size() > kMaxObjects) {
-      fail(name, fmt::format("is no list of at most {} elements", kMaxObjects));
-      return;
-    }
-    for (size_t i = 0; i < field->size() && failure_.ok(); ++i) {
-      read((*field)[i], fmt::format("{}[{}]", path_of(name), i));
-    }
-  }
-
-  uint64_t number_of(const Json& value, const std::string& name, uint64_t most) {
-    if (value.is_number_unsigned() && value.get<uint64_t>() <= most) return value.get<uint64_t>();
-    fail(name, fmt::format("is no whole number up to {}", most));
-    return 0;
-  }
-
-  PciAddress address_of(const Json& value, const std::string& name) {
-    if (value.is_string()) {
-      if (const auto address = parse_pci_address(value.get<std::string>())) return *address;
-    }
-    fail(name, "is no PCI address such as 0000:3b:00.0");
-    return {};
-  }
-
-  void fail(const std::string& name, const std::string& why) { fail_at(path_of(name), why); }
-  void fail_at(const std::string& path, const std::string& why) {
-    if (!failure_.ok()) return;
-    failure_ = Status(Code::kInvalidArgument, fmt::format("{} {}", path, why));
-  }
-
-  Status& failure() { return failure_; }
-
- private:
-  const Json* find(const char* name) const {
-    if (!failure_.ok() || !json_.is_object()) return nullptr;
-    const auto found = json_.find(name);
-    return found == json_.end() ? nullptr : &*found;
-  }
-
-  std::string path_of(const std::string& name) const {
-    if (path_.empty()) return name.empty() ? "the document" : name;
-    return name.empty() ? path_ : path_ + "." + name;
-  }
-
-  const Json& json_;
-  const std::string path_;
-  Status& failure_;
-};
 
 // Reads the parts of a document into a Machine.
 class Reader {
@@ -436,36 +306,6 @@ class Reader {
   Status failure_;
 };
 
-// The document, if its syntax, format and version are right.
-Result<Json> parse_document(std::string_view text) {
-  if (nests_deeper_than(kMostNesting, text)) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("brackets are nested more deeply than {}", kMostNesting));
-  }
-  Json document;
-  try {
-    document = Json::parse(text);
-  } catch (const Json::exception& error) {
-    // The library's text has the line, behind a prefix for programmers.
-    const std::string_view what = error.what();
-    const size_t prefix = what.find("] ");
-    return Status(Code::kInvalidArgument,
-                  printable(prefix == std::string_view::npos ? what : what.substr(prefix + 2)));
-  }
-  Status failure;
-  Fields fields(document, "", failure);
-  if (const std::string format = fields.text("format"); failure.ok() && format != kFormat) {
-    fields.fail("format", fmt::format("is not '{}'", kFormat));
-  }
-  const uint64_t version = fields.number("version", UINT64_MAX);
-  if (!failure.ok()) return failure;
-  if (version != kVersion) {
-    return Status(Code::kUnsupported,
-                  fmt::format("version is {}; this library reads {}", version, kVersion));
-  }
-  return document;
-}
-
 Status finish(Machine& machine) {
   HETCOMM_RETURN_IF_ERROR(check(machine));
   normalize(machine);
@@ -495,7 +335,7 @@ std::string to_json(const Machine& machine) {
 }
 
 Result<Machine> parse_machine(std::string_view json) {
-  Result<Json> document = parse_document(json);
+  Result<Json> document = parse_document(json, kFormat, kVersion, kMostNesting);
   if (!document.ok()) return document.status();
   Machine machine;
   HETCOMM_RETURN_IF_ERROR(Reader(machine).read(*document));
@@ -504,7 +344,7 @@ Result<Machine> parse_machine(std::string_view json) {
 }
 
 Status add_nics(std::string_view json, Machine& machine) {
-  Result<Json> document = parse_document(json);
+  Result<Json> document = parse_document(json, kFormat, kVersion, kMostNesting);
   if (!document.ok()) return document.status();
   Machine changed = machine;
   HETCOMM_RETURN_IF_ERROR(Reader(changed).add_nics(*document));
