@@ -838,8 +838,8 @@ constexpr const char* kBench = R"({"meta": {}, "rows": [
   {"test": "bandwidth", "impl": "hetcomm", "transport": "odd", "memory": "host", "bytes": 64,
    "bandwidth_MBps": 1e300}, 7, null, {"bytes": "many"}]})";
 
-TEST(LinkModel, IsReadFromWhatTheBenchmarkPrints) {
-  const Result<LinkModel> model = LinkModel::parse(kBench);
+TEST(TransportCosts, IsReadFromWhatTheBenchmarkPrints) {
+  const Result<TransportCosts> model = TransportCosts::parse(kBench);
   ASSERT_TRUE(model.ok()) << model.status().text();
   const LinkCost* const tcp = model.value().find("tcp");
   ASSERT_NE(tcp, nullptr);
@@ -852,35 +852,35 @@ TEST(LinkModel, IsReadFromWhatTheBenchmarkPrints) {
   // Nothing is made up where half is missing.
   EXPECT_EQ(model.value().find("shm"), nullptr);
   for (const char* const text : {"", "{", "[]", "{\"rows\": 3}", "{\"rows\": [{}]}"}) {
-    EXPECT_FALSE(LinkModel::parse(text).ok()) << text;
+    EXPECT_FALSE(TransportCosts::parse(text).ok()) << text;
   }
 }
 
 // Parsed, either of them would take a gigabyte.
-TEST(LinkModel, HostileFilesCostLittle) {
+TEST(TransportCosts, HostileFilesCostLittle) {
   const std::string brackets(3u << 20, '[');
-  EXPECT_EQ(LinkModel::parse(brackets).status().code(), Code::kInvalidArgument);
-  EXPECT_NE(LinkModel::parse(brackets).status().text().find("brackets"), std::string::npos);
-  EXPECT_NE(LinkModel::parse(R"({"a\\\"":")" + brackets).status().text().find("what"),
+  EXPECT_EQ(TransportCosts::parse(brackets).status().code(), Code::kInvalidArgument);
+  EXPECT_NE(TransportCosts::parse(brackets).status().text().find("brackets"), std::string::npos);
+  EXPECT_NE(TransportCosts::parse(R"({"a\\\"":")" + brackets).status().text().find("what"),
             std::string::npos)
       << "brackets in a text are none";
   const std::string path = testing::TempDir() + "hetcomm-model-" + std::to_string(getpid());
   std::ofstream(path) << std::string(5u << 20, '[');
-  const Result<LinkModel> model = LinkModel::read(path);
+  const Result<TransportCosts> model = TransportCosts::read(path);
   unlink(path.c_str());
   EXPECT_NE(model.status().text().find("more than 4194304 bytes"), std::string::npos)
       << model.status().text();
 }
 
-TEST(LinkModel, SaysWhichFileIsWrong) {
+TEST(TransportCosts, SaysWhichFileIsWrong) {
   for (const char* const path : {"/nowhere/links.json", "/proc/self/cmdline"}) {
-    const Result<LinkModel> model = LinkModel::read(path);
+    const Result<TransportCosts> model = TransportCosts::read(path);
     ASSERT_FALSE(model.ok());
     EXPECT_NE(model.status().text().find(path), std::string::npos) << model.status().text();
   }
 }
 
-TEST(LinkModel, TimesDoNotOverflow) {
+TEST(LinkCost, TimesDoNotOverflow) {
   const LinkCost link{.latency_ns = 5, .bytes_per_s = 1'000'000'000};
   EXPECT_EQ(link.time_ns(1000), 1005U);
   EXPECT_GT(link.time_ns(UINT64_MAX), link.time_ns(UINT64_MAX / 2));

@@ -30,9 +30,9 @@ uint32_t credit_for_each_peer(const Config& config, int size) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(credit, 4096, 1u << 30));
 }
 
-Result<LinkModel> read_link_model(const Config& config) {
+Result<TransportCosts> read_transport_costs(const Config& config) {
   const std::string_view path = config.text(Variable::kLinkModel);
-  return path.empty() ? LinkModel() : LinkModel::read(std::string(path));
+  return path.empty() ? TransportCosts() : TransportCosts::read(std::string(path));
 }
 
 // Makes waiting threads yield and sleep sooner if more ranks than processors share this host.
@@ -176,7 +176,7 @@ Status Job::describe_self(RankProfile* own) const {
                   fmt::format("HETCOMM_CLUSTER has {} characters: choose a name of at most {}",
                               cluster.size(), kMaxClusterName));
   }
-  Result<LinkModel> links = read_link_model(config);
+  Result<TransportCosts> links = read_transport_costs(config);
   if (!links.ok()) return links.status();
   PeerInfo& info = own->info;
   HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&info.incarnation, 1))));

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "src/core/job/link_model.h"
 #include "src/core/job/rank_placement.h"
+#include "src/core/job/transport_costs.h"
 #include "src/net/listening_place.h"
 #include "topology/pairing.h"
 
@@ -59,7 +59,7 @@ class PeerDirectory {
   LinkCost link_between(int one, int other) const;
 
   std::vector<PeerInfo> peers_;
-  LinkModel links_;
+  TransportCosts links_;
 };
 
 }  // namespace hetcomm

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/core/job/link_model.h"
+#include "src/core/job/transport_costs.h"
 
 namespace hetcomm {
 

@@ -1,4 +1,4 @@
-#include "src/core/job/link_model.h"
+#include "src/core/job/transport_costs.h"
 
 #include <map>
 #include <optional>
@@ -56,7 +56,7 @@ void note(const nlohmann::json& row, Seen& seen) {
 
 }  // namespace
 
-Result<LinkModel> LinkModel::parse(std::string_view json) {
+Result<TransportCosts> TransportCosts::parse(std::string_view json) {
   if (nests_deeper_than(kMostNesting, json)) {
     return Status(
         Code::kInvalidArgument,
@@ -72,38 +72,38 @@ Result<LinkModel> LinkModel::parse(std::string_view json) {
   for (const nlohmann::json& row : document["rows"]) {
     if (counts(row)) note(row, by_kind[row["transport"].get<std::string>()]);
   }
-  LinkModel model;
+  TransportCosts costs;
   for (const auto& [kind, seen] : by_kind) {
     if (!seen.shortest || seen.megabytes_per_s <= 0) continue;
     const double latency = std::min(seen.latency_us * 1e3, double{LinkCost::kMostLatencyNs});
     const double rate = std::min(seen.megabytes_per_s * 1e6, double{LinkCost::kMostBytesPerS});
-    model.set(kind, LinkCost::bounded(static_cast<uint64_t>(latency), static_cast<uint64_t>(rate)));
+    costs.set(kind, LinkCost::bounded(static_cast<uint64_t>(latency), static_cast<uint64_t>(rate)));
   }
-  if (model.entries_.empty()) {
+  if (costs.entries_.empty()) {
     return Status(Code::kInvalidArgument,
                   "has no transport with both latency and bandwidth of host memory: make it by "
                   "`hetcomm_bench latency,bandwidth --format json`");
   }
-  return model;
+  return costs;
 }
 
-Result<LinkModel> LinkModel::read(const std::string& path) {
+Result<TransportCosts> TransportCosts::read(const std::string& path) {
   const std::string what = fmt::format("HETCOMM_LINK_MODEL={}", path);
   Result<SmallFile> file = read_small_file(path, kMostBytes, what);
   if (!file.ok()) return file.status();
-  Result<LinkModel> model = parse(file.value().contents);
-  if (model.ok()) return model;
-  return Status(model.status().code(), fmt::format("{} {}", what, model.status().text()));
+  Result<TransportCosts> costs = parse(file.value().contents);
+  if (costs.ok()) return costs;
+  return Status(costs.status().code(), fmt::format("{} {}", what, costs.status().text()));
 }
 
-const LinkCost* LinkModel::find(std::string_view kind) const {
+const LinkCost* TransportCosts::find(std::string_view kind) const {
   for (const Entry& entry : entries_) {
     if (entry.kind == kind) return &entry.link;
   }
   return nullptr;
 }
 
-void LinkModel::set(std::string_view kind, const LinkCost& link) {
+void TransportCosts::set(std::string_view kind, const LinkCost& link) {
   for (Entry& entry : entries_) {
     if (entry.kind != kind) continue;
     entry.link = link;

@@ -1,5 +1,5 @@
-// The cost of a message over a link, for choices that all ranks have to make alike. No rank
-// measures it on its own. Integers make sure that processors of different makers agree.
+// What messages cost over the links of each transport, for choices that all ranks make alike. No
+// rank measures it on its own. Integers make sure that processors of different makers agree.
 #pragma once
 
 #include <algorithm>
@@ -35,15 +35,15 @@ struct LinkCost {
   friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
-// LinkModel has the link costs of each kind of transport.
-class LinkModel {
+// TransportCosts has the link costs of each kind of transport.
+class TransportCosts {
  public:
   // Reads a file that `hetcomm_bench --format json` has printed. It takes the latency of the
   // shortest message and the best bandwidth of each transport. Fails, with a text that names the
   // file, if it is no such file or says nothing of any link.
-  static Result<LinkModel> read(const std::string& path);
+  static Result<TransportCosts> read(const std::string& path);
   // Reads the text of such a file.
-  static Result<LinkModel> parse(std::string_view json);
+  static Result<TransportCosts> parse(std::string_view json);
 
   // Null where nothing is known.
   const LinkCost* find(std::string_view kind) const;
