@@ -1,0 +1,128 @@
+// A LinkModel says what the links between hosts carry: which resources the bytes between two hosts
+// cross, the rate of each resource, and the latency of the whole way. It knows hosts by their labels
+// and never ranks. It takes memory in proportion to the hosts and to the pairs of clusters.
+//
+// A full-duplex link is two resources, one for each direction, because bytes of one direction leave
+// the rate of the other alone. What both directions share, such as the memory of a host, is one
+// resource that stands in the lists of both.
+//
+// Plain data, whole nanoseconds and bytes per second: all ranks conclude the same from one model. A
+// LinkModel of link_model_json.h or link_inference.h has passed check() and is in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/status.h"
+
+namespace hetcomm::topology {
+
+// One thing that carries bytes, and that several routes may share.
+enum class ResourceKind : uint8_t {
+  kMemory,  // of a host
+  kPcie,    // a link of the PCIe tree
+  kNic,     // one direction of a NIC
+  kUplink,  // what joins a cluster to all others
+  kTrunk,   // what joins two clusters, or the hosts of one
+};
+
+struct LinkResource {
+  std::string name;  // no other resource of the model has it
+  ResourceKind kind = ResourceKind::kNic;
+  uint64_t bytes_per_s = 0;  // never 0
+  bool operator==(const LinkResource&) const = default;
+};
+
+// A NIC of a host, with the resources that a byte crosses on its way from memory to the network and
+// back. The lists are indices of LinkModel::resources, in the order in which a byte crosses them.
+struct LinkNic {
+  std::string name;  // no other NIC of the host has it; may be empty
+  std::vector<int> out;
+  std::vector<int> in;
+  bool operator==(const LinkNic&) const = default;
+};
+
+struct LinkHost {
+  std::string label;
+  int cluster = 0;            // index of LinkModel::clusters
+  uint64_t latency_ns = 0;    // between two ranks of the host; 0: unknown
+  std::vector<int> inside;    // resources that a byte crosses between two ranks; empty: unknown
+  std::vector<LinkNic> nics;  // the first one is used where none is named
+  bool operator==(const LinkHost&) const = default;
+};
+
+// The way between two hosts of two clusters, or of one, beside their NICs.
+struct ClusterPath {
+  bool exists = false;
+  uint64_t latency_ns = 0;     // from memory to memory
+  std::vector<int> resources;  // those that all pairs of these hosts share
+  uint64_t single_bytes_per_s =
+      0;  // the most that one transfer gets alone; 0: as the resources say
+  bool operator==(const ClusterPath&) const = default;
+};
+
+struct LinkModel {
+  std::string source;  // where this comes from, for people
+  std::vector<LinkResource> resources;
+  std::vector<std::string> clusters;
+  std::vector<LinkHost> hosts;
+  // That of clusters a and b, for bytes from a to b, stands at a * clusters.size() + b.
+  std::vector<ClusterPath> paths;
+
+  // Index of the host with |label|, or -1. The model is in order.
+  int find_host(std::string_view label) const;
+  const ClusterPath& path(int from, int to) const {
+    return paths[static_cast<size_t>(from) * clusters.size() + static_cast<size_t>(to)];
+  }
+  ClusterPath& path(int from, int to) {
+    return paths[static_cast<size_t>(from) * clusters.size() + static_cast<size_t>(to)];
+  }
+  bool operator==(const LinkModel&) const = default;
+};
+
+// More than a job has, so that a hostile file costs little.
+inline constexpr size_t kMaxLinkHosts = 4096;
+inline constexpr size_t kMaxLinkClusters = 128;
+inline constexpr size_t kMaxLinkResources = 32768;
+inline constexpr size_t kMaxLinkNics = 64;   // of a host
+inline constexpr size_t kMaxCrossed = 32;    // resources of one list
+inline constexpr size_t kMaxLinkName = 127;  // bytes of a name or a label
+inline constexpr uint64_t kMostLatencyNs = 3'600'000'000'000;
+inline constexpr uint64_t kMostBytesPerS = 1'000'000'000'000'000;
+
+// Says what is wrong with |model|, naming the object: a rate of 0, two hosts with one label, a pair
+// of clusters without a path, an index that leads nowhere, more than there may be.
+Status check(const LinkModel& model);
+// Puts hosts, clusters and resources into the order of their names. |model| has passed check().
+void normalize(LinkModel& model);
+// Hash of the content, without |source|. |model| is in order. All processors give the same.
+uint64_t hash_of(const LinkModel& model);
+
+// One end of a route: a host, and the NIC that its data uses. An empty name means the first NIC.
+struct LinkEnd {
+  std::string_view host;
+  std::string_view nic;
+};
+
+// What the bytes from one end to another cross.
+struct Route {
+  std::vector<int> resources;  // in the order in which a byte crosses them
+  uint64_t latency_ns = 0;
+  uint64_t single_bytes_per_s =
+      0;  // the most that one transfer gets alone; 0: as the resources say
+};
+
+// NOT_FOUND with a text that names the host or the NIC which the model lacks.
+Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& to);
+
+// The rate of each of |routes| while all of them are used at once: max-min fair shares. Every route
+// has a rate that can only grow at the expense of one with no more. A route without resources and
+// without a limit of its own has kMostBytesPerS.
+std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes);
+// The rate of |route| while it is used alone.
+uint64_t rate_alone(const LinkModel& model, const Route& route);
+
+}  // namespace hetcomm::topology
