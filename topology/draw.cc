@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "topology/labels.h"
+#include "topology/svg_text.h"
 #include "topology/tree.h"
 
 namespace hetcomm::topology {
@@ -88,29 +89,6 @@ struct Box {
 
 bool is_leaf(const TreeItem& item) {
   return item.kind == TreeKind::kAccelerator || item.kind == TreeKind::kNic;
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 const char* fill_of(TreeKind kind) {

@@ -152,8 +152,8 @@ class Fields {
   Status& failure_;
 };
 
-// The document, if its syntax, "format" and "version" are right. INVALID_ARGUMENT with the line of a
-// syntax error; UNSUPPORTED for another version.
+// The document, if its syntax, "format" and "version" are right. INVALID_ARGUMENT with the line of
+// a syntax error; UNSUPPORTED for another version.
 Result<Json> parse_document(std::string_view text, std::string_view format, uint64_t version,
                             int most_nesting);
 

@@ -31,6 +31,13 @@ std::string rate_text(uint64_t mbit_per_s) {
   return fmt::format("{:.4g} Gbit/s", static_cast<double>(mbit_per_s) / 1e3);
 }
 
+std::string byte_rate_text(uint64_t bytes_per_s) {
+  const auto rate = static_cast<double>(bytes_per_s);
+  if (rate >= 1e9) return fmt::format("{:.4g} GB/s", rate / 1e9);
+  if (rate >= 1e6) return fmt::format("{:.4g} MB/s", rate / 1e6);
+  return fmt::format("{:.4g} kB/s", rate / 1e3);
+}
+
 std::string describe(const NumaNode& node) {
   std::string text = fmt::format("NUMA node {}", node.number);
   std::string details;

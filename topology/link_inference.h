@@ -1,5 +1,5 @@
-// Makes a LinkModel of what was measured between hosts. Pure: all ranks make the same one of the same
-// measurements.
+// Makes a LinkModel of what was measured between hosts. Pure: the same measurements give the same
+// model on all ranks.
 //
 // What a resource carries is the most that was ever seen to cross it. The model gets only those
 // shared resources without which it would promise more than was seen:

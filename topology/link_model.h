@@ -1,6 +1,6 @@
 // A LinkModel says what the links between hosts carry: which resources the bytes between two hosts
-// cross, the rate of each resource, and the latency of the whole way. It knows hosts by their labels
-// and never ranks. It takes memory in proportion to the hosts and to the pairs of clusters.
+// cross, the rate of each resource, and the latency of the whole way. It knows hosts by their
+// labels and never ranks. Its size grows with the hosts and with the pairs of clusters.
 //
 // A full-duplex link is two resources, one for each direction, because bytes of one direction leave
 // the rate of the other alone. What both directions share, such as the memory of a host, is one

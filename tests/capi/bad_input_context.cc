@@ -180,6 +180,86 @@ TEST_F(BadInput, TopologyIsCutToFit) {
   EXPECT_STREQ(text, "{\n  ");
 }
 
+constexpr const char* kMeasurements = R"({
+  "format": "hetcomm link measurements", "version": 1, "hosts": [{"label": "a"}, {"label": "b"}],
+  "rounds": [{"transfers": [{"from": 0, "to": 1, "bytes_per_s": 3000000}]},
+             {"transfers": [{"from": 1, "to": 0, "bytes_per_s": 2000000}]}]})";
+
+std::string model_of_two_hosts() {
+  std::string text(4096, '#');
+  size_t size = 0;
+  EXPECT_EQ(hetcomm_link_model_infer(kMeasurements, HETCOMM_TOPOLOGY_JSON, text.size(), text.data(),
+                                     &size),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  text.resize(size - 1);
+  return text;
+}
+
+TEST(BadLinkModel, InferIsRefused) {
+  const auto infer = [](const char* measurements, int32_t format) {
+    return [=](Outputs& out) {
+      return hetcomm_link_model_infer(measurements, format, 8, out.first<char>(),
+                                      out.second<size_t>());
+    };
+  };
+  const std::string endless(9u << 20, ' ');
+  const std::string brackets(1u << 20, '[');
+  expect_refused({
+      {"no measurements", HETCOMM_INVALID_ARGUMENT, infer(nullptr, HETCOMM_TOPOLOGY_JSON)},
+      {"empty", HETCOMM_INVALID_ARGUMENT, infer("", HETCOMM_TOPOLOGY_JSON)},
+      {"of another kind", HETCOMM_INVALID_ARGUMENT,
+       infer(R"({"format": "hetcomm link model", "version": 1})", HETCOMM_TOPOLOGY_JSON)},
+      {"of another version", HETCOMM_UNSUPPORTED,
+       infer(R"({"format": "hetcomm link measurements", "version": 2})", HETCOMM_TOPOLOGY_JSON)},
+      {"too long", HETCOMM_INVALID_ARGUMENT, infer(endless.c_str(), HETCOMM_TOPOLOGY_JSON)},
+      {"too deep", HETCOMM_INVALID_ARGUMENT, infer(brackets.c_str(), HETCOMM_TOPOLOGY_JSON)},
+      {"no such format", HETCOMM_INVALID_ARGUMENT, infer(kMeasurements, 3)},
+      {"no text", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_link_model_infer(kMeasurements, HETCOMM_TOPOLOGY_JSON, 8, nullptr,
+                                         out.second<size_t>());
+       }},
+      {"no size", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_link_model_infer(kMeasurements, HETCOMM_TOPOLOGY_JSON, 8, out.first<char>(),
+                                         nullptr);
+       }},
+  });
+}
+
+TEST(BadLinkModel, RatesAreRefused) {
+  const std::string model = model_of_two_hosts();
+  const auto rates = [](const char* text, size_t count, hetcomm_link_ends_t ends) {
+    return [=](Outputs& out) {
+      return hetcomm_link_model_rates(text, count, &ends, out.first<uint64_t>());
+    };
+  };
+  const hetcomm_link_ends_t good{"a", nullptr, "b", nullptr};
+  expect_refused({
+      {"no model", HETCOMM_INVALID_ARGUMENT, rates(nullptr, 1, good)},
+      {"no such model", HETCOMM_INVALID_ARGUMENT, rates("{", 1, good)},
+      {"too many", HETCOMM_INVALID_ARGUMENT, rates(model.c_str(), 65537, good)},
+      {"no host", HETCOMM_INVALID_ARGUMENT,
+       rates(model.c_str(), 1, {nullptr, nullptr, "b", nullptr})},
+      {"unknown host", HETCOMM_NOT_FOUND, rates(model.c_str(), 1, {"a", nullptr, "c", nullptr})},
+      {"unknown NIC", HETCOMM_NOT_FOUND, rates(model.c_str(), 1, {"a", "eth7", "b", nullptr})},
+      {"no transfers", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_link_model_rates(model.c_str(), 1, nullptr, out.first<uint64_t>());
+       }},
+      {"no rates", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_link_model_rates(model.c_str(), 1, &good, nullptr); }},
+  });
+  const hetcomm_link_ends_t both[] = {good, {"b", "", "a", ""}, good};
+  uint64_t out[3] = {};
+  ASSERT_EQ(hetcomm_link_model_rates(model.c_str(), 3, both, out), HETCOMM_OK);
+  EXPECT_EQ(out[0], 1500000u);
+  EXPECT_EQ(out[1], 2000000u);
+  EXPECT_EQ(out[2], 1500000u);
+  EXPECT_EQ(hetcomm_link_model_rates(model.c_str(), 0, nullptr, nullptr), HETCOMM_OK);
+}
+
 TEST(BadStatus, UnknownValuesHaveAName) {
   for (const hetcomm_status_t status : {2, 1000, -16, -1000, INT_MAX, INT_MIN}) {
     EXPECT_STREQ(hetcomm_status_name(status), "UNKNOWN") << status;

@@ -1,7 +1,7 @@
 // Clusters and link models from what was measured:
-//   - a uniform network with 10 % noise is one cluster; a jump in rate divides, at its factor and no earlier;
+//   - a uniform network with 10 % noise is one cluster; a jump in rate divides, at a factor of two;
 //   - a host with a slow NIC is no cluster of its own;
-//   - random models with noise come back: promised rates are within 10 % of those that the true model has;
+//   - random models with noise come back: promised rates are within 10 % of the true ones;
 //   - what several transfers share is told from what limits each of them;
 //   - the same measurements give the same model; each fault of them is told with its object.
 #include <algorithm>

@@ -1,9 +1,10 @@
 // The model of the links between hosts:
-//   - a route is the list of the resources that its bytes cross, in order, with the latency of the whole;
-//   - the rates of routes that are used at once are max-min fair: checked against filling in small steps,
-//     over random models;
+//   - a route is the list of the resources that its bytes cross, with the latency of the whole;
+//   - the rates of routes that are used at once are max-min fair: checked against filling in small
+//     steps, over random models;
 //   - each fault of a model or a file is told with the object that it concerns, and costs little;
-//   - a model is written and read without loss; its hash is that of its content, whatever the order.
+//   - a model is written and read without loss; its hash is that of its content in any order;
+//   - the picture and the text show every host, whatever characters its label has.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -15,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "topology/link_model.h"
+#include "topology/link_model_draw.h"
 #include "topology/link_model_json.h"
 
 namespace hetcomm::topology {
@@ -50,7 +52,8 @@ constexpr const char* kModel = R"({
   "paths": [
     {"from": "a", "to": "a", "latency_ns": 5000},
     {"from": "a", "to": "b", "latency_ns": 90000, "resources": ["trunk a to b"]},
-    {"from": "b", "to": "a", "latency_ns": 91000, "single_bytes_per_s": 250, "resources": ["trunk b to a"]}
+    {"from": "b", "to": "a", "latency_ns": 91000, "single_bytes_per_s": 250,
+     "resources": ["trunk b to a"]}
   ]
 })";
 
@@ -263,6 +266,18 @@ TEST(LinkModelJson, HostileFilesCostLittle) {
                       .status()
                       .text()),
       HasSubstr("clusters is no list of at most"));
+}
+
+TEST(LinkModelDrawing, ShowsEveryHost) {
+  const LinkModel model = model_of(changed("\"label\": \"a1\"", "\"label\": \"<a&1>\""));
+  const std::string svg = draw_svg(model);
+  EXPECT_THAT(svg, HasSubstr("<title>&lt;a&amp;1&gt; to b0: 0.6 kB/s</title>"));
+  EXPECT_THAT(svg, HasSubstr("<title>a0 to a0: 9 kB/s</title>"));
+  EXPECT_THAT(svg, HasSubstr("<title>b0 to b0: unknown</title>"));
+  EXPECT_EQ(svg.find("<a&"), std::string::npos);
+  const std::string text = draw_text(model);
+  EXPECT_THAT(text, HasSubstr("a: <a&1> a0"));
+  EXPECT_THAT(text, HasSubstr("b to a: 91 us, trunk b to a (0.5 kB/s); one transfer alone gets"));
 }
 
 }  // namespace

@@ -1,0 +1,15 @@
+// A link model in the forms of HETCOMM_TOPOLOGY_*.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "src/base/status.h"
+#include "topology/link_model.h"
+
+namespace hetcomm::capi {
+
+// INVALID_ARGUMENT where there is no such format.
+Result<std::string> write_link_model(const topology::LinkModel& model, int32_t format);
+
+}  // namespace hetcomm::capi
