@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <random>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,6 +20,9 @@
 
 #include "bench/compare.h"
 #include "bench/implementation.h"
+#include "bench/job.h"
+#include "bench/launch.h"
+#include "bench/links.h"
 #include "bench/options.h"
 #include "bench/peers/peers.h"
 #include "bench/probe.h"
@@ -247,6 +251,73 @@ int run_launched(Launcher launcher, const Options& options, Report report) {
   return report.rows.empty() ? kOk : finish(options, std::move(report));
 }
 
+// --- links
+// -------------------------------------------------------------------------------------------------
+
+// Deviations of the model from further measurements that --check takes for wrong.
+constexpr double kMostDeviation = 0.10;
+constexpr size_t kCheckRounds = 8;
+
+int report_links(const Options& options, const LinksResult& result, uint32_t seed) {
+  const bool json = options.format == "json";
+  std::string text =
+      infer_links(result.measurements, json ? HETCOMM_TOPOLOGY_JSON : HETCOMM_TOPOLOGY_TEXT);
+  for (const std::string& note : result.notes) {
+    std::fprintf(stderr, "hetcomm_bench: %s\n", note.c_str());
+  }
+  for (const std::string& line : result.comparison) std::fprintf(stderr, "%s\n", line.c_str());
+  bool good = true;
+  if (options.output.empty()) {
+    std::fputs(text.c_str(), stdout);
+    good = std::fflush(stdout) == 0;
+  } else {
+    good = write_file(options.output, text);
+  }
+  if (!options.plot.empty()) {
+    good &= write_file(options.plot, infer_links(result.measurements, HETCOMM_TOPOLOGY_SVG));
+  }
+  if (options.check) {
+    std::fprintf(stderr, "hetcomm_bench: the model differs by at most %.1f %% (seed %u)\n",
+                 result.worst * 100, seed);
+    good &= result.worst <= kMostDeviation;
+  }
+  return good ? kOk : kFailed;
+}
+
+// One rank of a job. Rank 0 reports.
+int run_links_in_job(Launcher launcher, const Options& options) {
+  LinksOptions links;
+  if (options.seconds > 0) links.seconds = options.seconds;
+  if (options.check) {
+    links.check = kCheckRounds;
+    links.seed = std::random_device()();
+  }
+  Work work;
+  work.progress = options.progress;
+  if (!options.transports.empty()) work.transport = options.transports.front();
+  ProgressLine progress;
+  const LinksResult result =
+      run_links(launcher, work, links, [&](const std::string& text) { progress.show(text); });
+  progress.clear();
+  return result.measurements.empty() ? kOk : report_links(options, result, links.seed);
+}
+
+// Ranks on this host, which run the same command line.
+int drive_links(const Options& options, int argc, char** argv) {
+  std::vector<std::string> command = {own_path()};
+  command.insert(command.end(), argv + 1, argv + argc);
+  Launch ranks;
+  ranks.processes = ranks_on_this_host(command, options.ranks > 0 ? options.ranks : 2);
+  ranks.echo_errors = true;
+  const std::string failure = run(ranks, options.silence_seconds, [](std::string_view line) {
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fputc('\n', stdout);
+  });
+  if (failure.empty()) return kOk;
+  std::fprintf(stderr, "hetcomm_bench: links: %s\n", failure.c_str());
+  return kFailed;
+}
+
 // A network interface was chosen for a run that does not use it.
 void warn_of_idle_nic(const std::string& nic, const std::vector<Work>& works) {
   const auto may_use = [](const Work& work) {
@@ -267,6 +338,11 @@ int run_program(int argc, char** argv) {
   Report report = start_report(argc, argv);
   if (options.listen || !options.host.empty()) return run_between_hosts(options, std::move(report));
   const Launcher launcher = detect_launcher();
+  if (options.measures_links()) {
+    if (!can_write(options.output) || !can_write(options.plot)) return kFailed;
+    return launcher == Launcher::kNone ? drive_links(options, argc, argv)
+                                       : run_links_in_job(launcher, options);
+  }
   if (launcher != Launcher::kNone) return run_launched(launcher, options, std::move(report));
   if (!can_write(options.output) || !can_write(options.plot)) return kFailed;
   const std::vector<Work> works = make_works(options, false);

@@ -28,6 +28,8 @@ constexpr const char* kStaging = "staging";
 // "all" leaves out these too. Each is asked for by its name, or all of them as "collectives".
 constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
                                             "broadcast", "reduce",         "barrier"};
+// Measures a job and no sizes, so that it is alone.
+constexpr const char* kLinks = "links";
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
 constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
@@ -118,7 +120,8 @@ std::string memory_kind(const std::string& name) { return name == "sim" ? "sim-a
 
 // The tests that |word| stands for; none when it is unknown.
 std::vector<std::string> tests_of(const std::string& word) {
-  if (is_one_of(word, kTests) || word == kStaging || is_one_of(word, kCollectiveTests)) {
+  if (is_one_of(word, kTests) || word == kStaging || word == kLinks ||
+      is_one_of(word, kCollectiveTests)) {
     return {word};
   }
   if (word == "collectives") return {std::begin(kCollectiveTests), std::end(kCollectiveTests)};
@@ -134,7 +137,7 @@ std::vector<std::string> known_tests() {
   std::vector<std::string> known(std::begin(kTests), std::end(kTests));
   known.insert(known.end(), std::begin(kCollectiveTests), std::end(kCollectiveTests));
   for (const char* word :
-       {kStaging, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
+       {kStaging, kLinks, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
     known.emplace_back(word);
   }
   return known;
@@ -302,6 +305,23 @@ std::string check_rails(const std::string& text, Options* options) {
   return "";
 }
 
+std::string check_links(const Options& options) {
+  if (!options.measures_links()) return "";
+  if (options.tests.size() > 1) return "links is measured alone: leave out the other tests";
+  if (options.listen || !options.host.empty()) {
+    return "links measures a job: start its ranks by mpirun or torchrun, or on this host by "
+           "--ranks";
+  }
+  if (options.transports.size() > 1) return "links is measured over one --transport, or over auto";
+  if (!options.compare.empty() || options.interleave) {
+    return "links measures hetcomm alone: leave out --compare and --interleave";
+  }
+  if (options.format != "table" && options.format != "json") {
+    return fmt::format("the --format of links is table or json, not '{}'", options.format);
+  }
+  return "";
+}
+
 std::string check_algorithms(const std::string& text, Options* options) {
   options->algorithms = comma_separated(text);
   if (options->algorithms.empty()) return "";
@@ -402,6 +422,7 @@ std::string check_all(const Texts& texts, Options* options) {
   if (wrong.empty()) wrong = check_staging(texts.chunks, texts.depths, options);
   if (wrong.empty()) wrong = check_algorithms(texts.algorithms, options);
   if (wrong.empty()) wrong = check_rails(texts.rails, options);
+  if (wrong.empty()) wrong = check_links(*options);
   options->bind = texts.bind == "core";
   return wrong;
 }

@@ -1,6 +1,7 @@
 // The command line.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -51,6 +52,10 @@ struct Options {
   std::string nic;  // HETCOMM_RDMA_NIC, set already
   double silence_seconds = 300;
   bool silence_given = false;
+
+  bool measures_links() const {
+    return std::find(tests.begin(), tests.end(), "links") != tests.end();
+  }
 };
 
 enum class Parsed { kRun, kDone, kWrong };

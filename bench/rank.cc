@@ -180,6 +180,21 @@ std::vector<Row> run_in_job(Launcher launcher, const std::vector<Work>& works) {
   return rows;
 }
 
+LinksResult run_links(Launcher launcher, const Work& work, const LinksOptions& options,
+                      const std::function<void(const std::string&)>& progress) {
+  LinksResult result;
+  {
+    Session session(launcher, 0, work, {});
+    hetcomm_communicator_t* communicator = session.create_communicator("bench", work.transport);
+    result = measure_links(session, communicator, options, progress);
+    require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
+            "leaving together");
+    session.destroy_communicator(communicator);
+  }
+  mpi_finish();
+  return result;
+}
+
 std::vector<Row> run_as_listener(int port) {
   // The other host knows by which address it comes: the store listens on all of them, or on those
   // of HETCOMM_INTERFACE.

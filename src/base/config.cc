@@ -119,6 +119,8 @@ constexpr VariableInfo kTable[] = {
     {Variable::kCluster, kText, "HETCOMM_CLUSTER", "", nullptr,
      "Name of the cluster that this rank belongs to, up to 63 characters: collective operations "
      "send little between ranks of different ones. Unset on all: hosts are told apart."},
+    {Variable::kHostLabel, kText, "HETCOMM_HOST_LABEL", "", nullptr,
+     "Name of this host in a link model, up to 127 characters. Unset: the host's own name."},
     {Variable::kCreditBytes, kSize, "HETCOMM_CREDIT_BYTES", "1M", nullptr,
      "Bytes that one peer may have under way to this process before they are matched.",
      between(4 * kKi, kGi)},

@@ -49,6 +49,7 @@ enum class Variable : uint8_t {
   kCollectiveShared,
   kLinkModel,
   kCluster,
+  kHostLabel,
   kCreditBytes,
   kUnexpectedBytes,
   kStagingChunk,

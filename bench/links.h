@@ -1,0 +1,45 @@
+// hetcomm_bench links: measures the links between the hosts of a job and infers a link model. One
+// rank of each host takes part; a second one of the same host, where there is one, serves to measure
+// the inside of the host.
+//
+// Rank 0 plans rounds of transfers, tells all ranks, and gathers what the receivers have measured.
+// The library infers the model.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+#include "bench/session.h"
+
+namespace bench {
+
+struct LinksOptions {
+  double seconds = 0.4;  // time of one round of transfers
+  size_t check = 0;      // further rounds, with which the model is compared
+  uint32_t seed = 0;     // of their choice
+};
+
+// What was measured, at rank 0; empty elsewhere.
+struct LinksResult {
+  std::string measurements;        // JSON
+  std::vector<std::string> notes;  // for people: what was measured, and how
+  // A line for each transfer of the further rounds, with what the model promised.
+  std::vector<std::string> comparison;
+  double worst = 0;  // of these: the greatest deviation, as a part of what was measured
+};
+
+// All ranks of the communicator call it. |progress| gets lines at rank 0. Ends the process where
+// something fails.
+LinksResult measure_links(const Session& session, hetcomm_communicator_t* communicator,
+                          const LinksOptions& options,
+                          const std::function<void(const std::string&)>& progress);
+
+// The model of |measurements| in a form of HETCOMM_TOPOLOGY_*.
+std::string infer_links(const std::string& measurements, int32_t format);
+
+}  // namespace bench

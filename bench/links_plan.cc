@@ -1,0 +1,168 @@
+#include "bench/links_plan.h"
+
+#include <algorithm>
+
+namespace bench {
+namespace {
+
+HostRound turned(const HostRound& round) {
+  HostRound result;
+  for (const auto& [from, to] : round) result.emplace_back(to, from);
+  return result;
+}
+
+std::vector<std::vector<int>> clusters_of(const std::vector<int>& cluster_of) {
+  std::vector<std::vector<int>> clusters;
+  for (size_t host = 0; host < cluster_of.size(); ++host) {
+    const auto cluster = static_cast<size_t>(cluster_of[host]);
+    if (clusters.size() <= cluster) clusters.resize(cluster + 1);
+    clusters[cluster].push_back(static_cast<int>(host));
+  }
+  return clusters;
+}
+
+// All of |from| with all of |to| where that is not too much, else disjoint pairs.
+HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, size_t most) {
+  HostRound round;
+  if (from.size() * to.size() <= most) {
+    for (const int one : from) {
+      for (const int other : to) {
+        if (one != other) round.emplace_back(one, other);
+      }
+    }
+    return round;
+  }
+  const size_t count = std::min(most, std::max(from.size(), to.size()));
+  // Within one cluster every host sends to the next.
+  const size_t shift = from == to ? 1 : 0;
+  for (size_t i = 0; i < count; ++i) {
+    const int one = from[i % from.size()];
+    const int other = to[(i + shift) % to.size()];
+    if (one != other) round.emplace_back(one, other);
+  }
+  return round;
+}
+
+// Each host with up to kMostFan others, all of them at once. Others of its own cluster come first:
+// they are not slowed by a trunk.
+void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds) {
+  const int hosts = static_cast<int>(cluster_of.size());
+  if (hosts < 3 || hosts > kMostTournament) return;
+  for (int host = 0; host < hosts; ++host) {
+    HostRound fan;
+    for (const bool near : {true, false}) {
+      for (int step = 1; step < hosts && fan.size() < kMostFan; ++step) {
+        const int other = (host + step) % hosts;
+        const bool same =
+            cluster_of[static_cast<size_t>(host)] == cluster_of[static_cast<size_t>(other)];
+        if (same == near) fan.emplace_back(host, other);
+      }
+    }
+    rounds.push_back(fan);
+    rounds.push_back(turned(fan));
+  }
+}
+
+}  // namespace
+
+std::vector<HostRound> tournament(int hosts) {
+  std::vector<HostRound> rounds;
+  if (hosts > kMostTournament) {
+    // Of each distance those that begin at an even multiple of it, then the others.
+    for (int distance = 1; distance < hosts; distance *= 2) {
+      for (const int parity : {0, 1}) {
+        HostRound round;
+        for (int host = 0; host + distance < hosts; ++host) {
+          if (host / distance % 2 == parity) round.emplace_back(host, host + distance);
+        }
+        if (!round.empty()) rounds.push_back(std::move(round));
+      }
+    }
+    return rounds;
+  }
+  // The last place stands still, and the others turn. With an odd number it is nobody's.
+  const int places = hosts + hosts % 2;
+  for (int turn = 0; turn < places - 1; ++turn) {
+    HostRound round;
+    const auto add = [&](int one, int other) {
+      if (one < hosts && other < hosts) {
+        round.emplace_back(std::min(one, other), std::max(one, other));
+      }
+    };
+    add(turn, places - 1);
+    for (int i = 1; i < places / 2; ++i) {
+      add((turn + i) % (places - 1), (turn - i + places - 1) % (places - 1));
+    }
+    if (!round.empty()) rounds.push_back(std::move(round));
+  }
+  return rounds;
+}
+
+std::vector<HostRound> first_rounds(int hosts) {
+  std::vector<HostRound> rounds;
+  for (const HostRound& round : tournament(hosts)) {
+    if (hosts > kMostAlone) {
+      rounds.push_back(round);
+      rounds.push_back(turned(round));
+      continue;
+    }
+    for (const auto& [one, other] : round) {
+      rounds.push_back({{one, other}});
+      rounds.push_back({{other, one}});
+    }
+  }
+  return rounds;
+}
+
+std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of) {
+  std::vector<HostRound> rounds;
+  const std::vector<std::vector<int>> clusters = clusters_of(cluster_of);
+  add_fans(cluster_of, rounds);
+  size_t pairs = 0;
+  for (const std::vector<int>& from : clusters) {
+    for (const std::vector<int>& to : clusters) {
+      if (&from == &to && from.size() < 2) continue;
+      if (++pairs > kMostClusterPairs) return rounds;
+      const HostRound round = crossing(from, to, kMostAcross);
+      if (static_cast<int>(cluster_of.size()) > kMostAlone) rounds.push_back({round.front()});
+      if (round.size() > 1) rounds.push_back(round);
+    }
+  }
+  if (clusters.size() < 3) return rounds;
+  for (const std::vector<int>& cluster : clusters) {
+    std::vector<int> others;
+    for (const std::vector<int>& other : clusters) {
+      if (&other != &cluster) others.push_back(other.front());
+    }
+    const HostRound round = crossing(cluster, others, kMostAcross);
+    rounds.push_back(round);
+    rounds.push_back(turned(round));
+  }
+  return rounds;
+}
+
+std::vector<HostRound> check_rounds(int hosts, size_t count, uint32_t seed) {
+  std::vector<HostRound> rounds;
+  std::mt19937 random(seed);
+  const auto draw = [&](int most) {
+    return static_cast<int>(random() % static_cast<uint32_t>(most));
+  };
+  while (hosts > 1 && rounds.size() < count) {
+    HostRound round;
+    // The first four rounds have 1, 2, 3 and 4.
+    const size_t size = rounds.size() < 4 ? rounds.size() + 1 : static_cast<size_t>(1 + draw(4));
+    while (round.size() < size) {
+      const int from = draw(hosts);
+      const int to = draw(hosts);
+      if (from == to) continue;
+      const bool there = std::find(round.begin(), round.end(), HostPair(from, to)) != round.end();
+      // Two hosts have two pairs.
+      if (there && static_cast<int>(round.size()) >= hosts * (hosts - 1)) break;
+      if (!there) round.emplace_back(from, to);
+    }
+    rounds.push_back(std::move(round));
+  }
+  return rounds;
+}
+
+}  // namespace bench
