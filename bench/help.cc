@@ -62,7 +62,7 @@ TESTS
                Of more than 64 hosts a sample. Prints the link model as text or, with
                --format json, as a file for HETCOMM_LINK_MODEL; --plot draws a heat
                map. --seconds is the time of a round (0.4). --check compares the model
-               with 8 random rounds of 1 to 4 transfers and fails above 10 %.
+               with 4 random rounds of 1 to 4 transfers and fails above 10 %.
   One-sided memory is registered memory of the library's allocator. put, get,
   put_notify and fetch_add stand for both tests of the name.
   In windowed tests every message in flight has buffers of its own on both sides;

@@ -256,7 +256,7 @@ int run_launched(Launcher launcher, const Options& options, Report report) {
 
 // Deviations of the model from further measurements that --check takes for wrong.
 constexpr double kMostDeviation = 0.10;
-constexpr size_t kCheckRounds = 8;
+constexpr size_t kCheckRounds = 4;
 
 int report_links(const Options& options, const LinksResult& result, uint32_t seed) {
   const bool json = options.format == "json";

@@ -43,8 +43,9 @@ typedef struct hetcomm_communicator_options {
  *                      transport that was asked for.
  *   UNSUPPORTED        A transport that was asked for does not exist, or cannot run here; the text
  *                      says why.
- *   INVALID_ARGUMENT   |shrink| is set, or HETCOMM_CLUSTER or HETCOMM_LINK_MODEL cannot be
- *                      used as it is.
+ *   INVALID_ARGUMENT   |shrink| is set, or HETCOMM_CLUSTER, HETCOMM_HOST_LABEL or
+ *                      HETCOMM_LINK_MODEL cannot be used as it is, or a rank does not fit rank
+ *                      0's link model; the text names it.
  *   NOT_FOUND          HETCOMM_INTERFACE or HETCOMM_LINK_MODEL names nothing that exists.
  *   OUT_OF_RESOURCES   The process has no descriptors or threads left.
  *
@@ -208,6 +209,61 @@ hetcomm_communicator_counters(hetcomm_communicator_t* communicator, int32_t rank
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_explain(hetcomm_communicator_t* communicator, int32_t rank, size_t capacity,
                              char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
+
+/* Kinds of what carries bytes between ranks. */
+enum {
+  /* Memory of a host. */
+  HETCOMM_LINK_MEMORY = 0,
+  /* A link of the PCIe tree. */
+  HETCOMM_LINK_PCIE = 1,
+  /* One direction of a NIC. */
+  HETCOMM_LINK_NIC = 2,
+  /* What joins a cluster to all others. */
+  HETCOMM_LINK_UPLINK = 3,
+  /* What joins two clusters, or the hosts of one. */
+  HETCOMM_LINK_TRUNK = 4
+};
+
+/* One of the things that bytes cross on their way from one rank to another. Other pairs of ranks
+ * that cross the same one share its rate. */
+typedef struct hetcomm_link_resource {
+  /* The caller sets that of the first entry to sizeof(hetcomm_link_resource_t). */
+  size_t struct_size;
+  /* Its name in the link model, closed by NUL. */
+  char name[128];
+  /* One of HETCOMM_LINK_*. */
+  int32_t kind;
+  int32_t reserved;
+  /* What it carries. */
+  uint64_t bytes_per_s;
+} hetcomm_link_resource_t;
+
+/* The way from one rank to another, by the link model. */
+typedef struct hetcomm_link {
+  /* The caller sets it to sizeof(hetcomm_link_t). */
+  size_t struct_size;
+  /* Latency of the whole. 0: unknown. */
+  uint64_t latency_ns;
+  /* Rate while no other pair uses it. 0: unknown. */
+  uint64_t bytes_per_s;
+} hetcomm_link_t;
+
+/* Tells what the link model says of the way of bytes from rank |from| to rank |to|: the model that
+ * rank 0 has read from HETCOMM_LINK_MODEL when the communicator was created, and that all ranks
+ * have. Writes at most |capacity| of the resources that the bytes cross, in order, and the number
+ * that there are to |*out_count|. |out_resources| may be NULL when |capacity| is 0. NOT_FOUND:
+ * there is no model. OUT_OF_RANGE: the communicator has no such rank. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_communicator_link(hetcomm_communicator_t* communicator, int32_t from, int32_t to,
+                          size_t capacity, hetcomm_link_resource_t* out_resources,
+                          size_t* out_count, hetcomm_link_t* out_link) HETCOMM_NOEXCEPT;
+
+/* Writes the link model in a form of HETCOMM_TOPOLOGY_* (hetcomm/topology.h). |capacity|,
+ * |out_text| and |*out_size| are as for hetcomm_communicator_explain. NOT_FOUND: there is no model.
+ * INVALID_ARGUMENT: there is no such format. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_communicator_link_model(hetcomm_communicator_t* communicator, int32_t format,
+                                size_t capacity, char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -114,8 +114,11 @@ constexpr VariableInfo kTable[] = {
      "Whether collective operations go through shared memory among ranks of one host; 0 or 1.",
      between(0, 1)},
     {Variable::kLinkModel, kText, "HETCOMM_LINK_MODEL", "", nullptr,
-     "File of `hetcomm_bench latency,bandwidth --format json`: what messages cost, for the choice "
-     "of algorithms. That of the first rank that has a transport counts for all."},
+     "On rank 0, a file of `hetcomm_bench links --format json`: what the links between hosts "
+     "carry, "
+     "for the choice of algorithms. Or one of `hetcomm_bench latency,bandwidth --format json`: "
+     "what "
+     "messages cost by transport; that of the first rank that has a transport counts for all."},
     {Variable::kCluster, kText, "HETCOMM_CLUSTER", "", nullptr,
      "Name of the cluster that this rank belongs to, up to 63 characters: collective operations "
      "send little between ranks of different ones. Unset on all: hosts are told apart."},

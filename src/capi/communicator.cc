@@ -1,7 +1,10 @@
 // Bootstraps and communicators.
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "src/capi/guard.h"
+#include "src/capi/link_model.h"
 #include "src/capi/output.h"
 #include "src/core/communicator/collective_calls.h"
 #include "src/core/communicator/split.h"
@@ -16,6 +19,11 @@ using hetcomm::Result;
 using hetcomm::Status;
 using hetcomm::Variable;
 namespace capi = hetcomm::capi;
+namespace topology = hetcomm::topology;
+
+Status no_link_model() {
+  return {Code::kNotFound, "there is no link model: rank 0 has no HETCOMM_LINK_MODEL of hosts"};
+}
 
 constexpr uint64_t kFlushTimeoutNs = 5'000'000'000;
 
@@ -302,6 +310,57 @@ hetcomm_status_t hetcomm_communicator_explain(hetcomm_communicator_t* communicat
     HETCOMM_RETURN_IF_ERROR(check(communicator));
     HETCOMM_RETURN_IF_ERROR(check_rank(communicator, rank));
     return capi::write_text(communicator->impl->explain(rank), capacity, out_text, out_size);
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_link(hetcomm_communicator_t* communicator, int32_t from,
+                                           int32_t to, size_t capacity,
+                                           hetcomm_link_resource_t* out_resources,
+                                           size_t* out_count, hetcomm_link_t* out_link) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_RETURN_IF_ERROR(check_rank(communicator, from));
+    HETCOMM_RETURN_IF_ERROR(check_rank(communicator, to));
+    HETCOMM_REQUIRE(out_count);
+    HETCOMM_REQUIRE(out_link);
+    HETCOMM_RETURN_IF_ERROR(capi::check_output(*out_link));
+    if (capacity > 0) {
+      HETCOMM_REQUIRE(out_resources);
+      HETCOMM_RETURN_IF_ERROR(capi::check_output(*out_resources));
+    }
+    const topology::LinkModel* const model = communicator->impl->link_model();
+    if (model == nullptr) return no_link_model();
+    const topology::Route route = communicator->impl->route(from, to);
+    for (size_t i = 0; i < std::min(capacity, route.resources.size()); ++i) {
+      const topology::LinkResource& crossed =
+          model->resources[static_cast<size_t>(route.resources[i])];
+      hetcomm_link_resource_t entry{};
+      crossed.name.copy(entry.name, sizeof(entry.name) - 1);
+      entry.kind = static_cast<int32_t>(crossed.kind);
+      entry.bytes_per_s = crossed.bytes_per_s;
+      const size_t size = out_resources->struct_size;
+      capi::write_output(entry, size, reinterpret_cast<std::byte*>(out_resources) + i * size);
+    }
+    const uint64_t rate = topology::rate_alone(*model, route);
+    *out_count = route.resources.size();
+    return capi::write_output(
+        hetcomm_link_t{.struct_size = 0,
+                       .latency_ns = route.latency_ns,
+                       .bytes_per_s = rate == topology::kMostBytesPerS ? 0 : rate},
+        out_link);
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_link_model(hetcomm_communicator_t* communicator,
+                                                 int32_t format, size_t capacity, char* out_text,
+                                                 size_t* out_size) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    const topology::LinkModel* const model = communicator->impl->link_model();
+    if (model == nullptr) return no_link_model();
+    const Result<std::string> text = capi::write_link_model(*model, format);
+    if (!text.ok()) return text.status();
+    return capi::write_text(text.value(), capacity, out_text, out_size);
   });
 }
 

@@ -22,6 +22,10 @@ inline constexpr size_t kFirstSize<hetcomm_counters_t> = 168;
 template <>
 inline constexpr size_t kFirstSize<hetcomm_device_info_t> = 96;
 template <>
+inline constexpr size_t kFirstSize<hetcomm_link_t> = 24;
+template <>
+inline constexpr size_t kFirstSize<hetcomm_link_resource_t> = 152;
+template <>
 inline constexpr size_t kFirstSize<hetcomm_remote_memory_info_t> = 24;
 template <>
 inline constexpr size_t kFirstSize<hetcomm_transport_info_t> = 232;

@@ -115,12 +115,51 @@ TEST_F(BadInput, NullCommunicatorsAreRefused) {
          return hetcomm_communicator_counters(nullptr, 0, 1, out.first<hetcomm_counters_t>(),
                                               out.second<size_t>());
        }},
+      {"link", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_communicator_link(nullptr, 0, 0, 0, nullptr, out.first<size_t>(),
+                                          out.second<hetcomm_link_t>());
+       }},
+      {"link model", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_communicator_link_model(nullptr, HETCOMM_TOPOLOGY_JSON, 8,
+                                                out.first<char>(), out.second<size_t>());
+       }},
       {"explain", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) {
          return hetcomm_communicator_explain(nullptr, 0, 8, out.first<char>(),
                                              out.second<size_t>());
        }},
   });
+}
+
+// This communicator has no link model.
+TEST_F(BadInput, LinksAreRefused) {
+  size_t count = 7;
+  hetcomm_link_t link{};
+  link.struct_size = sizeof(link);
+  hetcomm_link_resource_t resource{};
+  EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 0, 0, nullptr, &count, &link),
+            HETCOMM_NOT_FOUND);
+  EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 99, 0, nullptr, &count, &link),
+            HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(hetcomm_communicator_link(communicator(), -1, 0, 0, nullptr, &count, &link),
+            HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 0, 1, nullptr, &count, &link),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 0, 1, &resource, &count, &link),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 0, 0, nullptr, nullptr, &link),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 0, 0, nullptr, &count, nullptr),
+            HETCOMM_INVALID_ARGUMENT);
+  link.struct_size = 3;
+  EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 0, 0, nullptr, &count, &link),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(
+      hetcomm_communicator_link_model(communicator(), HETCOMM_TOPOLOGY_JSON, 0, nullptr, &count),
+      HETCOMM_NOT_FOUND);
+  EXPECT_EQ(count, 7u);
 }
 
 TEST_F(BadInput, MissingOutputsAreRefused) {

@@ -2,7 +2,9 @@
 //
 //   * ranks whose figures differ have the same topology, and choose the same algorithms;
 //   * of each transport the figures of the first rank that has it count: a file's, or the
-//     transport's own.
+//     transport's own;
+//   * rank 0's link model is on all ranks, whatever its length, and only rank 0's counts; clusters
+//     and figures come from it.
 #include <unistd.h>
 
 #include <fstream>
@@ -166,6 +168,59 @@ TEST(AgreedLinks, WithoutAFileTheFirstRanksOwnFiguresCount) {
   const auto first = placements_of({slow.setting(), ""}, {0, 1}, [](int) { return without_shm(); });
   expect_alike(first);
   EXPECT_EQ(first[1].inside, kSlowStart.link());
+}
+
+// Four hosts in two clusters that a slow trunk joins; |latency_ns| of that trunk, and more hosts.
+class HostsFile {
+ public:
+  explicit HostsFile(uint64_t latency_ns, int further = 0)
+      : path_(fmt::format("{}hetcomm-hosts-{}-{}", testing::TempDir(), getpid(), latency_ns)) {
+    std::string hosts;
+    for (int i = 0; i < 4 + further; ++i) {
+      hosts += fmt::format(
+          R"({}{{"label": "h{}", "cluster": "{}", "nics": [{{"out": ["nic"], "in": []}}]}})",
+          i > 0 ? "," : "", i, i / 2 == 1 ? "far" : "near");
+    }
+    std::ofstream(path_) << fmt::format(
+        R"({{"format": "hetcomm link model", "version": 1,
+             "resources": [{{"name": "nic", "kind": "nic", "bytes_per_s": 8000000000}},
+                           {{"name": "trunk", "kind": "trunk", "bytes_per_s": 50000000}}],
+             "clusters": [{{"name": "near"}}, {{"name": "far"}}], "hosts": [{}],
+             "paths": [{{"from": "near", "to": "near", "latency_ns": 5000}},
+                       {{"from": "far", "to": "far", "latency_ns": 5000}},
+                       {{"from": "near", "to": "far", "latency_ns": {}, "resources": ["trunk"]}},
+                       {{"from": "far", "to": "near", "latency_ns": {}, "resources": ["trunk"]}}]}})",
+        hosts, latency_ns, latency_ns);
+  }
+  ~HostsFile() { unlink(path_.c_str()); }
+  HostsFile(const HostsFile&) = delete;
+  HostsFile& operator=(const HostsFile&) = delete;
+  std::string setting() const { return "LINK_MODEL=" + path_ + ";"; }
+
+ private:
+  const std::string path_;
+};
+
+TEST(AgreedLinks, RankZerosModelIsOnAllRanks) {
+  // 2000 hosts take more than one piece.
+  const HostsFile first(900'000, 2000);
+  const HostsFile other(7'000);
+  std::vector<std::string> settings;
+  for (int rank = 0; rank < 4; ++rank) {
+    // Neighbours in rank are of different clusters.
+    settings.push_back(fmt::format("{}HOST_LABEL=h{};", (rank == 0 ? first : other).setting(),
+                                   rank % 2 * 2 + rank / 2));
+  }
+  const auto placements =
+      placements_of(settings, {0, 1, 2, 3}, [](int) { return all_transports(); });
+  expect_alike(placements);
+  EXPECT_EQ(placements[3].clusters, (std::vector<std::vector<uint32_t>>{{0, 2}, {1, 3}}));
+  EXPECT_EQ(placements[3].inside, (LinkCost{.latency_ns = 5'000, .bytes_per_s = 8'000'000'000}));
+  EXPECT_EQ(placements[3].across, (LinkCost{.latency_ns = 900'000, .bytes_per_s = 50'000'000}));
+  // Ranks of one cluster are told apart by their hosts.
+  const auto near = placements_of(settings, {0, 2}, [](int) { return all_transports(); });
+  EXPECT_EQ(near[1].clusters, (std::vector<std::vector<uint32_t>>{{0}, {1}}));
+  EXPECT_EQ(near[1].across.latency_ns, 5'000U);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@
 #include "src/core/collectives/estimate.h"
 #include "src/core/collectives/plan.h"
 #include "src/core/collectives/write_way.h"
+#include "src/core/job/link_agreement.h"
 
 namespace hetcomm::collectives {
 namespace {
@@ -865,16 +866,16 @@ TEST(TransportCosts, HostileFilesCostLittle) {
             std::string::npos)
       << "brackets in a text are none";
   const std::string path = testing::TempDir() + "hetcomm-model-" + std::to_string(getpid());
-  std::ofstream(path) << std::string(5u << 20, '[');
-  const Result<TransportCosts> model = TransportCosts::read(path);
+  std::ofstream(path) << std::string(9u << 20, '[');
+  const Result<LinkFile> model = read_link_file(path);
   unlink(path.c_str());
-  EXPECT_NE(model.status().text().find("more than 4194304 bytes"), std::string::npos)
+  EXPECT_NE(model.status().text().find("more than 8388608 bytes"), std::string::npos)
       << model.status().text();
 }
 
 TEST(TransportCosts, SaysWhichFileIsWrong) {
   for (const char* const path : {"/nowhere/links.json", "/proc/self/cmdline"}) {
-    const Result<TransportCosts> model = TransportCosts::read(path);
+    const Result<LinkFile> model = read_link_file(std::string(path));
     ASSERT_FALSE(model.ok());
     EXPECT_NE(model.status().text().find(path), std::string::npos) << model.status().text();
   }

@@ -67,6 +67,9 @@ std::string difference(const Call& one, const Call& other) {
   if (one.algorithm != other.algorithm) {
     return fmt::format("algorithm ({}, {})", name_of(one.algorithm), name_of(other.algorithm));
   }
+  if (one.links != other.links) {
+    return fmt::format("link model ({:016x}, {:016x})", one.links, other.links);
+  }
   if (one.factor != other.factor) return fmt::format("factor ({}, {})", one.factor, other.factor);
   return "flags";
 }

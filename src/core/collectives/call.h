@@ -33,6 +33,7 @@ struct Call {
   int32_t reduction = -1;  // -1: none
   uint64_t bytes = 0;      // length of the buffer, or of a block; 0 where ranks need not know it
   uint64_t blocks = 0;     // hash of the lengths of all blocks, where all ranks know them
+  uint64_t links = 0;      // hash of the job's link model
   double factor = 0;
 
   uint64_t hash() const {
@@ -43,7 +44,7 @@ struct Call {
     return hash;
   }
 };
-static_assert(sizeof(Call) == 40);
+static_assert(sizeof(Call) == 48);
 
 inline uint64_t hash_blocks(std::span<const uint64_t> blocks) {
   uint64_t hash = blocks.size();

@@ -48,6 +48,7 @@ PairCommons& Collective::commons() const { return owner_->job().commons(); }
 void Collective::join(Team& team, uint64_t sequence, uint64_t now_ns) {
   team_ = &team;
   task_.set_sequence(sequence);
+  task_.set_links(owner_->job().peers().link_model_hash());
   started_ns_ = now_ns;
   operation_->stage = OperationStage::kCollective;
 }

@@ -52,6 +52,8 @@ class Task {
   uint64_t sequence() const { return sequence_; }
   // Number of the operation among those of its team, the same on all ranks.
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
+  // Hash of the link model by which algorithms are chosen.
+  void set_links(uint64_t hash) { call_.links = hash; }
   // Chooses the algorithm, unless one was asked for.
   void choose_algorithm(const RankPlacement& placement);
 

@@ -172,7 +172,18 @@ size_t Communicator::counters(int32_t rank, size_t capacity, hetcomm_counters_t*
 
 std::string Communicator::explain(int32_t rank) {
   const Engine::Baton baton(engine_);
-  return job_->paths().explain(ranks()[static_cast<size_t>(rank)]);
+  const int peer = ranks()[static_cast<size_t>(rank)];
+  return job_->paths().explain(peer) + job_->peers().explain_link(job_->rank(), peer);
+}
+
+const topology::LinkModel* Communicator::link_model() {
+  const Engine::Baton baton(engine_);
+  return job_->peers().link_model();
+}
+
+topology::Route Communicator::route(int32_t from, int32_t to) {
+  const Engine::Baton baton(engine_);
+  return job_->peers().route(ranks()[static_cast<size_t>(from)], ranks()[static_cast<size_t>(to)]);
 }
 
 void Communicator::abort(const std::string& reason) {

@@ -59,6 +59,10 @@ class Communicator final : public JobMember {
   Status peer_status(int32_t rank);
   size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
   std::string explain(int32_t rank);
+  // The job's model of the links between hosts, which stays as it is; null where there is none.
+  const topology::LinkModel* link_model();
+  // The way from one rank to another by the model, which is there.
+  topology::Route route(int32_t from, int32_t to);
   // Counts the groups that exist: the operations that they have collected refer to it.
   void add_group() { groups_.fetch_add(1, std::memory_order_relaxed); }
   void drop_group() { groups_.fetch_sub(1, std::memory_order_release); }

@@ -13,9 +13,11 @@
 #include "src/base/baton_role.h"
 #include "src/base/host_id.h"
 #include "src/base/random.h"
+#include "src/core/job/link_agreement.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 #include "src/net/tls.h"
+#include "topology/link_model_json.h"
 
 namespace hetcomm {
 namespace {
@@ -28,11 +30,6 @@ uint32_t credit_for_each_peer(const Config& config, int size) {
   const uint64_t share = config.number(Variable::kUnexpectedBytes) / peers;
   const uint64_t credit = std::min(config.number(Variable::kCreditBytes), share);
   return static_cast<uint32_t>(std::clamp<uint64_t>(credit, 4096, 1u << 30));
-}
-
-Result<TransportCosts> read_transport_costs(const Config& config) {
-  const std::string_view path = config.text(Variable::kLinkModel);
-  return path.empty() ? TransportCosts() : TransportCosts::read(std::string(path));
 }
 
 // Makes waiting threads yield and sleep sooner if more ranks than processors share this host.
@@ -117,15 +114,31 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
   auto all = bootstrap.allgather(scope, mine, options.deadline_ns);
   HETCOMM_RETURN_IF_ERROR(prepared);
   if (!all.ok()) return all.status();
+  std::vector<std::vector<Address>> control(static_cast<size_t>(size()));
+  size_t link_model_bytes = 0;
   {
     const Engine::Baton baton(engine());
-    std::vector<std::vector<Address>> control(static_cast<size_t>(size()));
     for (int rank = 0; rank < size(); ++rank) {
       const auto index = static_cast<size_t>(rank);
-      HETCOMM_RETURN_IF_ERROR(add_peer(rank, all.value()[index], own, &control[index])
-                                  .annotate(fmt::format("what rank {} says of itself", rank)));
+      HETCOMM_RETURN_IF_ERROR(
+          add_peer(rank, all.value()[index], own, &control[index], &link_model_bytes)
+              .annotate(fmt::format("what rank {} says of itself", rank)));
     }
+  }
+  std::optional<topology::LinkModel> model;
+  if (link_model_bytes > 0) {
+    auto told = hand_out_link_model(bootstrap, scope, link_model_text_, link_model_bytes,
+                                    options.deadline_ns);
+    if (!told.ok()) return told.status();
+    model = std::move(told).value();
+  }
+  {
+    const Engine::Baton baton(engine());
     peers_.gather_links();
+    if (model) {
+      HETCOMM_RETURN_IF_ERROR(check_ranks(*model, peers_));
+      peers_.set_link_model(*std::move(model));
+    }
     adapt_to_crowd(peers_.ranks_beside(rank()), environment_.config, log(), engine().spin());
     warn_of_loopback(environment_.config, log(), route, control);
     paths_.warn_of_unreachable();
@@ -168,7 +181,7 @@ Status Job::make_control(const Address& route) {
 
 // Draws what makes this job another one than all before: its id, which counts if this is rank 0,
 // and the incarnation of this process.
-Status Job::describe_self(RankProfile* own) const {
+Status Job::describe_self(RankProfile* own) {
   const Config& config = environment_.config;
   const std::string_view cluster = config.text(Variable::kCluster);
   if (cluster.size() > kMaxClusterName) {
@@ -176,18 +189,25 @@ Status Job::describe_self(RankProfile* own) const {
                   fmt::format("HETCOMM_CLUSTER has {} characters: choose a name of at most {}",
                               cluster.size(), kMaxClusterName));
   }
-  Result<TransportCosts> links = read_transport_costs(config);
+  const Result<LinkFile> links = read_link_file(config);
   if (!links.ok()) return links.status();
+  Result<std::string> label = own_host_label(config);
+  if (!label.ok()) return label.status();
   PeerInfo& info = own->info;
   HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&info.incarnation, 1))));
   if (rank() == 0) HETCOMM_RETURN_IF_ERROR(fill_random(own->instance));
   own->tls = tls_wanted(config);
   info.host = read_host_id();
   info.cluster = cluster;
+  info.host_label = std::move(label).value();
+  if (rank() == 0 && links.value().model) {
+    link_model_text_ = topology::to_json(*links.value().model, /*compact=*/true);
+    own->link_model_bytes = static_cast<uint32_t>(link_model_text_.size());
+  }
   info.credit = commons_.credit_granted;
   for (const auto& each : transports_.all()) {
     const Capabilities& can = each->capabilities();
-    const LinkCost* known = links->find(each->kind);
+    const LinkCost* known = links.value().costs.find(each->kind);
     const LinkCost measured{can.latency_ns, can.bandwidth_bytes_per_s};
     info.offers.push_back({.name = each->name,
                            .within_host = can.within_host,
@@ -199,14 +219,20 @@ Status Job::describe_self(RankProfile* own) const {
 }
 
 Status Job::add_peer(int rank, ConstByteSpan bytes, const RankProfile& own,
-                     std::vector<Address>* control) {
+                     std::vector<Address>* control, size_t* link_model_bytes) {
   RankProfile told;
   HETCOMM_RETURN_IF_ERROR(decode_profile(bytes, this->rank(), own.tls, &told));
   if (rank == this->rank() && told.info.incarnation != own.info.incarnation) {
     return Status(Code::kBootstrapFailed,
                   "it comes from another process: two processes have the same rank");
   }
-  if (rank == 0) credentials_.identity.instance = told.instance;
+  if (rank == 0) {
+    credentials_.identity.instance = told.instance;
+    if (told.link_model_bytes > topology::kMaxLinkModelBytes) {
+      return Status(Code::kBootstrapFailed, "its link model is too long");
+    }
+    *link_model_bytes = told.link_model_bytes;
+  }
   *control = std::move(told.control);
   peers_.set(rank, std::move(told.info));
   return {};

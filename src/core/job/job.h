@@ -122,9 +122,9 @@ class Job final : public Driven {
   // Makes what this rank has to have before the others are asked, and says what it tells them.
   Status prepare(const JobOptions& options, const Address& route, RankProfile* own);
   Status make_control(const Address& route) HETCOMM_UNDER_BATON;
-  Status describe_self(RankProfile* own) const HETCOMM_UNDER_BATON;
+  Status describe_self(RankProfile* own) HETCOMM_UNDER_BATON;
   Status add_peer(int rank, ConstByteSpan bytes, const RankProfile& own,
-                  std::vector<Address>* control) HETCOMM_UNDER_BATON;
+                  std::vector<Address>* control, size_t* link_model_bytes) HETCOMM_UNDER_BATON;
   Status start_connections(std::vector<std::vector<Address>> control) HETCOMM_UNDER_BATON;
   Status wait_for_control(uint64_t deadline_ns);
   int make_progress() HETCOMM_UNDER_BATON;
@@ -138,6 +138,7 @@ class Job final : public Driven {
   Credentials credentials_;
   bool drew_key_ = false;          // no secret is configured
   std::string wanted_transports_;  // as the communicator's options name them
+  std::string link_model_text_;    // rank 0 only: what it hands out
   const std::shared_ptr<PathWitness> witness_ = std::make_shared<PathWitness>();
   PeerDirectory peers_;
   PairCommons commons_;

@@ -1,6 +1,10 @@
 #include "src/core/job/peer_directory.h"
 
 #include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace hetcomm {
 
@@ -39,8 +43,54 @@ void PeerDirectory::gather_links() {
   }
 }
 
-// Returns the quickest link that both ranks have, for a message that is neither short nor long.
+void PeerDirectory::set_link_model(topology::LinkModel model) {
+  model_hash_ = topology::hash_of(model);
+  model_ = std::move(model);
+}
+
+topology::Route PeerDirectory::route(int from, int to) const {
+  Result<topology::Route> found =
+      topology::route(*model_, {at(from).host_label, ""}, {at(to).host_label, ""});
+  return found.ok() ? std::move(found).value() : topology::Route{};
+}
+
+std::string PeerDirectory::explain_link(int from, int to) const {
+  if (!model_) return {};
+  const topology::Route way = route(from, to);
+  std::vector<std::string> crossed;
+  for (const int index : way.resources) {
+    const topology::LinkResource& each = model_->resources[static_cast<size_t>(index)];
+    crossed.push_back(
+        fmt::format("{} {:.1f} MB/s", each.name, static_cast<double>(each.bytes_per_s) / 1e6));
+  }
+  const auto cluster = [&](int rank) {
+    return model_->clusters[static_cast<size_t>(model_cluster(rank))];
+  };
+  return fmt::format(
+      "  link model {:016x}: {} clusters; from '{}' of '{}' to '{}' of '{}', {:.1f} us{}{}\n",
+      model_hash_, model_->clusters.size(), at(from).host_label, cluster(from), at(to).host_label,
+      cluster(to), static_cast<double>(way.latency_ns) / 1000, crossed.empty() ? "" : ", over ",
+      fmt::join(crossed, ", "));
+}
+
+int PeerDirectory::model_cluster(int rank) const {
+  const int host = model_->find_host(at(rank).host_label);
+  return model_->hosts[static_cast<size_t>(host)].cluster;
+}
+
+// By the model. What it does not know of the inside of a host, the transports know.
 LinkCost PeerDirectory::link_between(int one, int other) const {
+  if (!model_) return transport_link_between(one, other);
+  const topology::Route way = route(one, other);
+  const bool knows = way.latency_ns != 0 && !way.resources.empty();
+  if (!knows && at(one).host_label == at(other).host_label) {
+    return transport_link_between(one, other);
+  }
+  return LinkCost::bounded(way.latency_ns, topology::rate_alone(*model_, way));
+}
+
+// Returns the quickest link that both ranks have, for a message that is neither short nor long.
+LinkCost PeerDirectory::transport_link_between(int one, int other) const {
   constexpr uint64_t kTypicalMessage = 64u << 10;
   const LinkCost* best = nullptr;
   for (const PeerInfo::Offer& offer : at(one).offers) {
@@ -59,6 +109,10 @@ LinkCost PeerDirectory::link_between(int one, int other) const {
 RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
   const bool declared =
       std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return !at(rank).cluster.empty(); });
+  // By the model where that has several clusters of these ranks, else by its hosts.
+  const bool by_model = model_ && std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+                          return model_cluster(rank) != model_cluster(ranks[0]);
+                        });
   std::vector<int> firsts;  // of the clusters
   std::vector<uint32_t> labels;
   const auto slower = [](const LinkCost& a, const LinkCost& b) {
@@ -69,6 +123,8 @@ RankPlacement PeerDirectory::placement(const std::vector<int>& ranks) const {
   LinkCost across = nothing;
   for (const int rank : ranks) {
     const auto same = [&](int first) {
+      if (by_model) return model_cluster(first) == model_cluster(rank);
+      if (model_) return at(first).host_label == at(rank).host_label;
       return declared ? at(first).cluster == at(rank).cluster : at(first).host == at(rank).host;
     };
     const auto found = std::find_if(firsts.begin(), firsts.end(), same);

@@ -12,7 +12,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint16_t kVersion = 9;
+constexpr uint16_t kVersion = 10;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMaxRefusal = 1000;
 constexpr size_t kMaxTransportName = 15;
@@ -74,6 +74,8 @@ std::vector<std::byte> encode_profile(const RankProfile& own,
   writer.write_raw(own.instance);
   writer.write_raw(own.info.host);
   writer.write_string(own.info.cluster);
+  writer.write_string(own.info.host_label);
+  writer.write(own.link_model_bytes);
   writer.write(own.info.credit);
   if (control != nullptr) {
     control->encode_addresses(writer);
@@ -116,6 +118,8 @@ Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfi
   read_into(reader, result->instance);
   read_into(reader, info.host);
   info.cluster = reader.read_string(kMaxClusterName);
+  info.host_label = reader.read_string(kMaxHostLabel);
+  result->link_model_bytes = reader.read<uint32_t>();
   info.credit = reader.read<uint32_t>();
   Result<std::vector<Address>> addresses = liveness::ControlPlane::decode_addresses(reader);
   if (!addresses.ok()) return addresses.status();

@@ -14,12 +14,14 @@
 namespace hetcomm {
 
 inline constexpr size_t kMaxClusterName = 63;
+inline constexpr size_t kMaxHostLabel = 127;
 
 struct RankProfile {
   bool tls = false;                      // HETCOMM_TLS
   std::array<std::byte, 16> instance{};  // counts if it is rank 0's
   PeerInfo info;
-  std::vector<Address> control;  // where its control plane listens
+  uint32_t link_model_bytes = 0;  // counts if it is rank 0's: it will hand out a link model
+  std::vector<Address> control;   // where its control plane listens
 };
 
 // |control|: of this rank, tells its own addresses; null in a job of one rank.

@@ -7,13 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/json_nesting.h"
-#include "src/base/small_file.h"
 
 namespace hetcomm {
 namespace {
 
-// More rows than a benchmark prints, and few enough that a hostile file costs little to parse.
-constexpr size_t kMostBytes = 4u << 20;
 constexpr int kMostNesting = 16;
 
 // The best that the rows of one transport say.
@@ -85,15 +82,6 @@ Result<TransportCosts> TransportCosts::parse(std::string_view json) {
                   "`hetcomm_bench latency,bandwidth --format json`");
   }
   return costs;
-}
-
-Result<TransportCosts> TransportCosts::read(const std::string& path) {
-  const std::string what = fmt::format("HETCOMM_LINK_MODEL={}", path);
-  Result<SmallFile> file = read_small_file(path, kMostBytes, what);
-  if (!file.ok()) return file.status();
-  Result<TransportCosts> costs = parse(file.value().contents);
-  if (costs.ok()) return costs;
-  return Status(costs.status().code(), fmt::format("{} {}", what, costs.status().text()));
 }
 
 const LinkCost* TransportCosts::find(std::string_view kind) const {

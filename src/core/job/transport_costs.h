@@ -38,11 +38,9 @@ struct LinkCost {
 // TransportCosts has the link costs of each kind of transport.
 class TransportCosts {
  public:
-  // Reads a file that `hetcomm_bench --format json` has printed. It takes the latency of the
-  // shortest message and the best bandwidth of each transport. Fails, with a text that names the
-  // file, if it is no such file or says nothing of any link.
-  static Result<TransportCosts> read(const std::string& path);
-  // Reads the text of such a file.
+  // Reads what `hetcomm_bench --format json` has printed. It takes the latency of the shortest
+  // message and the best bandwidth of each transport. Fails if it is no such text or says nothing
+  // of any link.
   static Result<TransportCosts> parse(std::string_view json);
 
   // Null where nothing is known.

@@ -1,0 +1,43 @@
+// How the ranks of a job come to one link model: rank 0 reads it from HETCOMM_LINK_MODEL and hands
+// it out when the job is made. All ranks check alike that it fits what each has said of itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "src/base/config.h"
+#include "src/base/status.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/core/job/peer_directory.h"
+#include "src/core/job/transport_costs.h"
+#include "topology/link_model.h"
+
+namespace hetcomm {
+
+// What HETCOMM_LINK_MODEL names: the links between hosts, or what messages cost by transport.
+struct LinkFile {
+  TransportCosts costs;
+  std::optional<topology::LinkModel> model;
+};
+
+// Reads a file of either form. Fails, with a text that names the file, if it is of neither.
+Result<LinkFile> read_link_file(const std::string& path);
+// HETCOMM_LINK_MODEL; an empty one where it is not set.
+Result<LinkFile> read_link_file(const Config& config);
+
+// HETCOMM_HOST_LABEL, or the host's own name.
+Result<std::string> own_host_label(const Config& config);
+
+// Rank 0's |text| of |size| bytes, on all ranks. Collective, not under the baton; blocks.
+// |scope| as for Bootstrap::broadcast().
+Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std::string& scope,
+                                                const std::string& text, size_t size,
+                                                uint64_t deadline_ns);
+
+// INVALID_ARGUMENT with a text that names the rank: the model lacks its host, or its cluster
+// contradicts the model's.
+Status check_ranks(const topology::LinkModel& model, const PeerDirectory& peers);
+
+}  // namespace hetcomm
