@@ -55,14 +55,15 @@ TESTS
                nccl-tests: the size is that of the larger side's whole buffer.
                Out of place, then in place where there is that; always checked.
   collectives  all of these.
-  links        the links between the hosts of a job: one rank of each host takes part
-               (two, for the inside of a host). Every pair of hosts, alone up to 8
-               hosts, else in rounds of disjoint pairs; then each host with several
-               others at once, and clusters with each other, for what they share.
-               Of more than 64 hosts a sample. Prints the link model as text or, with
-               --format json, as a file for HETCOMM_LINK_MODEL; --plot draws a heat
-               map. --seconds is the time of a round (0.4). --check compares the model
-               with 4 random rounds of 1 to 4 transfers and fails above 10 %.
+  links        the links between the hosts of a job: one rank of each host takes
+               part (two, for the inside of a host). Every pair of hosts, alone up
+               to 8 hosts, else in rounds of disjoint pairs; then each host with
+               several others at once, and clusters with each other, for what they
+               share. Of more than 64 hosts a sample. Prints the link model as text
+               or, with --format json, as a file for HETCOMM_LINK_MODEL; --plot is
+               a heat map. --seconds is the time of a round (0.4). --check compares
+               the model with 4 random rounds of 1 to 4 transfers and fails above
+               10 %.
   One-sided memory is registered memory of the library's allocator. put, get,
   put_notify and fetch_add stand for both tests of the name.
   In windowed tests every message in flight has buffers of its own on both sides;
