@@ -59,6 +59,18 @@ std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
       if (std::find(chosen.begin(), chosen.end(), nic) == chosen.end()) chosen.push_back(nic);
     }
   }
+  // A peer whose NICs are in other subnets is reached by one more.
+  for (const NicOrder* const order : orders) {
+    for (const NicChoice& choice : *order) {
+      const Nic& nic = machine.nics[static_cast<size_t>(choice.nic)];
+      const bool is_covered =
+          nic.subnets.empty() || std::any_of(chosen.begin(), chosen.end(), [&](int other) {
+            return other == choice.nic ||
+                   share_a_subnet(nic, machine.nics[static_cast<size_t>(other)]);
+          });
+      if (!is_covered) chosen.push_back(choice.nic);
+    }
+  }
   const auto rate_of = [&](int nic) {
     return counted_mbit_per_s(machine, machine.nics[static_cast<size_t>(nic)]);
   };

@@ -173,7 +173,7 @@ class Transport {
   virtual Status reach(ConstByteSpan contact) const HETCOMM_UNDER_BATON = 0;
   // Starts to connect to |destination|, whose contact() gave |contact|. on_connected follows exactly
   // once, after the call has returned, unless cancel_connect comes first. The transport has its own
-  // time limit for it. Several targets of one rank may be under way at once.
+  // time limit for it. Several destinations of one rank may be under way at once.
   virtual void connect(const Destination& destination,
                        ConstByteSpan contact) HETCOMM_UNDER_BATON = 0;
   // Ends connect(|destination|). on_connected will not come.
@@ -207,6 +207,8 @@ class TransportFactory {
   // Says whether a transport can be bound to |nic|, and the user has not excluded that. Where there
   // are several such interfaces each gets a transport of its own, and they share the load.
   virtual bool can_use(const Config& /*config*/, const BoundNic& /*nic*/) const { return false; }
+  // Its connections go where IP routes lead.
+  virtual bool follows_routes() const { return false; }
   // Gives the number of transports for one job where no interfaces are known by name: as many as
   // the transport finds that shall share the load.
   virtual size_t instances(const Config& /*config*/) const { return 1; }

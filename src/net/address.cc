@@ -145,6 +145,20 @@ bool Address::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&host) || (IN6_IS_ADDR_V4MAPPED(&host) && host.s6_addr[12] == 127);
 }
 
+size_t Address::common_prefix_bits(const Address& other) const {
+  const bool is_ipv4 = family() == AF_INET;
+  if (family() != other.family() || (!is_ipv4 && family() != AF_INET6)) return 0;
+  const size_t at = is_ipv4 ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
+  const size_t bytes = is_ipv4 ? sizeof(in_addr) : sizeof(in6_addr);
+  const auto* const one = reinterpret_cast<const uint8_t*>(&storage_) + at;
+  const auto* const two = reinterpret_cast<const uint8_t*>(&other.storage_) + at;
+  for (size_t i = 0; i < bytes; ++i) {
+    const auto differ = static_cast<uint8_t>(one[i] ^ two[i]);
+    if (differ != 0) return i * 8 + static_cast<size_t>(std::countl_zero(differ));
+  }
+  return bytes * 8;
+}
+
 bool Address::is_same_host(const Address& other) const {
   return with_port(0).to_string() == other.with_port(0).to_string();
 }

@@ -31,6 +31,8 @@ class Address {
   uint16_t port() const;
   Address with_port(uint16_t port) const;
   bool is_loopback() const;
+  // How many bits at the beginning of two IP addresses of one family are the same.
+  size_t common_prefix_bits(const Address& other) const;
   // Without regard to ports.
   bool is_same_host(const Address& other) const;
   // IPv4 169.254.0.0/16, IPv6 fe80::/10.

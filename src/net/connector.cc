@@ -94,15 +94,19 @@ Status Connector::start_attempt(const Address& address) {
 
 Status Connector::bind_local_end(const Address& to) {
   if (!from_.device.empty()) HETCOMM_RETURN_IF_ERROR(bind_to_device(socket_.get(), from_.device));
+  const Address* nearest = nullptr;
   for (const Address& from : from_.addresses) {
     if (from.family() != to.family()) continue;
-    // The kernel chooses the port when it knows the other end: there are more of them then.
-    HETCOMM_RETURN_IF_ERROR(set_socket_option(socket_.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1,
-                                              "IP_BIND_ADDRESS_NO_PORT"));
-    if (::bind(socket_.get(), from.get(), from.length()) != 0) {
-      return status_from_errno(errno, fmt::format("bind to {}", from.to_string()));
-    }
-    return {};
+    const bool nearer =
+        nearest == nullptr || from.common_prefix_bits(to) > nearest->common_prefix_bits(to);
+    if (nearer) nearest = &from;
+  }
+  if (nearest == nullptr) return {};
+  // The kernel chooses the port when it knows the other end: there are more of them then.
+  HETCOMM_RETURN_IF_ERROR(set_socket_option(socket_.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1,
+                                            "IP_BIND_ADDRESS_NO_PORT"));
+  if (::bind(socket_.get(), nearest->get(), nearest->length()) != 0) {
+    return status_from_errno(errno, fmt::format("bind to {}", nearest->to_string()));
   }
   return {};
 }

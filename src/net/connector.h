@@ -30,7 +30,7 @@ class ConnectHandler {
 
 // Where connections leave this host; without entries the routes decide.
 struct LocalEnd {
-  std::vector<Address> addresses;  // at most one of a family counts, with port 0
+  std::vector<Address> addresses;  // with port 0; the one that is most like the other end's counts
   std::string device;              // the interface; empty: any that has the address
 };
 

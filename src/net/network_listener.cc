@@ -68,6 +68,18 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
     listener->interfaces_.push_back(entry.interface);
   }
   if (listener->place_.addresses.empty()) return failure;
+  if (!options.device.empty()) {
+    // Ranks of the same host do not come over the interface.
+    options.device.clear();
+    Result<Address> loopback = Address::parse_numeric("127.0.0.1", 0);
+    Result<std::unique_ptr<Acceptor>> acceptor =
+        Acceptor::create(poller, log, *loopback, options, handler);
+    if (acceptor.ok() && listener->place_.addresses.size() < kMaxPlaceAddresses) {
+      listener->place_.addresses.push_back((*acceptor)->address());
+      listener->interfaces_.emplace_back("lo");
+      listener->acceptors_.push_back(std::move(acceptor).value());
+    }
+  }
   return listener;
 }
 

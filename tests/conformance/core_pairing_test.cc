@@ -172,6 +172,21 @@ TEST(CorePairing, AnotherInterfaceStandsInForOneThatIsDown) {
     }
     if (is_lower) {
       EXPECT_TRUE(back);
+      // The two that are paired, and the one that messages go over, which stays.
+      const auto is_closed = [&] {
+        const std::string text = me.communicator().explain(1);
+        size_t connections = 0;
+        for (size_t at = text.find("connection:"); at != std::string::npos;
+             at = text.find("connection:", at + 1)) {
+          ++connections;
+        }
+        return connections <= 3;
+      };
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (!is_closed() && std::chrono::steady_clock::now() < limit) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      EXPECT_TRUE(is_closed()) << me.communicator().explain(1);
     } else {
       EXPECT_TRUE(both_in_time);
     }

@@ -30,7 +30,8 @@ class RdmaFactory final : public TransportFactory {
   }
 
   bool can_use(const Config& config, const BoundNic& nic) const override {
-    return !nic.rdma_port.empty() && table().ok() && is_allowed(config, nic.rdma_port);
+    // A list of the user's says the order as well.
+    return !nic.rdma_port.empty() && config.text(Variable::kRdmaNic).empty() && table().ok();
   }
 
   size_t instances(const Config& config) const override {

@@ -394,15 +394,6 @@ Result<OpenNic> open_named_nic(const Verbs& verbs, const Config& config, const s
   return Search(verbs, config, {}, name).run();
 }
 
-bool is_allowed(const Config& config, const std::string& name) {
-  Result<std::vector<Wanted>> wanted = parse_names(config.text(Variable::kRdmaNic));
-  if (!wanted.ok() || wanted->empty()) return wanted.ok();
-  return std::any_of(wanted->begin(), wanted->end(), [&](const Wanted& entry) {
-    return entry.device == name || fmt::format("{}:{}", entry.device, entry.port) == name ||
-           (entry.port == 0 && name.starts_with(entry.device + ":"));
-  });
-}
-
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic) {
   nic.gids.clear();
   ibv_port_attr port{};

@@ -68,8 +68,6 @@ struct OpenNic {
 Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instance = 0);
 // The one that |name| ("mlx5_0:1") names.
 Result<OpenNic> open_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
-// HETCOMM_RDMA_NIC names |name|, or nothing.
-bool is_allowed(const Config& config, const std::string& name);
 // Reads the GIDs and the LID of |nic| anew. Without a port that can be asked there are no GIDs.
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic);
 // Warns once about every name in HETCOMM_RDMA_NIC that is no device of this host.

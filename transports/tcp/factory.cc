@@ -40,6 +40,8 @@ class TcpFactory final : public TransportFactory {
            });
   }
 
+  bool follows_routes() const override { return true; }
+
   Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const override {
     Result<std::unique_ptr<tcp::TcpTransport>> transport = tcp::TcpTransport::create(environment);

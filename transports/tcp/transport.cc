@@ -11,6 +11,7 @@
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/net/handshake.h"
+#include "src/net/listening_socket.h"
 #include "src/net/socket_options.h"
 
 namespace hetcomm::tcp {
@@ -57,7 +58,7 @@ Status TcpTransport::listen() {
   listener_ = std::move(listener).value();
   if (nic != nullptr) {
     for (const Address& each : listener_->place().addresses) {
-      local_end_.addresses.push_back(each.with_port(0));
+      if (!each.is_loopback()) local_end_.addresses.push_back(each.with_port(0));
     }
     if (nic->shares_subnet) local_end_.device = nic->interface;
   }
@@ -115,11 +116,14 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
 
 void TcpTransport::begin(const Destination& destination, const StreamName& name,
                          std::vector<Address> addresses, Status refused, TcpEndpoint* endpoint) {
-  connecting_.push_back(
-      {std::make_unique<ConnectAttempt>(
-           ConnectAttempt::Context{environment_, tls_, settings_.detection_ns, local_end_}, *this,
-           destination, name, std::move(addresses), std::move(refused)),
-       endpoint});
+  // What goes to this host itself takes no interface.
+  const bool same_host = environment_.nic != nullptr && !addresses.empty() &&
+                         (addresses.front().is_loopback() || is_local(addresses.front()));
+  connecting_.push_back({std::make_unique<ConnectAttempt>(
+                             ConnectAttempt::Context{environment_, tls_, settings_.detection_ns,
+                                                     same_host ? anywhere_ : local_end_},
+                             *this, destination, name, std::move(addresses), std::move(refused)),
+                         endpoint});
   timers_checked_ns_ = 0;
   try {
     connecting_.back().attempt->start();

@@ -114,7 +114,8 @@ class TcpTransport final : public Transport,
   HotSet hot_;
   OpenStreams open_streams_;
   std::unique_ptr<std::byte[]> scratch_;
-  LocalEnd local_end_;  // of connections that this side makes
+  LocalEnd local_end_;       // of connections to other hosts
+  const LocalEnd anywhere_;  // of those within this host
   std::unique_ptr<NetworkListener> listener_;
   std::vector<Connecting> connecting_;
   std::vector<EarlyStream> early_;  // oldest first

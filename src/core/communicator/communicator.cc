@@ -62,17 +62,19 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   if (context.jobs().empty()) context.log().set_rank(bootstrap.rank());
   liveness::ControlThread* control = nullptr;
   std::span<const RankNic> nics;
+  Status nics_failure;
   if (bootstrap.size() > 1) {
     Result<liveness::ControlThread*> thread = context.control_thread();
     if (!thread.ok()) return thread.status();
     control = thread.value();
     Result<std::span<const RankNic>> found = context.nics();
-    if (!found.ok()) return found.status();
-    nics = found.value();
+    if (found.ok()) nics = found.value();
+    nics_failure = found.status();
   }
   const JobEnvironment environment{
       context.engine(),   context.devices(),   context.config(), context.log(),
-      context.overlaps(), context.factories(), control,          nics};
+      context.overlaps(), context.factories(), control,          nics,
+      nics_failure};
   Result<std::unique_ptr<Job>> made = Job::create(environment, bootstrap, options);
   if (!made.ok()) return made.status();
   std::shared_ptr<Job> job = std::move(made).value();

@@ -19,7 +19,7 @@ Candidate candidate_to(JobTransport& own, const PeerInfo& peer, size_t index) HE
           .score_us = score_of(own.capabilities())};
 }
 
-// The places in |numbers|, which grow, of the transports of one kind.
+// The place of |number| in |numbers|, which are in order.
 size_t place_of(const std::vector<size_t>& numbers, size_t number) {
   return static_cast<size_t>(std::lower_bound(numbers.begin(), numbers.end(), number) -
                              numbers.begin());
@@ -75,21 +75,17 @@ class KindPairing {
     }
   }
 
-  Candidate& at(size_t own, size_t peer) {
-    const RailEnds ends{own_[own], peers_[peer]};
-    return **std::find_if(candidates_.begin(), candidates_.end(),
-                          [&](const Candidate* each) { return each->ends == ends; });
-  }
+  Candidate& at(size_t own, size_t peer) { return *candidates_[own * peers_.size() + peer]; }
 
-  std::vector<Candidate*> candidates_;  // from each of |own_| to each of |peers_|
+  std::vector<Candidate*> candidates_;  // from the first of |own_| to each of |peers_|, and so on
   std::vector<size_t> own_;
   std::vector<size_t> peers_;
   std::vector<topology::Port> own_ports_;
   std::vector<topology::Port> peer_ports_;
 };
 
-// Puts what works in front, then what has not failed lately, then the quicker kind. Within a kind
-// those that shall share the load come first, and of these one that is known to lead to others.
+// Puts what works in front, then what has not failed lately, then what shall share the load, then
+// the quicker kind, and of one kind what is known to lead to others.
 void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
   const auto best_of_kind = [&](const Candidate& of) {
     double best = of.score_us;
@@ -103,7 +99,7 @@ void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
   const auto key = [](const std::pair<double, Candidate>& entry) {
     const Candidate& each = entry.second;
     const bool shares = each.role != PairingRole::kUnused;
-    return std::tuple(!each.reach.ok(), each.cooling, entry.first, each.transport->kind, !shares,
+    return std::tuple(!each.reach.ok(), each.cooling, !shares, entry.first, each.transport->kind,
                       !each.transport->has_route, each.score_us);
   };
   std::stable_sort(keyed.begin(), keyed.end(),

@@ -20,6 +20,36 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMostListed = 32;
+constexpr size_t kMostSubnets = 8;  // of one NIC, that peers are told
+
+// The NUMA node on which this process may run; kNone: several, or not known.
+int own_numa_node(const topology::Machine& machine) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return topology::kNone;
+  int found = topology::kNone;
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
+    if (!CPU_ISSET(static_cast<size_t>(processor), &allowed)) continue;
+    const int node = topology::numa_node_of_processor(machine, processor);
+    if (found != topology::kNone && node != found) return topology::kNone;
+    found = node;
+  }
+  return found;
+}
+
+// Subnets by which hosts tell what joins them: not single addresses, and not those that every host
+// has for itself.
+std::vector<std::string> telling_subnets(const topology::Nic& nic) {
+  std::vector<std::string> telling;
+  for (const std::string& subnet : nic.subnets) {
+    if (subnet.ends_with("/32") || subnet.ends_with("/128") || subnet.starts_with("169.254.") ||
+        subnet.starts_with("fe80:")) {
+      continue;
+    }
+    if (telling.size() < kMostSubnets) telling.push_back(subnet);
+  }
+  return telling;
+}
 
 }  // namespace
 
@@ -104,11 +134,15 @@ Result<std::span<const RankNic>> Context::nics() {
 
 Status Context::choose_nics() {
   Result<const topology::HostView*> view = topology_.view();
-  if (!view.ok()) return view.status();
+  if (!view.ok()) {
+    const bool named = !config_.text(Variable::kTopology).empty();
+    if (named || !config_.text(Variable::kNic).empty()) return view.status();
+    log_->warn("the NICs of this host are not known: {}", view.status().text());
+    return {};
+  }
   const topology::Machine& machine = (*view)->machine;
-  const topology::RankPlace place{
-      .accelerators = (*view)->own_accelerators,
-      .numa_node = topology::numa_node_of_processor(machine, sched_getcpu())};
+  const topology::RankPlace place{.accelerators = (*view)->own_accelerators,
+                                  .numa_node = own_numa_node(machine)};
   const std::vector<int> chosen =
       topology::nics_of_rank(machine, (*view)->affinity, place, config_.number(Variable::kRails));
   for (const topology::Nic& nic : machine.nics) {
@@ -122,11 +156,12 @@ Status Context::choose_nics() {
       return other != index &&
              topology::share_a_subnet(nic, machine.nics[static_cast<size_t>(other)]);
     });
-    nics_.push_back({.name = {.interface = nic.interface,
-                              .rdma_port = nic.rdma_device.empty() ? std::string() : nic.name(),
-                              .has_address = !nic.interface.empty() && !nic.subnets.empty(),
-                              .shares_subnet = shares},
-                     .port = {.mbit_per_s = nic.mbit_per_s, .subnets = nic.subnets, .fabric = {}}});
+    nics_.push_back(
+        {.name = {.interface = nic.interface,
+                  .rdma_port = nic.rdma_device.empty() ? std::string() : nic.name(),
+                  .has_address = !nic.interface.empty() && !nic.subnets.empty(),
+                  .shares_subnet = shares},
+         .port = {.mbit_per_s = nic.mbit_per_s, .subnets = telling_subnets(nic), .fabric = {}}});
   }
   return {};
 }

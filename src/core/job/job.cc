@@ -151,6 +151,7 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
 Status Job::prepare(const JobOptions& options, const Address& route, RankProfile* own) {
   const Engine::Baton baton(engine());
   engine().refresh_now();
+  HETCOMM_RETURN_IF_ERROR(environment_.nics_failure);
   HETCOMM_RETURN_IF_ERROR(make_control(route));
   HETCOMM_RETURN_IF_ERROR(transports_.make(options.transports, route));
   for (const auto& each : transports_.all()) {

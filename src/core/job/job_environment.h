@@ -30,6 +30,7 @@ struct JobEnvironment {
   std::span<const std::unique_ptr<TransportFactory>> factories;
   liveness::ControlThread* control;  // null: for jobs of one rank only
   std::span<const RankNic> nics;     // best first; none: transports choose by themselves
+  Status nics_failure;               // why the NICs that the user has named cannot be had
 };
 
 }  // namespace hetcomm

@@ -14,6 +14,9 @@
 namespace hetcomm {
 namespace {
 
+// More interfaces of one host would be of little use, and make profiles long.
+constexpr size_t kMostOfAKind = 24;
+
 // A transport's own text without its name in front: whoever shows it says the name.
 std::string_view without_name(std::string_view name, std::string_view why) {
   constexpr std::string_view kAfter = ": ";
@@ -64,35 +67,54 @@ Status JobTransports::make(std::string_view wanted, const Address& route) {
 // Makes a transport for each network interface that shall share the load. Fails with the reason of
 // the first that cannot be made.
 Status JobTransports::make_all_of(const TransportFactory& factory, const Address& route) {
-  std::vector<const RankNic*> nics;
-  for (const RankNic& nic : environment_.nics) {
-    if (factory.can_use(environment_.config, nic.name)) nics.push_back(&nic);
-  }
-  if (nics.size() > 1) {
-    size_t made = 0;
-    Status failure;
-    for (const RankNic* const nic : nics) {
-      const Status status = make_one(factory, made, nic, route);
-      if (status.ok()) {
-        ++made;
-      } else {
-        failure = status;
-      }
+  const std::vector<const RankNic*> nics = nics_for(factory, route);
+  size_t made = 0;
+  Status failure;
+  for (const RankNic* const nic : nics) {
+    const Status status = make_one(factory, made, nic, route);
+    if (status.ok()) {
+      ++made;
+    } else {
+      failure = status;
     }
-    return failure;
   }
-  // Without a choice the transport sees for itself.
+  if (made > 0) return failure;
+  if (!failure.ok()) {
+    environment_.log.info("transport {}: {}; it chooses by itself", factory.name(), failure.text());
+  }
   HETCOMM_RETURN_IF_ERROR(make_one(factory, 0, nullptr, route));
-  if (nics.size() == 1) {
-    owned_.back()->port = nics.front()->port;
-    return {};
-  }
   const size_t instances = std::min<size_t>(factory.instances(environment_.config),
                                             environment_.config.number(Variable::kRails));
   for (size_t instance = 1; instance < instances; ++instance) {
     HETCOMM_RETURN_IF_ERROR(make_one(factory, instance, nullptr, route));
   }
   return {};
+}
+
+// The interfaces that transports of |factory| are bound to; none: one transport sees for itself.
+std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& factory,
+                                                    const Address& route) const {
+  std::vector<const RankNic*> nics;
+  for (const RankNic& nic : environment_.nics) {
+    if (factory.can_use(environment_.config, nic.name)) nics.push_back(&nic);
+    if (nics.size() == kMostOfAKind) break;
+  }
+  if (!factory.follows_routes()) return nics;
+  // Whatever leads to the other ranks has to be among them. Where that is not known, nothing that
+  // could is left out.
+  const auto is_bound = [&](const std::string& interface) {
+    return std::any_of(nics.begin(), nics.end(),
+                       [&](const RankNic* nic) { return nic->name.interface == interface; });
+  };
+  Result<std::vector<InterfaceAddress>> all = choose_interfaces(environment_.config, route);
+  if (!all.ok() || nics.size() < 2) return {};
+  const bool known = route.family() != AF_UNSPEC && !route.is_loopback();
+  const bool covered = known ? is_bound(interface_of(environment_.config, route))
+                             : std::all_of(all->begin(), all->end(), [&](const auto& entry) {
+                                 return entry.address.is_loopback() || is_bound(entry.interface);
+                               });
+  if (!covered) nics.clear();
+  return nics;
 }
 
 Status JobTransports::make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,

@@ -106,6 +106,8 @@ class JobTransports {
 
  private:
   Status make_all_of(const TransportFactory& factory, const Address& route) HETCOMM_UNDER_BATON;
+  std::vector<const RankNic*> nics_for(const TransportFactory& factory,
+                                       const Address& route) const HETCOMM_UNDER_BATON;
   Status make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
                   const Address& route) HETCOMM_UNDER_BATON;
 

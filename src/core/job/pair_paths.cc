@@ -14,6 +14,19 @@
 
 namespace hetcomm {
 
+namespace {
+
+// What the pairing of interfaces has made of |candidate|.
+std::string words_of(const Candidate& candidate) {
+  std::string words;
+  if (candidate.role == PairingRole::kUnused) words = "; others of its kind carry the load";
+  if (candidate.role == PairingRole::kSubstitute) words = "; stands in for one that failed";
+  if (candidate.mbit_per_s != 0) words += fmt::format("; for {} Mbit/s", candidate.mbit_per_s);
+  return words;
+}
+
+}  // namespace
+
 // --- choice -----------------------------------------------------------------
 
 std::vector<Candidate> PairPaths::candidates(int rank) const {
@@ -101,17 +114,14 @@ std::string PairPaths::explain(int rank) {
   std::string text = fmt::format("path to rank {}:\n", rank);
   Pair* const pair = pairs_.find(rank);
   for (const Candidate& candidate : candidates(rank)) {
-    std::string verdict =
-        candidate.reach.ok()
-            ? fmt::format("possible, estimate {:.1f} us for 64 KiB", candidate.score_us)
-            : fmt::format("no: {}", candidate.reach.text());
-    if (pair != nullptr) {
-      for (const hetcomm_counters_t& counters : pair->association().rails().counters()) {
-        if (candidate.transport->name == counters.transport && counters.connected != 0)
-          verdict += "; in use";
-      }
-    }
-    text += fmt::format("  {:<6} {}\n", candidate.transport->name, verdict);
+    std::string verdict = candidate.reach.ok()
+                              ? fmt::format("possible, estimate {:.1f} us for 64 KiB{}",
+                                            candidate.score_us, words_of(candidate))
+                              : fmt::format("no: {}", candidate.reach.text());
+    const bool in_use =
+        pair != nullptr && pair->association().rails().find_over(candidate.ends) != nullptr;
+    if (in_use) verdict += "; in use";
+    text += fmt::format("  {:<6} {}\n", name_of(rank, candidate.ends), verdict);
   }
   if (rank != commons_.rank) {
     for (const std::string& unused : transports_.unused()) text += fmt::format("  {}\n", unused);
@@ -153,6 +163,10 @@ void PairPaths::connect(int rank) {
   auto& connect = connect_of(rank);
   connect = std::make_unique<PairConnect>();
   connect->candidates = candidates(rank);
+  // Of one kind a few suffice: when they fail, others stand in for them in the next attempt.
+  std::erase_if(connect->candidates, [](const Candidate& candidate) {
+    return candidate.reach.ok() && candidate.role == PairingRole::kUnused;
+  });
   try_next(pairs_.at(rank));
 }
 
@@ -250,6 +264,7 @@ void PairPaths::connected(JobTransport& transport, const Destination& destinatio
     return;
   }
   connect->failures += fmt::format("; {}: {}", name, endpoint.status().text());
+  pairs_.at(peer).extra_rails().cool_downs().failed(ends, commons_.engine.refresh_now());
   ++connect->next;
   try_next(pairs_.at(peer));
 }

@@ -19,6 +19,7 @@ constexpr size_t kMaxTransportName = 15;
 constexpr size_t kMaxContact = 1024;
 constexpr size_t kMaxSubnet = 63;  // characters
 constexpr size_t kMaxFabric = 63;
+constexpr size_t kMaxOffers = 64;
 
 template <size_t kSize>
 void read_into(ByteReader& reader, std::array<std::byte, kSize>& out) {
@@ -125,7 +126,9 @@ Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfi
   if (!addresses.ok()) return addresses.status();
   result->control = std::move(addresses.value());
   const auto count = reader.read<uint8_t>();
-  for (size_t i = 0; i < count; ++i) info.offers.push_back(read_offer(reader));
+  for (size_t i = 0; i < std::min<size_t>(count, kMaxOffers); ++i) {
+    info.offers.push_back(read_offer(reader));
+  }
   if (!reader.finished())
     return Status(Code::kBootstrapFailed,
                   "it cannot be read: install the same version of hetcomm on all ranks");

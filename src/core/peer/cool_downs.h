@@ -17,11 +17,12 @@ class CoolDowns {
  public:
   explicit CoolDowns(uint64_t first_ns) : first_ns_(first_ns) {}
 
-  // A connection between |ends| failed lately: others come first.
+  // A connection between |ends| failed lately, and none has come up since: others come first.
   bool is_cooling(const RailEnds& ends, uint64_t now_ns) const HETCOMM_UNDER_BATON {
     const auto known = std::find_if(known_.begin(), known_.end(),
                                     [&](const Known& each) { return each.ends == ends; });
-    return known != known_.end() && known->failures > 0 && known->not_before_ns + kDoubtNs > now_ns;
+    if (known == known_.end() || known->failures == 0 || known->up_since_ns != 0) return false;
+    return known->connecting || known->not_before_ns + kDoubtNs > now_ns;
   }
   // Returns when they may be tried again beside others.
   uint64_t not_before_ns(const RailEnds& ends) HETCOMM_UNDER_BATON {

@@ -77,7 +77,8 @@ void ExtraRails::close_unused() {
     if (is_higher) {
       association_.send_protocol(MessageKind::kRailClosed, rail->id, 0);
       if (!rail->dropped) association_.pair().close_unused(*rail);
-    } else if (!rail->retiring) {
+    } else {
+      // The peer may have ignored it before, since it used the connection.
       rail->retiring = true;
       association_.send_protocol(MessageKind::kRailUnused, rail->id, 0);
     }

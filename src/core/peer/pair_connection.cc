@@ -285,10 +285,11 @@ void Pair::violated(Rail& rail, std::string_view what) {
 }
 
 void Pair::close_unused(Rail& rail) {
-  common().log.info("rank {}: connection over {} is closed, since a better one is in use", rank(),
+  common().log.info("rank {}: connection over {} is closed, since others are in use", rank(),
                     common().connector.name_of(rank(), rail.ends));
   drop_rail(rail, false);
   traffic_.restart();
+  extra_rails_.connect();  // it may have become useful meanwhile
 }
 
 // --- losing it ------------------------------------------------------------------

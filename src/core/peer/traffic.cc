@@ -230,6 +230,8 @@ void Traffic::ask_for_acknowledgement() {
 // --- connections ----------------------------------------------------------------
 
 void Traffic::restart() {
+  transfers_.sends().for_each([](SendTransfer& transfer)
+                                  HETCOMM_UNDER_BATON { transfer.rail_ready(); });
   transfers_.receives().for_each([](ReceiveTransfer& transfer)
                                      HETCOMM_UNDER_BATON { transfer.rail_ready(); });
   access_.initiator().direct().go_on();

@@ -68,6 +68,8 @@ class SendTransfer final : public Mortal {
            std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the receiver
   // The connection broke: nothing is under way on it any more, other grants will come.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
+  // Goes on after a connection failed or came: grants may have waited for pieces that have ended.
+  void rail_ready() HETCOMM_UNDER_BATON { start_pieces(); }
   // Something is under way on it, or will be.
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
 

@@ -313,7 +313,6 @@ void SendTransfer::rail_failed(const Rail& rail) {
     }
   }
   if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
-  start_pieces();  // grants on other connections may have waited for those that have ended
 }
 
 bool SendTransfer::uses(const Rail& rail) const {
