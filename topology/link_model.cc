@@ -1,13 +1,13 @@
 #include "topology/link_model.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "src/base/text.h"
+#include "topology/sort_and_map.h"
 
 namespace hetcomm::topology {
 namespace {
@@ -119,21 +119,10 @@ Status check_paths(const LinkModel& model) {
   return {};
 }
 
-// The new place of each of |names| once they are sorted.
+// Sorts |objects| by |name|, and returns the new place of each.
 template <typename Object, typename Name>
 std::vector<int> sort_by_name(std::vector<Object>& objects, Name name) {
-  std::vector<size_t> order(objects.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return name(objects[a]) < name(objects[b]); });
-  std::vector<int> place(objects.size());
-  std::vector<Object> sorted;
-  for (size_t i = 0; i < order.size(); ++i) {
-    place[order[i]] = static_cast<int>(i);
-    sorted.push_back(std::move(objects[order[i]]));
-  }
-  objects = std::move(sorted);
-  return place;
+  return sort_and_map(objects, [&](const Object& a, const Object& b) { return name(a) < name(b); });
 }
 
 void renumber(std::vector<int>& crossed, const std::vector<int>& place) {

@@ -1,7 +1,6 @@
 #include "topology/machine.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "src/base/text.h"
+#include "topology/sort_and_map.h"
 
 namespace hetcomm::topology {
 namespace {
@@ -140,24 +140,6 @@ Status check_accelerators(const Machine& machine) {
     }
   }
   return {};
-}
-
-// Sorts |list| and returns, for each old index, the new one.
-template <typename T, typename Less>
-std::vector<int> sort_and_map(std::vector<T>& list, Less less) {
-  std::vector<size_t> order(list.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return less(list[a], list[b]); });
-  std::vector<int> places(list.size());
-  std::vector<T> sorted;
-  sorted.reserve(list.size());
-  for (const size_t old : order) {
-    places[old] = static_cast<int>(sorted.size());
-    sorted.push_back(std::move(list[old]));
-  }
-  list = std::move(sorted);
-  return places;
 }
 
 int mapped(const std::vector<int>& places, int index) {

@@ -197,15 +197,17 @@ uint64_t slowest_of(const std::vector<Port>& lower, const std::vector<Port>& upp
 
 }  // namespace
 
+bool share_a_subnet(const std::vector<std::string>& one, const std::vector<std::string>& other) {
+  return std::any_of(one.begin(), one.end(), [&](const std::string& subnet) {
+    return std::find(other.begin(), other.end(), subnet) != other.end();
+  });
+}
+
 Reach reach(const Port& one, const Port& other) {
   if (!one.fabric.empty() && !other.fabric.empty()) {
     return one.fabric == other.fabric ? Reach::kYes : Reach::kNo;
   }
-  const bool share =
-      std::any_of(one.subnets.begin(), one.subnets.end(), [&](const std::string& subnet) {
-        return std::find(other.subnets.begin(), other.subnets.end(), subnet) != other.subnets.end();
-      });
-  return share ? Reach::kYes : Reach::kMaybe;
+  return share_a_subnet(one.subnets, other.subnets) ? Reach::kYes : Reach::kMaybe;
 }
 
 std::vector<PortPair> pair_ports(const std::vector<Port>& lower, const std::vector<Port>& upper,

@@ -21,6 +21,9 @@ struct Port {
   std::string fabric;  // a name by which the user says what is joined; empty: not said
 };
 
+// Some subnet is in both lists.
+bool share_a_subnet(const std::vector<std::string>& one, const std::vector<std::string>& other);
+
 // Whether a connection between two ports can work.
 enum class Reach : uint8_t {
   kYes,    // they share a subnet, or a fabric

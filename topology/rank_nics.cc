@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "src/base/config.h"
+#include "topology/pairing.h"
 
 namespace hetcomm::topology {
 namespace {
@@ -27,12 +28,6 @@ bool has_number(std::string_view list, int number) {
 }
 
 }  // namespace
-
-bool share_a_subnet(const Nic& one, const Nic& other) {
-  return std::any_of(one.subnets.begin(), one.subnets.end(), [&](const std::string& subnet) {
-    return std::find(other.subnets.begin(), other.subnets.end(), subnet) != other.subnets.end();
-  });
-}
 
 int numa_node_of_processor(const Machine& machine, int processor) {
   for (size_t i = 0; i < machine.numa_nodes.size(); ++i) {
@@ -66,7 +61,7 @@ std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
       const bool is_covered =
           nic.subnets.empty() || std::any_of(chosen.begin(), chosen.end(), [&](int other) {
             return other == choice.nic ||
-                   share_a_subnet(nic, machine.nics[static_cast<size_t>(other)]);
+                   share_a_subnet(nic.subnets, machine.nics[static_cast<size_t>(other)].subnets);
           });
       if (!is_covered) chosen.push_back(choice.nic);
     }

@@ -22,9 +22,6 @@ struct RankPlace {
 std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
                               const RankPlace& place, size_t most);
 
-// Both have an address in the same subnet.
-bool share_a_subnet(const Nic& one, const Nic& other);
-
 // The index of the NUMA node that has |processor|; kNone: not known.
 int numa_node_of_processor(const Machine& machine, int processor);
 

@@ -24,6 +24,7 @@ constexpr size_t kMostSubnets = 8;  // of one NIC, that peers are told
 
 // The NUMA node on which this process may run; kNone: several, or not known.
 int own_numa_node(const topology::Machine& machine) {
+  if (machine.numa_nodes.size() < 2) return topology::kNone;
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return topology::kNone;
@@ -153,8 +154,8 @@ Status Context::choose_nics() {
   for (const int index : chosen) {
     const topology::Nic& nic = machine.nics[static_cast<size_t>(index)];
     const bool shares = std::any_of(chosen.begin(), chosen.end(), [&](int other) {
-      return other != index &&
-             topology::share_a_subnet(nic, machine.nics[static_cast<size_t>(other)]);
+      return other != index && topology::share_a_subnet(
+                                   nic.subnets, machine.nics[static_cast<size_t>(other)].subnets);
     });
     nics_.push_back(
         {.name = {.interface = nic.interface,
