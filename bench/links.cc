@@ -97,7 +97,7 @@ std::vector<Round> decode(const Json& json) {
   return rounds;
 }
 
-// What this rank has measured in |round|: [index of the pair, value].
+// Returns what this rank has measured in |round|: [index of the pair, value].
 Json run_round(hetcomm_communicator_t* communicator, int own, const Round& round) {
   Json measured = Json::array();
   const auto index_of = [&](RankPair pair) {
@@ -200,7 +200,7 @@ class Planner {
   int count() const { return static_cast<int>(hosts_.size()); }
   const Host& host(int index) const { return hosts_[static_cast<size_t>(index)]; }
 
-  // The ranks that stand for a pair of hosts.
+  // Returns the ranks that stand for a pair of hosts.
   RankPair ranks_of(const HostPair& pair) const {
     const Host& from = host(pair.first);
     return {from.first, pair.first == pair.second ? from.second : host(pair.second).first};

@@ -24,11 +24,11 @@ struct LinksOptions {
   uint32_t seed = 0;     // of their choice
 };
 
-// What was measured, at rank 0; empty elsewhere.
+// It has what was measured at rank 0, and is empty elsewhere.
 struct LinksResult {
   std::string measurements;        // JSON
   std::vector<std::string> notes;  // for people: what was measured, and how
-  // A line for each transfer of the further rounds, with what the model promised.
+  // It has a line for each transfer of the further rounds, with what the model promised.
   std::vector<std::string> comparison;
   double worst = 0;  // of these: the greatest deviation, as a part of what was measured
 };
@@ -39,7 +39,7 @@ LinksResult measure_links(const Session& session, hetcomm_communicator_t* commun
                           const LinksOptions& options,
                           const std::function<void(const std::string&)>& progress);
 
-// The model of |measurements| in a form of HETCOMM_TOPOLOGY_*.
+// Returns the model of |measurements| in a form of HETCOMM_TOPOLOGY_*.
 std::string infer_links(const std::string& measurements, int32_t format);
 
 }  // namespace bench

@@ -59,7 +59,7 @@ class MessageSize {
   int window_messages_ = 0;
 };
 
-// The rate in the second half of the time. All transfers of a round count in the same time, so that
+// It measures the rate in the second half of the time. All transfers of a round count in the same time, so that
 // their sum is what a shared link has carried. Between two arrivals bytes come evenly.
 class Arrivals {
  public:
@@ -84,7 +84,8 @@ class Arrivals {
   double bytes_ = 0;
 };
 
-// What a request belongs to. A sender's slot sends data, then one message of a byte, which ends it.
+// A slot is what a request belongs to. A sender's slot sends data, then one message of a byte, which
+// ends it.
 struct Slot {
   hetcomm_request_t* request = nullptr;
   size_t sender = SIZE_MAX;    // index, or

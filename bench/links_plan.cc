@@ -21,7 +21,7 @@ std::vector<std::vector<int>> clusters_of(const std::vector<int>& cluster_of) {
   return clusters;
 }
 
-// All of |from| with all of |to| where that is not too much, else disjoint pairs.
+// Pairs all of |from| with all of |to| where that is not too much, else one with one.
 HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, size_t most) {
   HostRound round;
   if (from.size() * to.size() <= most) {
@@ -43,7 +43,7 @@ HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, siz
   return round;
 }
 
-// Each host with up to kMostFan others, all of them at once. Others of its own cluster come first:
+// Pairs each host with up to kMostFan others, all of them at once. Others of its own cluster come first:
 // they are not slowed by a trunk.
 void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds) {
   const int hosts = static_cast<int>(cluster_of.size());

@@ -10,7 +10,7 @@
 
 namespace bench {
 
-// From one host to another, or within one; by the hosts' numbers.
+// A transfer goes from one host to another, or within one; hosts have numbers.
 using HostPair = std::pair<int, int>;
 using HostRound = std::vector<HostPair>;
 
@@ -20,24 +20,24 @@ inline constexpr int kMostAlone = 8;
 // Up to this many hosts all pairs are measured. Beyond, each host is measured with those at
 // distances 1, 2, 4, 8, ... in the list of hosts.
 inline constexpr int kMostTournament = 64;
-// Hosts that send to one host at once, or receive from one, and that cross from cluster to cluster.
+// So many hosts send to one host at once, receive from one, or send from cluster to cluster.
 inline constexpr size_t kMostFan = 8;
 inline constexpr size_t kMostAcross = 16;
-// Pairs of clusters that are measured.
+// So many pairs of clusters are measured.
 inline constexpr size_t kMostClusterPairs = 256;
 
-// All pairs of |hosts| in rounds in which no host is twice: a tournament by the circle method. Each
+// Puts all pairs of |hosts| into rounds in which no host is twice: a tournament by the circle method. Each
 // pair is there once. Beyond kMostTournament a sample, as above.
 std::vector<HostRound> tournament(int hosts);
 
-// The rounds of |pairs| as they are measured: each way for itself.
+// Returns the rounds of |pairs| as they are measured: each way for itself.
 std::vector<HostRound> first_rounds(int hosts);
 
-// Once clusters are known: one pair of each two clusters alone, each host with several others,
+// Returns the rounds once clusters are known: one pair of each two clusters alone, each host with several others,
 // clusters with each other, and each cluster with all others. |cluster_of|: by host.
 std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of);
 
-// |count| random rounds of one to four transfers, for a check of the model.
+// Returns |count| random rounds of one to four transfers, for a check of the model.
 std::vector<HostRound> check_rounds(int hosts, size_t count, uint32_t seed);
 
 }  // namespace bench

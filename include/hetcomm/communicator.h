@@ -212,15 +212,15 @@ hetcomm_communicator_explain(hetcomm_communicator_t* communicator, int32_t rank,
 
 /* Kinds of what carries bytes between ranks. */
 enum {
-  /* Memory of a host. */
+  /* The bytes cross the memory of a host. */
   HETCOMM_LINK_MEMORY = 0,
-  /* A link of the PCIe tree. */
+  /* The bytes cross a link of the PCIe tree. */
   HETCOMM_LINK_PCIE = 1,
   /* One direction of a NIC. */
   HETCOMM_LINK_NIC = 2,
-  /* What joins a cluster to all others. */
+  /* It joins a cluster to all others. */
   HETCOMM_LINK_UPLINK = 3,
-  /* What joins two clusters, or the hosts of one. */
+  /* It joins two clusters, or the hosts of one. */
   HETCOMM_LINK_TRUNK = 4
 };
 

@@ -145,22 +145,29 @@ bool Address::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&host) || (IN6_IS_ADDR_V4MAPPED(&host) && host.s6_addr[12] == 127);
 }
 
-size_t Address::common_prefix_bits(const Address& other) const {
-  const bool is_ipv4 = family() == AF_INET;
-  if (family() != other.family() || (!is_ipv4 && family() != AF_INET6)) return 0;
-  const size_t at = is_ipv4 ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
-  const size_t bytes = is_ipv4 ? sizeof(in_addr) : sizeof(in6_addr);
-  const auto* const one = reinterpret_cast<const uint8_t*>(&storage_) + at;
-  const auto* const two = reinterpret_cast<const uint8_t*>(&other.storage_) + at;
-  for (size_t i = 0; i < bytes; ++i) {
-    const auto differ = static_cast<uint8_t>(one[i] ^ two[i]);
+size_t common_prefix_bits(ConstByteSpan one, ConstByteSpan other) {
+  const size_t shorter = std::min(one.size(), other.size());
+  for (size_t i = 0; i < shorter; ++i) {
+    const auto differ = std::to_integer<uint8_t>(one[i] ^ other[i]);
     if (differ != 0) return i * 8 + static_cast<size_t>(std::countl_zero(differ));
   }
-  return bytes * 8;
+  return shorter * 8;
+}
+
+ConstByteSpan Address::host_bytes() const {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&storage_);
+  if (family() == AF_INET) return {bytes + offsetof(sockaddr_in, sin_addr), sizeof(in_addr)};
+  if (family() == AF_INET6) return {bytes + offsetof(sockaddr_in6, sin6_addr), sizeof(in6_addr)};
+  return {};
+}
+
+size_t Address::common_prefix_bits(const Address& other) const {
+  if (family() != other.family()) return 0;
+  return hetcomm::common_prefix_bits(host_bytes(), other.host_bytes());
 }
 
 bool Address::is_same_host(const Address& other) const {
-  return with_port(0).to_string() == other.with_port(0).to_string();
+  return family() == other.family() && with_port(0).to_string() == other.with_port(0).to_string();
 }
 
 bool Address::is_link_local() const {

@@ -10,6 +10,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/config.h"
+#include "src/base/span.h"
 #include "src/base/status.h"
 
 namespace hetcomm {
@@ -31,9 +32,9 @@ class Address {
   uint16_t port() const;
   Address with_port(uint16_t port) const;
   bool is_loopback() const;
-  // How many bits at the beginning of two IP addresses of one family are the same.
+  // Tells how many bits at the beginning of two IP addresses of one family are the same.
   size_t common_prefix_bits(const Address& other) const;
-  // Without regard to ports.
+  // Compares without regard to ports.
   bool is_same_host(const Address& other) const;
   // IPv4 169.254.0.0/16, IPv6 fe80::/10.
   bool is_link_local() const;
@@ -41,6 +42,9 @@ class Address {
   socklen_t length() const { return length_; }
   // "10.0.0.1:4000", "[fe80::1%eth0]:4000", "local:name".
   std::string to_string() const;
+
+  // Returns the bytes of an IP address in the network's order; none for other families.
+  ConstByteSpan host_bytes() const;
 
   // A link-local scope is not sent.
   void encode(ByteWriter& writer) const;
@@ -50,6 +54,9 @@ class Address {
   sockaddr_storage storage_{};
   socklen_t length_ = 0;
 };
+
+// Tells how many bits at the beginning of two addresses are the same.
+size_t common_prefix_bits(ConstByteSpan one, ConstByteSpan other);
 
 // One usable address of an interface that is up.
 struct InterfaceAddress {

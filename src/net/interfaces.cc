@@ -99,10 +99,6 @@ Result<std::vector<Pattern>> parse_patterns(std::string_view text) {
   return patterns;
 }
 
-bool same_host(const Address& a, const Address& b) {
-  return a.family() == b.family() && a.with_port(0).to_string() == b.with_port(0).to_string();
-}
-
 // Everything that is up and has a carrier, and |route|, in the kernel's order.
 Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   ifaddrs* list = nullptr;
@@ -116,7 +112,7 @@ Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
     if (family != AF_INET && family != AF_INET6) continue;
     const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     const Address address = Address::from_sockaddr(entry->ifa_addr, length);
-    if ((entry->ifa_flags & kUsable) != kUsable && !same_host(address, route)) continue;
+    if ((entry->ifa_flags & kUsable) != kUsable && !address.is_same_host(route)) continue;
     result.push_back({entry->ifa_name, address});
   }
   return result;
@@ -152,7 +148,7 @@ void drop_bridges(const Address& route, std::vector<InterfaceAddress>* all) {
   std::vector<InterfaceAddress> kept;
   bool leads_out = false;
   for (const InterfaceAddress& entry : *all) {
-    if (!same_host(entry.address, route) && leads_nowhere(entry.interface)) continue;
+    if (!entry.address.is_same_host(route) && leads_nowhere(entry.interface)) continue;
     leads_out = leads_out || !(entry.address.is_loopback() || entry.address.is_link_local());
     kept.push_back(entry);
   }
@@ -201,7 +197,7 @@ Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
     const InterfaceAddress& entry = candidates[i];
     const bool is_ipv6 = entry.address.family() == AF_INET6;
     if (const std::optional<size_t> pattern = choose(patterns.value(), entry)) {
-      const bool is_route = has_route && same_host(entry.address, route);
+      const bool is_route = has_route && entry.address.is_same_host(route);
       chosen.emplace_back(*pattern, !is_route, entry.address.is_link_local(),
                           entry.address.is_loopback(), is_ipv6, i);
     }

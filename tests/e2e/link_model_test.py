@@ -15,7 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+
+from namespaces import sh, wait_until_up
 
 SKIPPED = 77
 MBIT = 1_000_000 // 8  # bytes per second
@@ -27,10 +28,6 @@ PAIRS = [(i, j) for i in range(4) for j in range(4) if i != j]
 
 def address(host):
     return f"198.18.7.{host + 1}"
-
-
-def sh(*words):
-    subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def shape(namespace, device, mbit):
@@ -92,7 +89,10 @@ class Network:
             for device in ("trunk", "port0", "port1"):
                 sh("ip", "-n", switch, "link", "set", device, "master", "bridge")
             shape(switch, "trunk", self.rates[f"trunk {i}"])
-        time.sleep(0.3)
+        for name in self.hosts:
+            wait_until_up(name, "eth0")
+        for name in self.switches:
+            wait_until_up(name, "trunk")
 
     @staticmethod
     def join(one, device, other, other_device):

@@ -13,13 +13,11 @@ import subprocess
 import sys
 import time
 
+from namespaces import sh
+
 SKIPPED = 77
 FAR = ("198.18.6.1", "198.18.6.2")
 OFFERS = ("self, tcp, tcp#1", "self, shm")  # of ranks 0 and 1, where they differ
-
-
-def sh(*words):
-    subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 class Hosts:

@@ -16,15 +16,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+
+from namespaces import sh, wait_until_up
 
 SKIPPED = 77
 RATE = 400  # Mbit/s of each link
 SIZE = str(1 << 20)
-
-
-def sh(*words):
-    subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 class Hosts:
@@ -68,17 +65,9 @@ class Hosts:
         return self
 
     def wait_for_carriers(self):
-        for host, interfaces in enumerate(self.addresses):
+        for name, interfaces in zip(self.names, self.addresses):
             for i in range(len(interfaces)):
-                deadline = time.monotonic() + 10
-                while not self.is_up(host, i):
-                    assert time.monotonic() < deadline, f"host {host}: eth{i} does not come up"
-                    time.sleep(0.05)
-
-    def is_up(self, host, i):
-        shown = subprocess.run(["ip", "-n", self.names[host], "link", "show", f"eth{i}"], check=True,
-                               stdout=subprocess.PIPE, text=True).stdout
-        return "state UP" in shown
+                wait_until_up(name, f"eth{i}")
 
     def limit(self, name, device, rate):
         sh("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{rate}mbit",
@@ -133,6 +122,17 @@ def expect(what, measure, least):
     raise AssertionError(log[-6000:])
 
 
+def measure_dying_link(hosts, bench):
+    hosts.link(1, 1, "up")
+    hosts.wait_for_carriers()
+    ranks = hosts.start(bench, 6)
+    for line in ranks[0].stderr:
+        if "rank 1: connected over tcp#1" in line:
+            break
+    hosts.link(1, 1, "down")
+    return hosts.finish(ranks)
+
+
 def main():
     (bench,) = sys.argv[1:]
     if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc", "sysctl")):
@@ -146,12 +146,7 @@ def main():
         hosts.link(1, 1, "down")
         half, log = expect("one of two is down", lambda: hosts.measure(bench, 0.7), 0.85 * one)
         assert "NIC eth1 is not used: it is down" in log, log[-6000:]
-        hosts.link(1, 1, "up")
-        hosts.wait_for_carriers()
-        ranks = hosts.start(bench, 6)
-        time.sleep(3)
-        hosts.link(1, 1, "down")
-        rate, log = expect("one of two dies", lambda: hosts.finish(ranks), 0.5 * one)
+        rate, log = expect("one of two dies", lambda: measure_dying_link(hosts, bench), 0.5 * one)
         assert "connection over tcp#1 failed" in log, log[-6000:]
     one_subnet = [[f"198.18.0.{host * 10 + i + 1}/24" for i in range(2)] for host in range(2)]
     with Hosts(one_subnet) as hosts:

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -352,14 +351,6 @@ std::string gid_text(const GidBytes& gid) {
     inet_ntop(AF_INET6, gid.data(), text.data(), text.size());
   }
   return text.data();
-}
-
-size_t common_prefix_bits(const GidBytes& one, const GidBytes& other) {
-  for (size_t i = 0; i < one.size(); ++i) {
-    const auto differ = std::to_integer<uint8_t>(one[i] ^ other[i]);
-    if (differ != 0) return i * 8 + static_cast<size_t>(std::countl_zero(differ));
-  }
-  return one.size() * 8;
 }
 
 uint32_t mtu_bytes(ibv_mtu mtu) { return 128u << static_cast<unsigned>(mtu); }

@@ -28,8 +28,6 @@ enum class GidKind : uint8_t {
 };
 const char* gid_kind_name(GidKind kind);
 std::string gid_text(const GidBytes& gid);
-// How many bits at the beginning of two addresses are the same.
-size_t common_prefix_bits(const GidBytes& one, const GidBytes& other);
 
 struct Gid {
   GidBytes bytes{};

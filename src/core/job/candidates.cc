@@ -145,16 +145,15 @@ std::vector<Candidate> find_candidates(const JobTransports& transports, const Pe
   return candidates;
 }
 
-bool may_reach(const JobTransports& transports, const PeerInfo& peer) {
-  for (const auto& own : transports.all()) {
-    if (own->kind == "self") continue;
-    for (const PeerInfo::Offer& offer : peer.offers) {
-      if (offer.kind() != own->kind) continue;
-      const Status reach = own->transport->reach(offer.contact);
-      if (reach.ok() || reach.code() == Code::kOutOfResources) return true;
-    }
+Status reach_by(const JobTransport& own, const PeerInfo& peer) {
+  Status best(Code::kUnsupported, "the peer does not offer it");
+  for (const PeerInfo::Offer& offer : peer.offers) {
+    if (offer.kind() != own.kind) continue;
+    Status reach = own.transport->reach(offer.contact);
+    if (reach.ok()) return reach;
+    if (best.code() != Code::kOutOfResources) best = std::move(reach);
   }
-  return false;
+  return best;
 }
 
 }  // namespace hetcomm

@@ -44,7 +44,7 @@ std::vector<Candidate> find_candidates(
     const JobTransports& transports, const PeerInfo& peer, bool itself, size_t most,
     const std::function<bool(const RailEnds&)>& is_cooling) HETCOMM_UNDER_BATON;
 
-// True if one of them works, as far as this rank knows, or may work later.
-bool may_reach(const JobTransports& transports, const PeerInfo& peer) HETCOMM_UNDER_BATON;
+// Whether |own| reaches some transport of |peer|'s of its kind. OUT_OF_RESOURCES: perhaps later.
+Status reach_by(const JobTransport& own, const PeerInfo& peer) HETCOMM_UNDER_BATON;
 
 }  // namespace hetcomm

@@ -41,6 +41,8 @@ Status JobTransports::make(std::string_view wanted, const Address& route) {
   if (wanted.empty()) wanted = environment_.config.text(Variable::kTransports);
   Result<TransportChoice> choice = TransportChoice::parse(wanted, environment_.factories);
   if (!choice.ok()) return choice.status();
+  // It is needed only where there is something to choose.
+  if (environment_.nics.size() > 1) route_interface_ = interface_of(environment_.config, route);
   for (const auto& factory : environment_.factories) {
     // A rank talks to itself by "self" whatever is chosen for the others.
     if (!choice->allows(factory->name()) && factory->name() != "self") {
@@ -100,19 +102,21 @@ std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& fact
     if (nics.size() == kMostOfAKind) break;
   }
   if (!factory.follows_routes()) return nics;
+  if (nics.size() < 2) return {};
   // Whatever leads to the other ranks has to be among them. Where that is not known, nothing that
   // could is left out.
   const auto is_bound = [&](const std::string& interface) {
     return std::any_of(nics.begin(), nics.end(),
                        [&](const RankNic* nic) { return nic->name.interface == interface; });
   };
+  if (route.family() != AF_UNSPEC && !route.is_loopback()) {
+    if (!is_bound(route_interface_)) nics.clear();
+    return nics;
+  }
   Result<std::vector<InterfaceAddress>> all = choose_interfaces(environment_.config, route);
-  if (!all.ok() || nics.size() < 2) return {};
-  const bool known = route.family() != AF_UNSPEC && !route.is_loopback();
-  const bool covered = known ? is_bound(interface_of(environment_.config, route))
-                             : std::all_of(all->begin(), all->end(), [&](const auto& entry) {
-                                 return entry.address.is_loopback() || is_bound(entry.interface);
-                               });
+  const bool covered = all.ok() && std::all_of(all->begin(), all->end(), [&](const auto& entry) {
+                         return entry.address.is_loopback() || is_bound(entry.interface);
+                       });
   if (!covered) nics.clear();
   return nics;
 }
@@ -145,8 +149,7 @@ Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
   made->abilities = made->transport->abilities();
   if (nic != nullptr) {
     made->port = nic->port;
-    made->has_route = !nic->name.interface.empty() &&
-                      nic->name.interface == interface_of(environment_.config, route);
+    made->has_route = !nic->name.interface.empty() && nic->name.interface == route_interface_;
   } else {
     made->port.mbit_per_s = made->capabilities().bandwidth_bytes_per_s / 125'000;
   }

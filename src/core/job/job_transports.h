@@ -116,6 +116,7 @@ class JobTransports {
   const int size_;
   const Credentials& credentials_;
   ConnectionHandler& handler_;
+  std::string route_interface_;  // leads to the other ranks; empty: not known, or no choice
   uint32_t lossy_payload_bytes_ = UINT32_MAX;
   uint64_t passes_ = 0;
   std::vector<Transport*> connected_;

@@ -24,20 +24,20 @@ struct LinkFile {
 
 // Reads a file of either form. Fails, with a text that names the file, if it is of neither.
 Result<LinkFile> read_link_file(const std::string& path);
-// HETCOMM_LINK_MODEL; an empty one where it is not set.
+// Reads the file of HETCOMM_LINK_MODEL. The result is empty where that is not set.
 Result<LinkFile> read_link_file(const Config& config);
 
-// HETCOMM_HOST_LABEL, or the host's own name.
+// Returns HETCOMM_HOST_LABEL, or the host's own name.
 Result<std::string> own_host_label(const Config& config);
 
-// Rank 0's |text| of |size| bytes, on all ranks. Collective, not under the baton; blocks.
-// |scope| as for Bootstrap::broadcast().
+// Gives rank 0's |text| of |size| bytes to all ranks. It is collective, and blocks without the
+// baton. |scope| as for Bootstrap::broadcast().
 Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std::string& scope,
                                                 const std::string& text, size_t size,
                                                 uint64_t deadline_ns);
 
-// INVALID_ARGUMENT with a text that names the rank: the model lacks its host, or its cluster
-// contradicts the model's.
+// Fails with INVALID_ARGUMENT and a text that names the rank where the model lacks a rank's host, or
+// contradicts its cluster.
 Status check_ranks(const topology::LinkModel& model, const PeerDirectory& peers);
 
 }  // namespace hetcomm

@@ -68,9 +68,10 @@ std::string PairPaths::name_of(int rank, const RailEnds& ends) const {
 // Transports that lose nothing count where they reach |rank|: they may take over.
 uint32_t PairPaths::kept_payload_bytes(int rank) {
   uint32_t least = transports_.lossy_payload_bytes();
-  for (const Candidate& candidate : candidates(rank)) {
-    const Capabilities& can = candidate.transport->capabilities();
-    if (can.lossless && candidate.reach.ok()) least = std::min(least, can.max_payload_bytes);
+  for (const auto& own : transports_.all()) {
+    const Capabilities& can = own->capabilities();
+    if (!can.lossless || (own->kind == "self") != (rank == commons_.rank)) continue;
+    if (reach_by(*own, peers_.at(rank)).ok()) least = std::min(least, can.max_payload_bytes);
   }
   return least;
 }
@@ -87,7 +88,14 @@ void PairPaths::warn_of_unreachable() {
   std::string why;  // for the first of them
   for (int rank = 0; rank < peers_.size(); ++rank) {
     if (rank == commons_.rank) continue;
-    if (may_reach(transports_, peers_.at(rank))) continue;
+    const auto& own = transports_.all();
+    const bool some =
+        std::any_of(own.begin(), own.end(), [&](const auto& each) HETCOMM_UNDER_BATON {
+          if (each->kind == "self") return false;
+          const Code code = reach_by(*each, peers_.at(rank)).code();
+          return code == Code::kOk || code == Code::kOutOfResources;
+        });
+    if (some) continue;
     if (unreachable.empty()) {
       for (const Candidate& way : candidates(rank)) {
         why += fmt::format("; {}: {}", name_of(rank, way.ends), way.reach.text());
