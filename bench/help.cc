@@ -64,6 +64,12 @@ TESTS
                a heat map. --seconds is the time of a round (0.4). --check compares
                the model with 4 random rounds of 1 to 4 transfers and fails above
                10 %.
+  affinity     what it is worth that each device uses the NIC next to it. Each rank
+               stands for one device of its host (of HETCOMM_DEVICES, else of the
+               machine, else a NUMA node). All devices of the first host send to
+               those of the second at once: over their near NICs, over far ones,
+               and all over one NIC; --rounds times (5) in turns of --seconds (0.5).
+               Prints medians and gains.
   One-sided memory is registered memory of the library's allocator. put, get,
   put_notify and fetch_add stand for both tests of the name.
   In windowed tests every message in flight has buffers of its own on both sides;
@@ -193,6 +199,7 @@ EXAMPLES
   hetcomm_bench latency --transport rdma,tcp --memory sim-address --interleave
   hetcomm_bench put_latency --transport rdma --nic mlx5_0 --compare perftest
   mpirun -np 16 hetcomm_bench links --format json -o links.json --plot links.svg
+  mpirun -np 16 --map-by node hetcomm_bench affinity --transport rdma
   hetcomm_bench --listen                      here, and there:
   hetcomm_bench bandwidth here.example.org
 )";

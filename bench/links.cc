@@ -1,7 +1,5 @@
 #include "bench/links.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -13,54 +11,16 @@
 #include "bench/links_flows.h"
 #include "bench/links_plan.h"
 #include "bench/loops/workload.h"
+#include "bench/texts.h"
 
 namespace bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kTextTag = 3;
-
-// --- texts between ranks ---------------------------------------------------------------------
-
-void finish(hetcomm_request_t* request) {
-  hetcomm_completion_t completion;
-  require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
-  if (completion.status != HETCOMM_OK) fail(completion.text);
-}
-
-void send_text(hetcomm_communicator_t* communicator, int rank, std::string text) {
-  hetcomm_request_t* request = nullptr;
-  require(hetcomm_send(communicator, rank, kTextTag, hetcomm_buffer_host(text.data(), text.size()),
-                       nullptr, &request),
-          "sending a plan or its results");
-  finish(request);
-}
-
-std::string receive_text(hetcomm_communicator_t* communicator, int rank) {
-  hetcomm_completion_t message{};
-  require(hetcomm_probe(communicator, rank, kTextTag, HETCOMM_EXACT_TAG, HETCOMM_TIMEOUT_INFINITE,
-                        &message),
-          "waiting for a plan or its results");
-  std::string text(static_cast<size_t>(message.bytes_sent), '\0');
-  hetcomm_request_t* request = nullptr;
-  require(hetcomm_recv(communicator, rank, kTextTag, HETCOMM_EXACT_TAG,
-                       hetcomm_buffer_host(text.data(), text.size()), nullptr, &request),
-          "receiving a plan or its results");
-  finish(request);
-  return text;
-}
-
 std::string value_of(const char* name) {
   const char* const value = std::getenv(name);
   return value != nullptr ? value : "";
-}
-
-std::string own_label() {
-  if (is_set("HETCOMM_HOST_LABEL")) return value_of("HETCOMM_HOST_LABEL");
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 // --- rounds ----------------------------------------------------------------------------------
@@ -175,7 +135,7 @@ class Planner {
           const std::function<void(const std::string&)>& progress)
       : communicator_(communicator), ranks_(ranks), options_(options), progress_(progress) {
     std::vector<std::pair<std::string, std::string>> labels = {
-        {own_label(), value_of("HETCOMM_CLUSTER")}};
+        {own_host_label(), value_of("HETCOMM_CLUSTER")}};
     for (int rank = 1; rank < ranks_; ++rank) {
       const Json told = Json::parse(receive_text(communicator_, rank));
       labels.emplace_back(told[0].get<std::string>(), told[1].get<std::string>());
@@ -427,7 +387,7 @@ LinksResult measure_links(const Session& session, hetcomm_communicator_t* commun
   if (session.rank() == 0) {
     return Planner(communicator, session.ranks(), options, progress).run();
   }
-  send_text(communicator, 0, Json::array({own_label(), value_of("HETCOMM_CLUSTER")}).dump());
+  send_text(communicator, 0, Json::array({own_host_label(), value_of("HETCOMM_CLUSTER")}).dump());
   // An empty plan is the last one.
   for (;;) {
     const std::vector<Round> rounds = decode(Json::parse(receive_text(communicator, 0)));

@@ -84,6 +84,37 @@ class Arrivals {
   double bytes_ = 0;
 };
 
+// Memory of a rank's device.
+class FlowBuffer {
+ public:
+  FlowBuffer() = default;
+  FlowBuffer(const FlowBuffer&) = delete;
+  FlowBuffer& operator=(const FlowBuffer&) = delete;
+  ~FlowBuffer() {
+    if (memory_ != nullptr) require(hetcomm_memory_free(memory_), "freeing device memory");
+  }
+
+  void allocate(const FlowMemory& where, uint64_t size) {
+    if (where.device == 0) {
+      host_.resize(size);
+    } else if (memory_ == nullptr) {
+      require(hetcomm_memory_allocate(where.context, where.device, size, &memory_),
+              "allocating device memory");
+    }
+    size_ = size;
+  }
+  hetcomm_buffer_t whole() { return first(size_); }
+  hetcomm_buffer_t first(uint64_t bytes) {
+    return memory_ != nullptr ? hetcomm_buffer_memory(memory_, 0, bytes)
+                              : hetcomm_buffer_host(host_.data(), bytes);
+  }
+
+ private:
+  std::vector<uint8_t> host_;
+  hetcomm_memory_t* memory_ = nullptr;
+  uint64_t size_ = 0;
+};
+
 // A slot is what a request belongs to. A sender's slot sends data, then one message of a byte, which
 // ends it.
 struct Slot {
@@ -92,14 +123,15 @@ struct Slot {
   size_t receiver = SIZE_MAX;  // index
   uint64_t bytes = 0;
   bool ends = false;
-  std::vector<uint8_t> memory;  // of a receive
+  FlowBuffer memory;  // of a receive
 };
 
 class FlowRunner {
  public:
   FlowRunner(hetcomm_communicator_t* communicator, int own, const std::vector<RankPair>& pairs,
-             double seconds)
+             double seconds, const FlowMemory& memory)
       : communicator_(communicator),
+        memory_(memory),
         duration_ns_(static_cast<int64_t>(seconds * 1e9)),
         started_ns_(steady_ns()),
         most_bytes_(most_bytes(pairs)) {
@@ -148,14 +180,14 @@ class FlowRunner {
     for (int i = 0; i < kSlots; ++i) {
       Slot& slot = slots_.emplace_back();
       slot.receiver = receivers_.size() - 1;
-      slot.memory.resize(most_bytes_);
+      slot.memory.allocate(memory_, most_bytes_);
       ++open_;
       post_receive(slot);
     }
   }
 
   void add_sender(int to) {
-    data_.resize(most_bytes_);
+    data_.allocate(memory_, most_bytes_);
     senders_.push_back({to, MessageSize(most_bytes_, started_ns_)});
     for (int i = 0; i < kSlots; ++i) {
       Slot& slot = slots_.emplace_back();
@@ -166,16 +198,14 @@ class FlowRunner {
   }
 
   void post_receive(Slot& slot) {
-    require(
-        hetcomm_recv(communicator_, receivers_[slot.receiver].flow.from, kDataTag,
-                     HETCOMM_EXACT_TAG, hetcomm_buffer_host(slot.memory.data(), slot.memory.size()),
-                     nullptr, &slot.request),
-        "receiving");
+    require(hetcomm_recv(communicator_, receivers_[slot.receiver].flow.from, kDataTag,
+                         HETCOMM_EXACT_TAG, slot.memory.whole(), nullptr, &slot.request),
+            "receiving");
   }
   void post_send(Slot& slot, uint64_t bytes) {
     slot.bytes = bytes;
-    require(hetcomm_send(communicator_, senders_[slot.sender].to, kDataTag,
-                         hetcomm_buffer_host(data_.data(), bytes), nullptr, &slot.request),
+    require(hetcomm_send(communicator_, senders_[slot.sender].to, kDataTag, data_.first(bytes),
+                         nullptr, &slot.request),
             "sending");
   }
 
@@ -218,10 +248,11 @@ class FlowRunner {
   }
 
   hetcomm_communicator_t* const communicator_;
+  const FlowMemory memory_;
   const int64_t duration_ns_;
   const int64_t started_ns_;
   const uint64_t most_bytes_;
-  std::vector<uint8_t> data_;
+  FlowBuffer data_;
   std::vector<Receiver> receivers_;
   std::vector<Sender> senders_;
   std::deque<Slot> slots_;
@@ -246,8 +277,9 @@ void transfer_word(hetcomm_communicator_t* communicator, int peer, bool sends, u
 }  // namespace
 
 std::vector<Flow> run_flows(hetcomm_communicator_t* communicator, int own,
-                            const std::vector<RankPair>& pairs, double seconds) {
-  return FlowRunner(communicator, own, pairs, seconds).run();
+                            const std::vector<RankPair>& pairs, double seconds,
+                            const FlowMemory& memory) {
+  return FlowRunner(communicator, own, pairs, seconds, memory).run();
 }
 
 uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pair) {

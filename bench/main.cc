@@ -258,21 +258,22 @@ int run_launched(Launcher launcher, const Options& options, Report report) {
 constexpr double kMostDeviation = 0.10;
 constexpr size_t kCheckRounds = 4;
 
+// To where --output says.
+bool print(const Options& options, const std::string& text) {
+  if (!options.output.empty()) return write_file(options.output, text);
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0;
+}
+
 int report_links(const Options& options, const LinksResult& result, uint32_t seed) {
   const bool json = options.format == "json";
-  std::string text =
+  const std::string text =
       infer_links(result.measurements, json ? HETCOMM_TOPOLOGY_JSON : HETCOMM_TOPOLOGY_TEXT);
   for (const std::string& note : result.notes) {
     std::fprintf(stderr, "hetcomm_bench: %s\n", note.c_str());
   }
   for (const std::string& line : result.comparison) std::fprintf(stderr, "%s\n", line.c_str());
-  bool good = true;
-  if (options.output.empty()) {
-    std::fputs(text.c_str(), stdout);
-    good = std::fflush(stdout) == 0;
-  } else {
-    good = write_file(options.output, text);
-  }
+  bool good = print(options, text);
   if (!options.plot.empty()) {
     good &= write_file(options.plot, infer_links(result.measurements, HETCOMM_TOPOLOGY_SVG));
   }
@@ -284,6 +285,30 @@ int report_links(const Options& options, const LinksResult& result, uint32_t see
   return good ? kOk : kFailed;
 }
 
+Work work_of_job(const Options& options) {
+  Work work;
+  work.progress = options.progress;
+  if (!options.transports.empty()) work.transport = options.transports.front();
+  return work;
+}
+
+// One rank of a job. Rank 0 reports.
+int run_affinity_in_job(Launcher launcher, const Options& options) {
+  AffinityOptions affinity;
+  if (options.seconds > 0) affinity.seconds = options.seconds;
+  if (options.rounds_given) affinity.rounds = options.rounds;
+  ProgressLine progress;
+  const AffinityResult result = run_affinity(launcher, work_of_job(options), affinity,
+                                             [&](const std::string& text) { progress.show(text); });
+  progress.clear();
+  if (result.rows.empty()) return kOk;
+  for (const std::string& note : result.notes) {
+    std::fprintf(stderr, "hetcomm_bench: %s\n", note.c_str());
+  }
+  const bool json = options.format == "json";
+  return print(options, json ? affinity_json(result) : affinity_table(result)) ? kOk : kFailed;
+}
+
 // One rank of a job. Rank 0 reports.
 int run_links_in_job(Launcher launcher, const Options& options) {
   LinksOptions links;
@@ -292,18 +317,15 @@ int run_links_in_job(Launcher launcher, const Options& options) {
     links.check = kCheckRounds;
     links.seed = std::random_device()();
   }
-  Work work;
-  work.progress = options.progress;
-  if (!options.transports.empty()) work.transport = options.transports.front();
   ProgressLine progress;
-  const LinksResult result =
-      run_links(launcher, work, links, [&](const std::string& text) { progress.show(text); });
+  const LinksResult result = run_links(launcher, work_of_job(options), links,
+                                       [&](const std::string& text) { progress.show(text); });
   progress.clear();
   return result.measurements.empty() ? kOk : report_links(options, result, links.seed);
 }
 
 // Ranks on this host, which run the same command line.
-int drive_links(const Options& options, int argc, char** argv) {
+int drive_job_test(const Options& options, int argc, char** argv) {
   std::vector<std::string> command = {own_path()};
   command.insert(command.end(), argv + 1, argv + argc);
   Launch ranks;
@@ -314,7 +336,7 @@ int drive_links(const Options& options, int argc, char** argv) {
     std::fputc('\n', stdout);
   });
   if (failure.empty()) return kOk;
-  std::fprintf(stderr, "hetcomm_bench: links: %s\n", failure.c_str());
+  std::fprintf(stderr, "hetcomm_bench: %s: %s\n", options.tests.front().c_str(), failure.c_str());
   return kFailed;
 }
 
@@ -338,10 +360,11 @@ int run_program(int argc, char** argv) {
   Report report = start_report(argc, argv);
   if (options.listen || !options.host.empty()) return run_between_hosts(options, std::move(report));
   const Launcher launcher = detect_launcher();
-  if (options.measures_links()) {
+  if (options.measures_links() || options.measures_affinity()) {
     if (!can_write(options.output) || !can_write(options.plot)) return kFailed;
-    return launcher == Launcher::kNone ? drive_links(options, argc, argv)
-                                       : run_links_in_job(launcher, options);
+    if (launcher == Launcher::kNone) return drive_job_test(options, argc, argv);
+    return options.measures_links() ? run_links_in_job(launcher, options)
+                                    : run_affinity_in_job(launcher, options);
   }
   if (launcher != Launcher::kNone) return run_launched(launcher, options, std::move(report));
   if (!can_write(options.output) || !can_write(options.plot)) return kFailed;

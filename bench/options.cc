@@ -28,8 +28,8 @@ constexpr const char* kStaging = "staging";
 // "all" leaves out these too. Each is asked for by its name, or all of them as "collectives".
 constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
                                             "broadcast", "reduce",         "barrier"};
-// Measures a job and no sizes, so that it is alone.
-constexpr const char* kLinks = "links";
+// Each measures a job and no sizes, so that it is alone.
+constexpr const char* kJobTests[] = {"links", "affinity"};
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
 constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
@@ -120,7 +120,7 @@ std::string memory_kind(const std::string& name) { return name == "sim" ? "sim-a
 
 // The tests that |word| stands for; none when it is unknown.
 std::vector<std::string> tests_of(const std::string& word) {
-  if (is_one_of(word, kTests) || word == kStaging || word == kLinks ||
+  if (is_one_of(word, kTests) || word == kStaging || is_one_of(word, kJobTests) ||
       is_one_of(word, kCollectiveTests)) {
     return {word};
   }
@@ -136,8 +136,9 @@ std::vector<std::string> tests_of(const std::string& word) {
 std::vector<std::string> known_tests() {
   std::vector<std::string> known(std::begin(kTests), std::end(kTests));
   known.insert(known.end(), std::begin(kCollectiveTests), std::end(kCollectiveTests));
+  known.insert(known.end(), std::begin(kJobTests), std::end(kJobTests));
   for (const char* word :
-       {kStaging, kLinks, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
+       {kStaging, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
     known.emplace_back(word);
   }
   return known;
@@ -154,10 +155,6 @@ std::string check_tests(const std::string& text, Options* options) {
   return "";
 }
 
-bool is_asked_for(const Options& options, const char* test) {
-  return std::count(options.tests.begin(), options.tests.end(), test) > 0;
-}
-
 std::string check_memory(const std::string& text, Options* options) {
   if (text.empty()) return "";
   const size_t colon = text.find(':');
@@ -169,21 +166,21 @@ std::string check_memory(const std::string& text, Options* options) {
       return unknown("memory", kind, kMemories) + ", sim; for both sides, or SIDE0:SIDE1";
     }
   }
-  if (is_asked_for(*options, kStaging) && text.find("sim-handle") == std::string::npos) {
+  if (options->asks_for(kStaging) && text.find("sim-handle") == std::string::npos) {
     return "staging needs memory that the CPU cannot touch: use --memory sim-handle on one side at "
            "least";
   }
-  if (is_asked_for(*options, "overlap") && options->second_memory != "host") {
+  if (options->asks_for("overlap") && options->second_memory != "host") {
     return "overlap watches the receive buffer: the second side's --memory must be host";
   }
   const bool host = options->first_memory == "host" && options->second_memory == "host";
   for (const char* test : kCollectiveTests) {
-    if (!host && is_asked_for(*options, test)) {
+    if (!host && options->asks_for(test)) {
       return fmt::format("{} is measured in host memory only", test);
     }
   }
   for (const char* test : {"put_latency", "fetch_add_latency", "fetch_add_rate"}) {
-    if (!host && is_asked_for(*options, test)) {
+    if (!host && options->asks_for(test)) {
       return fmt::format("{} reads and changes words of memory: --memory must be host", test);
     }
   }
@@ -237,7 +234,7 @@ std::string check_sizes(const std::string& first, const std::string& last, Optio
     return "-b and -e have to be below 2G";
   }
   if (options->factor != 0 && options->factor <= 1) return "-f must be above 1";
-  if (options->first_given && options->first_bytes == 0 && is_asked_for(*options, "put_latency")) {
+  if (options->first_given && options->first_bytes == 0 && options->asks_for("put_latency")) {
     return "put_latency waits for the last byte of a message: -b must be above 0";
   }
   return "";
@@ -305,19 +302,27 @@ std::string check_rails(const std::string& text, Options* options) {
   return "";
 }
 
-std::string check_links(const Options& options) {
-  if (!options.measures_links()) return "";
-  if (options.tests.size() > 1) return "links is measured alone: leave out the other tests";
+std::string check_job_tests(const Options& options) {
+  const auto* const found = std::find_if(std::begin(kJobTests), std::end(kJobTests),
+                                         [&](const char* test) { return options.asks_for(test); });
+  if (found == std::end(kJobTests)) return "";
+  const std::string test = *found;
+  if (options.tests.size() > 1) return test + " is measured alone: leave out the other tests";
   if (options.listen || !options.host.empty()) {
-    return "links measures a job: start its ranks by mpirun or torchrun, or on this host by "
-           "--ranks";
+    return test +
+           " measures a job: start its ranks by mpirun or torchrun, or on this host by --ranks";
   }
-  if (options.transports.size() > 1) return "links is measured over one --transport, or over auto";
+  if (options.transports.size() > 1) {
+    return test + " is measured over one --transport, or over auto";
+  }
   if (!options.compare.empty() || options.interleave) {
-    return "links measures hetcomm alone: leave out --compare and --interleave";
+    return test + " measures hetcomm alone: leave out --compare and --interleave";
   }
   if (options.format != "table" && options.format != "json") {
-    return fmt::format("the --format of links is table or json, not '{}'", options.format);
+    return fmt::format("the --format of {} is table or json, not '{}'", test, options.format);
+  }
+  if (options.measures_affinity() && !options.plot.empty()) {
+    return "affinity has no picture: leave out --plot";
   }
   return "";
 }
@@ -383,7 +388,9 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--compare", texts->compare);
   app->add_option("--peer", texts->peers);
   app->add_option("--peers", options->peers.folder);
-  app->add_option("--rounds", options->rounds)->check(CLI::Range(1, 1000));
+  app->add_option("--rounds", options->rounds)
+      ->check(CLI::Range(1, 1000))
+      ->each([options](const std::string&) { options->rounds_given = true; });
   app->add_option("--format", options->format);
   app->add_option("-o,--output", options->output);
   app->add_option("--plot", options->plot);
@@ -422,7 +429,7 @@ std::string check_all(const Texts& texts, Options* options) {
   if (wrong.empty()) wrong = check_staging(texts.chunks, texts.depths, options);
   if (wrong.empty()) wrong = check_algorithms(texts.algorithms, options);
   if (wrong.empty()) wrong = check_rails(texts.rails, options);
-  if (wrong.empty()) wrong = check_links(*options);
+  if (wrong.empty()) wrong = check_job_tests(*options);
   options->bind = texts.bind == "core";
   return wrong;
 }

@@ -45,6 +45,7 @@ struct Options {
   std::vector<std::string> compare;
   PeerOptions peers;
   int rounds = 15;
+  bool rounds_given = false;
 
   std::string format = "table";
   std::string output;
@@ -53,8 +54,10 @@ struct Options {
   double silence_seconds = 300;
   bool silence_given = false;
 
-  bool measures_links() const {
-    return std::find(tests.begin(), tests.end(), "links") != tests.end();
+  bool measures_links() const { return asks_for("links"); }
+  bool measures_affinity() const { return asks_for("affinity"); }
+  bool asks_for(const char* test) const {
+    return std::find(tests.begin(), tests.end(), test) != tests.end();
   }
 };
 

@@ -195,6 +195,13 @@ LinksResult run_links(Launcher launcher, const Work& work, const LinksOptions& o
   return result;
 }
 
+AffinityResult run_affinity(Launcher launcher, const Work& work, const AffinityOptions& options,
+                            const std::function<void(const std::string&)>& progress) {
+  AffinityResult result = measure_affinity(launcher, work, options, progress);
+  mpi_finish();
+  return result;
+}
+
 std::vector<Row> run_as_listener(int port) {
   // The other host knows by which address it comes: the store listens on all of them, or on those
   // of HETCOMM_INTERFACE.

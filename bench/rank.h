@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/affinity.h"
 #include "bench/links.h"
 #include "bench/row.h"
 #include "bench/session.h"
@@ -23,6 +24,10 @@ std::vector<Row> run_in_job(Launcher launcher, const std::vector<Work>& works);
 // others. Progress goes to |progress| there.
 LinksResult run_links(Launcher launcher, const Work& work, const LinksOptions& options,
                       const std::function<void(const std::string&)>& progress);
+
+// How much the NIC near each device is worth, as above.
+AffinityResult run_affinity(Launcher launcher, const Work& work, const AffinityOptions& options,
+                            const std::function<void(const std::string&)>& progress);
 
 // Two hosts: one waits, the other connects to it with the works, which it may have read from its
 // own command line or (the waiting one) gets from there. Both receive all rows.

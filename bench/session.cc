@@ -51,8 +51,10 @@ void require(hetcomm_status_t status, const char* what) {
 }
 
 Session::Session(Launcher launcher, int number, const Work& work,
-                 const std::vector<std::string>& kinds) {
-  std::string settings = device_settings(kinds);
+                 const std::vector<std::string>& kinds, std::string settings) {
+  if (const std::string devices = device_settings(kinds); !devices.empty()) {
+    settings += (settings.empty() ? "" : ";") + devices;
+  }
   const auto set = [&](const char* name, uint64_t value) {
     if (value == 0) return;
     settings += fmt::format("{}{}={}", settings.empty() ? "" : ";", name, value);

@@ -20,9 +20,11 @@ void require(hetcomm_status_t status, const char* what);
 
 class Session {
  public:
-  // A context as |work| asks for; devices for memory of the given kinds. Several sessions of one
+  // A context as |work| asks for, with further |settings| of the form "NAME=value;NAME=value";
+  // devices for memory of the given kinds. Several sessions of one
   // job have numbers of their own, the same on all ranks, so that their stores do not meet.
-  Session(Launcher launcher, int number, const Work& work, const std::vector<std::string>& kinds);
+  Session(Launcher launcher, int number, const Work& work, const std::vector<std::string>& kinds,
+          std::string settings = "");
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

@@ -9,25 +9,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* word(Distance distance) {
-  switch (distance) {
-    case Distance::kSameSwitch:
-      return "switch";
-    case Distance::kSameRootComplex:
-      return "root complex";
-    case Distance::kSameNumaNode:
-      return "NUMA node";
-    case Distance::kOther:
-      break;
-  }
-  return "other";
-}
-
 Json write_order(const Machine& machine, const NicOrder& order) {
   Json list = Json::array();
   for (const NicChoice& choice : order) {
     list.push_back({{"name", machine.nics[static_cast<size_t>(choice.nic)].name()},
-                    {"distance", word(choice.distance)},
+                    {"distance", word_of(choice.distance)},
                     {"share_mbit_per_s", choice.share_mbit_per_s}});
   }
   return list;

@@ -76,6 +76,20 @@ Distance distance(const Machine& machine, const Place& from, const Nic& nic) {
   return farthest;
 }
 
+const char* word_of(Distance distance) {
+  switch (distance) {
+    case Distance::kSameSwitch:
+      return "switch";
+    case Distance::kSameRootComplex:
+      return "root complex";
+    case Distance::kSameNumaNode:
+      return "NUMA node";
+    case Distance::kOther:
+      break;
+  }
+  return "other";
+}
+
 const char* matrix_word(const Machine& machine, const Place& from, const Nic& nic) {
   // A switch has a port towards each device and one towards the root complex.
   constexpr size_t kBridgesOfOneSwitch = 1;

@@ -32,6 +32,9 @@ Distance distance(const Machine& machine, const Place& from, const Place& to);
 // The largest distance to a function that carries |nic|, since a bond may use any of them.
 Distance distance(const Machine& machine, const Place& from, const Nic& nic);
 
+// "switch", "root complex", "NUMA node" or "other".
+const char* word_of(Distance distance);
+
 // The words of `nvidia-smi topo -m`: "PIX" below one switch, "PXB" below several in a row, "PHB",
 // "NODE", "SYS".
 const char* matrix_word(const Machine& machine, const Place& from, const Nic& nic);

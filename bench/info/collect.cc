@@ -28,7 +28,8 @@ bool collect_devices(hetcomm_context_t* context, Report& report) {
     report.devices.push_back({.index = info.index,
                               .kind = info.kind,
                               .name = info.name,
-                              .host_accessible = info.host_accessible != 0});
+                              .host_accessible = info.host_accessible != 0,
+                              .pci_address = info.pci_address});
   }
   if (status != HETCOMM_OK) report_failure("devices", status);
   return status == HETCOMM_OK;

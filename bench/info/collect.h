@@ -29,6 +29,7 @@ struct DeviceRow {
   std::string kind;
   std::string name;
   bool host_accessible = false;
+  std::string pci_address;  // empty: it tells none
 };
 
 struct TransportRow {

@@ -25,6 +25,7 @@ constexpr uint64_t kPatienceNs = UINT64_C(30'000'000'000);
 struct Explanation {
   int32_t peer;
   std::string text;
+  std::string pairings;  // a table, or JSON
 };
 
 struct View {
@@ -49,21 +50,41 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-bool explain_peer(hetcomm_communicator_t* communicator, int32_t peer, std::string* out_text) {
+// Calls |write|(capacity, text, size) until the text fits. It may grow in between: a connection was
+// made.
+template <typename Write>
+hetcomm_status_t read_text(Write&& write, std::string* out_text) {
   size_t size = 0;
-  hetcomm_status_t status = hetcomm_communicator_explain(communicator, peer, 0, nullptr, &size);
   std::vector<char> text;
-  // The text may have grown in between: a connection was made.
+  hetcomm_status_t status = write(size_t{0}, nullptr, &size);
   while (status == HETCOMM_OK && size > text.size()) {
     text.resize(size);
-    status = hetcomm_communicator_explain(communicator, peer, text.size(), text.data(), &size);
+    status = write(text.size(), text.data(), &size);
   }
-  if (status != HETCOMM_OK) {
-    report_failure(fmt::format("explain rank {}", peer).c_str(), status);
-    return false;
+  if (status == HETCOMM_OK) *out_text = text.empty() ? "" : text.data();
+  return status;
+}
+
+bool explain_peer(hetcomm_communicator_t* communicator, const Question& question,
+                  Explanation* explanation) {
+  const int32_t peer = explanation->peer;
+  hetcomm_status_t status = read_text(
+      [&](size_t capacity, char* text, size_t* size) {
+        return hetcomm_communicator_explain(communicator, peer, capacity, text, size);
+      },
+      &explanation->text);
+  if (status == HETCOMM_OK) {
+    const int32_t form = question.json ? HETCOMM_TOPOLOGY_JSON : HETCOMM_TOPOLOGY_TEXT;
+    status = read_text(
+        [&](size_t capacity, char* text, size_t* size) {
+          return hetcomm_communicator_explain_pairings(communicator, peer, question.device, form,
+                                                       capacity, text, size);
+        },
+        &explanation->pairings);
   }
-  *out_text = text.empty() ? "" : text.data();
-  return true;
+  if (status == HETCOMM_OK) return true;
+  report_failure(fmt::format("explain rank {}", peer).c_str(), status);
+  return false;
 }
 
 // A rank that leaves early would be seen as a lost peer by the others.
@@ -73,15 +94,16 @@ bool meet(hetcomm_communicator_t* communicator) {
   return status == HETCOMM_OK;
 }
 
-bool collect_view(hetcomm_communicator_t* communicator, std::optional<int32_t> peer, View* view) {
+bool collect_view(hetcomm_communicator_t* communicator, const Question& question, View* view) {
   bool ok = true;
+  const std::optional<int32_t> peer = question.peer;
   const int32_t first = peer.value_or(0);
   const int32_t last = peer.has_value() ? *peer : view->size - 1;
   for (int32_t rank = first; rank <= last; ++rank) {
     // Oneself is a peer only where it was asked for, or where there is nobody else.
     if (rank == view->rank && !peer.has_value() && view->size > 1) continue;
-    Explanation explanation{.peer = rank, .text = {}};
-    if (explain_peer(communicator, rank, &explanation.text)) {
+    Explanation explanation{.peer = rank, .text = {}, .pairings = {}};
+    if (explain_peer(communicator, question, &explanation)) {
       view->peers.push_back(std::move(explanation));
     } else {
       ok = false;
@@ -92,10 +114,18 @@ bool collect_view(hetcomm_communicator_t* communicator, std::optional<int32_t> p
 
 // --- all ranks' views at rank 0
 
-nlohmann::ordered_json to_json(const View& view) {
+nlohmann::ordered_json to_json(const View& view, bool json) {
   auto peers = nlohmann::ordered_json::array();
   for (const Explanation& peer : view.peers) {
-    peers.push_back({{"rank", peer.peer}, {"explanation", lines_of(peer.text)}});
+    nlohmann::ordered_json entry{{"rank", peer.peer}, {"explanation", lines_of(peer.text)}};
+    if (json) {
+      entry.update(nlohmann::ordered_json::parse(peer.pairings, nullptr, false));
+      entry["rank"] = peer.peer;
+      entry.erase("peer");
+    } else {
+      entry["pairings"] = lines_of(peer.pairings);
+    }
+    peers.push_back(std::move(entry));
   }
   return {{"rank", view.rank}, {"size", view.size}, {"host", host_name()}, {"peers", peers}};
 }
@@ -109,7 +139,9 @@ std::string as_text(const nlohmann::ordered_json& view) {
                                  view["size"].get<int32_t>(), view["host"].get<std::string>());
   // Each explanation begins with a line that names the peer.
   for (const auto& peer : view["peers"]) {
-    for (const auto& line : peer["explanation"]) text += "  " + line.get<std::string>() + "\n";
+    for (const char* const part : {"explanation", "pairings"}) {
+      for (const auto& line : peer[part]) text += "  " + line.get<std::string>() + "\n";
+    }
   }
   return text;
 }
@@ -127,8 +159,8 @@ bool wait(hetcomm_status_t posted, hetcomm_request_t* request, const char* what)
   return false;
 }
 
-bool send_view(hetcomm_communicator_t* communicator, const View& view) {
-  const std::string text = dump(to_json(view), -1);
+bool send_view(hetcomm_communicator_t* communicator, const View& view, bool json) {
+  const std::string text = dump(to_json(view, json), -1);
   hetcomm_request_t* request = nullptr;
   const hetcomm_status_t posted = hetcomm_send(
       communicator, 0, 0, hetcomm_buffer_host(const_cast<char*>(text.data()), text.size()), nullptr,
@@ -158,9 +190,9 @@ bool receive_view(hetcomm_communicator_t* communicator, int32_t rank,
 
 // Rank 0 prints the views of all ranks, in their order; the others send theirs.
 bool print_views(hetcomm_communicator_t* communicator, const View& view, bool json) {
-  if (view.rank != 0) return send_view(communicator, view);
+  if (view.rank != 0) return send_view(communicator, view, json);
   bool ok = true;
-  auto all = nlohmann::ordered_json::array({to_json(view)});
+  auto all = nlohmann::ordered_json::array({to_json(view, json)});
   for (int32_t rank = 1; rank < view.size; ++rank) {
     nlohmann::ordered_json other;
     if (receive_view(communicator, rank, &other)) {
@@ -193,9 +225,26 @@ std::string find_job(bench::Launcher launcher, hetcomm_context_t* context,
   return found ? "" : failure;
 }
 
-int join(bench::Launcher launcher, std::optional<int32_t> peer, bool json) {
+// Whether the context has |device|; else says so.
+bool has_device(hetcomm_context_t* context, int32_t device) {
+  int32_t count = 0;
+  const hetcomm_status_t status = hetcomm_device_count(context, &count);
+  if (status != HETCOMM_OK) {
+    report_failure("hetcomm_device_count", status);
+    return false;
+  }
+  if (device < count) return true;
+  std::fprintf(stderr,
+               "hetcomm_info: there is no device %d: hetcomm_info --devices lists those of "
+               "HETCOMM_DEVICES, and 0 is host memory\n",
+               device);
+  return false;
+}
+
+int join(bench::Launcher launcher, const Question& question) {
   const Context context = create_context();
   if (context == nullptr) return kFailure;
+  const std::optional<int32_t> peer = question.peer;
   hetcomm_bootstrap_t* new_bootstrap = nullptr;
   const std::string failure = find_job(launcher, context.get(), &new_bootstrap);
   const Bootstrap bootstrap(new_bootstrap);
@@ -227,15 +276,16 @@ int join(bench::Launcher launcher, std::optional<int32_t> peer, bool json) {
     return meet(communicator.get()) ? kUsage : kFailure;
   }
   bool ok = meet(communicator.get());
-  ok = collect_view(communicator.get(), peer, &view) && ok;
-  ok = print_views(communicator.get(), view, json) && ok;
+  ok = collect_view(communicator.get(), question, &view) && ok;
+  ok = print_views(communicator.get(), view, question.json) && ok;
   return meet(communicator.get()) && ok ? kSuccess : kFailure;
 }
 
 // --- two ranks of one's own
 
-int launch(std::optional<int32_t> peer, bool json) {
+int launch(const Question& question) {
   constexpr int kRanks = 2;
+  const std::optional<int32_t> peer = question.peer;
   if (peer.has_value() && *peer >= kRanks) {
     std::fprintf(stderr,
                  "hetcomm_info: there is no rank %d: without a launcher, explain starts ranks 0 "
@@ -244,10 +294,13 @@ int launch(std::optional<int32_t> peer, bool json) {
     return kUsage;
   }
   // This process reports an error in the environment once, instead of every rank.
-  if (create_context() == nullptr) return kFailure;
-  std::vector<std::string> command = {bench::own_path(), "explain"};
-  if (json) command.insert(command.end(), {"--format", "json"});
-  if (peer.has_value()) command.insert(command.end(), {"--rank", std::to_string(*peer)});
+  const Context context = create_context();
+  if (context == nullptr) return kFailure;
+  if (!has_device(context.get(), question.device)) return kUsage;
+  std::vector<std::string> command = {bench::own_path(), "explain", "--device",
+                                      std::to_string(question.device)};
+  if (question.json) command.insert(command.end(), {"--format", "json"});
+  if (peer.has_value()) command.insert(command.end(), {"--peer", std::to_string(*peer)});
   bench::Launch ranks;
   ranks.processes = bench::ranks_on_this_host(command, kRanks);
   ranks.echo_errors = true;
@@ -262,10 +315,10 @@ int launch(std::optional<int32_t> peer, bool json) {
 
 }  // namespace
 
-int explain(std::optional<int32_t> peer, bool json) {
+int explain(const Question& question) {
   const bench::Launcher launcher = bench::detect_launcher();
-  if (launcher == bench::Launcher::kNone) return launch(peer, json);
-  const int status = join(launcher, peer, json);
+  if (launcher == bench::Launcher::kNone) return launch(question);
+  const int status = join(launcher, question);
   // Ending MPI waits for all ranks; after a failure the launcher ends them.
   if (status != kFailure) bench::mpi_finish();
   return status;

@@ -11,7 +11,7 @@ constexpr const char* kBeforeEnvironment = R"(NAME
 
 SYNOPSIS
   hetcomm_info [--variables] [--devices] [--transports] [--format text|json]
-  hetcomm_info explain [--rank R] [--format text|json]
+  hetcomm_info explain [--peer P] [--device D] [--format text|json]
   hetcomm_info topology [--file FILE] [--format text|json|svg]
   hetcomm_info --help | --version
 
@@ -21,7 +21,9 @@ DESCRIPTION
   with the reason. Nothing is connected and no data is sent.
 
   explain shows which path a message would take between two ranks, and why: a line for each
-  candidate with its score or the reason why it lost. Under mpirun, torchrun or a script that sets
+  candidate with its score or the reason why it lost; then a table of every pairing of the two
+  sides' network interfaces, with distance, rate and share, and what it carries or why it is not
+  used. Under mpirun, torchrun or a script that sets
   RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT all processes are one job, and rank 0 prints how each
   rank reaches the others. Otherwise it starts two ranks on this host and shows the choice between
   them, which tells how processes of one host would talk.
@@ -37,7 +39,9 @@ OPTIONS
                    sections asked for (all three without a choice), each an array of objects.
                    explain prints an array with one object per rank. topology prints a document
                    that HETCOMM_TOPOLOGY reads, here or on another machine; svg is a picture.
-  --rank R         explain: the path from each rank to rank R only; otherwise to every other rank.
+  --peer P         explain: the path from each rank to rank P only; otherwise to every other rank.
+  --device D       explain: for data in memory of device D, a number of --devices; 0, the default,
+                   is host memory.
   --file FILE      topology: the machine that FILE describes in place of this one. It is hwloc's, as
                    `lstopo machine.xml` writes it, or one that topology --format json printed.
   -h, --help       This text.
@@ -71,8 +75,8 @@ EXAMPLES
   hetcomm_info topology --format svg > machine.svg
       The machine as a picture.
 
-  mpirun -n 2 --host node1,node2 hetcomm_info explain
-      How these two hosts would talk.
+  mpirun -n 2 --host node1,node2 hetcomm_info explain --device 1
+      How these two hosts would talk, and over which NICs the data of device 1 would go.
 
   torchrun --no-python --nnodes 2 --nproc-per-node 1 --node-rank 0 --master-addr node1 \
       hetcomm_info explain

@@ -27,7 +27,8 @@ struct Options {
   bool help = false;
   bool version = false;
   bool explain = false;
-  std::optional<int32_t> rank;
+  std::optional<int32_t> peer;
+  int32_t device = 0;
   bool topology = false;
   std::string file;
   bool json() const { return format == "json"; }
@@ -38,8 +39,9 @@ void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), s
 std::string unknown_word(const std::string& word) {
   const bool is_option = word.starts_with('-');
   const std::vector<std::string> known =
-      is_option ? std::vector<std::string>{"--variables", "--devices", "--transports", "--format",
-                                           "--rank",      "--file",    "--help",       "--version"}
+      is_option ? std::vector<std::string>{"--variables", "--devices", "--transports",
+                                           "--format",    "--peer",    "--device",
+                                           "--file",      "--help",    "--version"}
                 : std::vector<std::string>{"explain", "topology"};
   if (std::count(known.begin(), known.end(), word) > 0) {
     return fmt::format("'{}' does not go with this command", word);
@@ -64,7 +66,8 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   CLI::App* const explain_command = app.add_subcommand("explain");
   explain_command->set_help_flag();
   add_common(*explain_command, {"text", "json"});
-  explain_command->add_option("--rank", options.rank)->check(CLI::Range(0, INT_MAX));
+  explain_command->add_option("--peer", options.peer)->check(CLI::Range(0, INT_MAX));
+  explain_command->add_option("--device", options.device)->check(CLI::Range(0, INT_MAX));
   CLI::App* const topology_command = app.add_subcommand("topology");
   topology_command->set_help_flag();
   add_common(*topology_command, {"text", "json", "svg"});
@@ -117,7 +120,7 @@ int run(int argc, char** argv) {
   } else if (options.version) {
     std::printf("hetcomm %s\n", hetcomm_version_string());
   } else if (options.explain) {
-    status = explain(options.rank, options.json());
+    status = explain({.peer = options.peer, .device = options.device, .json = options.json()});
   } else if (options.topology) {
     status = print_topology(options.file, options.format);
   } else {

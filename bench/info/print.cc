@@ -31,10 +31,10 @@ Rows variable_rows(const Report& report) {
 }
 
 Rows device_rows(const Report& report) {
-  Rows rows = {{"INDEX", "KIND", "CPU ACCESS", "NAME"}};
+  Rows rows = {{"INDEX", "KIND", "CPU ACCESS", "PCI ADDRESS", "NAME"}};
   for (const DeviceRow& row : report.devices) {
-    rows.push_back(
-        {std::to_string(row.index), row.kind, row.host_accessible ? "yes" : "no", row.name});
+    rows.push_back({std::to_string(row.index), row.kind, row.host_accessible ? "yes" : "no",
+                    shown(row.pci_address), row.name});
   }
   return rows;
 }
@@ -121,7 +121,8 @@ Json devices_json(const Report& report) {
     list.push_back({{"index", row.index},
                     {"kind", row.kind},
                     {"name", row.name},
-                    {"host_accessible", row.host_accessible}});
+                    {"host_accessible", row.host_accessible},
+                    {"pci_address", row.pci_address}});
   }
   return list;
 }

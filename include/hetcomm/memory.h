@@ -35,6 +35,9 @@ typedef struct hetcomm_device_info {
   char kind[16];
   /* Name for people, cut to fit, closed by NUL. */
   char name[64];
+  /* PCI address, such as "0000:3b:00.0", closed by NUL; empty where the device has none or does not
+   * tell. */
+  char pci_address[16];
 } hetcomm_device_info_t;
 
 /* Gives the number of devices of the context, the host included; it is at least 1. [any-thread] */

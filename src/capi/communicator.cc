@@ -313,6 +313,27 @@ hetcomm_status_t hetcomm_communicator_explain(hetcomm_communicator_t* communicat
   });
 }
 
+hetcomm_status_t hetcomm_communicator_explain_pairings(hetcomm_communicator_t* communicator,
+                                                       int32_t rank, int32_t device, int32_t format,
+                                                       size_t capacity, char* out_text,
+                                                       size_t* out_size) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_RETURN_IF_ERROR(check(communicator));
+    HETCOMM_RETURN_IF_ERROR(check_rank(communicator, rank));
+    HETCOMM_RETURN_IF_ERROR(capi::check_device(communicator->impl->context(), device));
+    if (format != HETCOMM_TOPOLOGY_TEXT && format != HETCOMM_TOPOLOGY_JSON) {
+      return Status(Code::kInvalidArgument,
+                    "format is neither HETCOMM_TOPOLOGY_TEXT nor HETCOMM_TOPOLOGY_JSON");
+    }
+    const hetcomm::Result<hetcomm::PairingReport> report =
+        communicator->impl->pairing_report(rank, static_cast<size_t>(device));
+    if (!report.ok()) return report.status();
+    return capi::write_text(format == HETCOMM_TOPOLOGY_JSON ? hetcomm::to_json(report.value())
+                                                            : hetcomm::to_text(report.value()),
+                            capacity, out_text, out_size);
+  });
+}
+
 hetcomm_status_t hetcomm_communicator_link(hetcomm_communicator_t* communicator, int32_t from,
                                            int32_t to, size_t capacity,
                                            hetcomm_link_resource_t* out_resources,

@@ -146,13 +146,6 @@ Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void
   return {};
 }
 
-Status check_device(hetcomm_context_t* context, int32_t device) {
-  if (device < 0 || static_cast<size_t>(device) >= context->impl->devices().size()) {
-    return Status(Code::kOutOfRange, "there is no device " + std::to_string(device));
-  }
-  return {};
-}
-
 }  // namespace
 
 extern "C" {
@@ -207,13 +200,18 @@ hetcomm_status_t hetcomm_device_get_info(hetcomm_context_t* context, int32_t ind
     HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(out_info);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
-    HETCOMM_RETURN_IF_ERROR(check_device(context, index));
+    HETCOMM_RETURN_IF_ERROR(capi::check_device(*context->impl, index));
     const Device& device = context->impl->devices().device(static_cast<size_t>(index));
     hetcomm_device_info_t info{};
     info.index = index;
     info.host_accessible = device.table->host_accessible ? 1 : 0;
     std::strncpy(info.kind, device.table->kind, sizeof(info.kind) - 1);
     std::strncpy(info.name, device.table->name(device.instance), sizeof(info.name) - 1);
+    const char* const address =
+        device.table->pci_address ? device.table->pci_address(device.instance) : nullptr;
+    if (address != nullptr) {
+      std::strncpy(info.pci_address, address, sizeof(info.pci_address) - 1);
+    }
     return capi::write_output(info, out_info);
   });
 }
@@ -225,7 +223,7 @@ hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t dev
     HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(out_memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
-    HETCOMM_RETURN_IF_ERROR(check_device(context, device));
+    HETCOMM_RETURN_IF_ERROR(capi::check_device(*context->impl, device));
     if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes has to be above 0");
     const auto index = static_cast<size_t>(device);
     const Device& target = context->impl->devices().device(index);
@@ -248,7 +246,7 @@ hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device,
     HETCOMM_REQUIRE(address);
     HETCOMM_REQUIRE(out_memory);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
-    HETCOMM_RETURN_IF_ERROR(check_device(context, device));
+    HETCOMM_RETURN_IF_ERROR(capi::check_device(*context->impl, device));
     if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes has to be above 0");
     const auto index = static_cast<size_t>(device);
     HETCOMM_RETURN_IF_ERROR(check_wrapped(context->impl->devices(), index, address, size_bytes));

@@ -100,6 +100,11 @@ inline Status check_alive(const Context& context) {
   return Status(Code::kForked);
 }
 
+inline Status check_device(Context& context, int32_t device) {
+  if (device >= 0 && static_cast<size_t>(device) < context.devices().size()) return {};
+  return Status(Code::kOutOfRange, "there is no device " + std::to_string(device));
+}
+
 inline Tag tag_of(const hetcomm_context*) { return Tag::kContext; }
 inline Tag tag_of(const hetcomm_memory*) { return Tag::kMemory; }
 inline Tag tag_of(const hetcomm_bootstrap*) { return Tag::kBootstrap; }

@@ -130,6 +130,11 @@ TEST_F(BadInput, NullCommunicatorsAreRefused) {
          return hetcomm_communicator_explain(nullptr, 0, 8, out.first<char>(),
                                              out.second<size_t>());
        }},
+      {"explain pairings", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_communicator_explain_pairings(nullptr, 0, 0, HETCOMM_TOPOLOGY_JSON, 8,
+                                                      out.first<char>(), out.second<size_t>());
+       }},
   });
 }
 
@@ -193,6 +198,16 @@ TEST_F(BadInput, MissingOutputsAreRefused) {
        [&](Outputs& out) {
          return hetcomm_communicator_explain(communicator(), 0, 8, out.first<char>(), nullptr);
        }},
+      {"pairings", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_explain_pairings(communicator(), 0, 0, HETCOMM_TOPOLOGY_TEXT,
+                                                      8, nullptr, out.second<size_t>());
+       }},
+      {"size of the pairings", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_communicator_explain_pairings(communicator(), 0, 0, HETCOMM_TOPOLOGY_TEXT,
+                                                      8, out.first<char>(), nullptr);
+       }},
   });
 }
 
@@ -212,8 +227,34 @@ TEST_F(BadInput, RanksOutsideAreRefused) {
            return hetcomm_communicator_explain(communicator(), rank, 8, out.first<char>(),
                                                out.second<size_t>());
          }},
+        {"explain pairings", HETCOMM_OUT_OF_RANGE,
+         [&](Outputs& out) {
+           return hetcomm_communicator_explain_pairings(communicator(), rank, 0,
+                                                        HETCOMM_TOPOLOGY_TEXT, 8, out.first<char>(),
+                                                        out.second<size_t>());
+         }},
     });
   }
+}
+
+TEST_F(BadInput, PairingsOfWhatIsNotThereAreRefused) {
+  size_t size = 7;
+  for (const int32_t device : {-1, 99, INT32_MAX}) {
+    EXPECT_EQ(hetcomm_communicator_explain_pairings(communicator(), 0, device,
+                                                    HETCOMM_TOPOLOGY_TEXT, 0, nullptr, &size),
+              HETCOMM_OUT_OF_RANGE);
+  }
+  for (const int32_t format : {-1, int32_t{HETCOMM_TOPOLOGY_SVG}, 99}) {
+    EXPECT_EQ(
+        hetcomm_communicator_explain_pairings(communicator(), 0, 0, format, 0, nullptr, &size),
+        HETCOMM_INVALID_ARGUMENT);
+  }
+  EXPECT_EQ(size, 7u);
+  EXPECT_EQ(hetcomm_communicator_explain_pairings(communicator(), 0, 0, HETCOMM_TOPOLOGY_JSON, 0,
+                                                  nullptr, &size),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  EXPECT_GT(size, 7u);
 }
 
 // A small room is no error: what fits is written, closed by NUL, and the size needed is told.

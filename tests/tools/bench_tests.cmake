@@ -25,6 +25,10 @@ if(TARGET hetcomm_bench)
   hetcomm_test(bench_launch_test
     SOURCES bench_launch_test.cc ${bench_dir}/launch.cc
     DEPENDS fmt::fmt)
+  hetcomm_test(bench_affinity_test
+    SOURCES bench_affinity_test.cc ${bench_dir}/affinity_plan.cc
+    DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json
+    LABELS asan)
   hetcomm_test(bench_loops_test
     SOURCES bench_loops_test.cc
     LABELS asan)

@@ -74,8 +74,8 @@ class Page(unittest.TestCase):
     def test_mistyped_words_are_answered_with_the_nearest(self):
         for words, told in ((("explian",), "did you mean 'explain'?"),
                             (("--transport",), "did you mean '--transports'?"),
-                            (("explain", "--rnak", "1"), "did you mean '--rank'?"),
-                            (("--rank", "1"), "does not go with this command")):
+                            (("explain", "--pere", "1"), "did you mean '--peer'?"),
+                            (("--peer", "1"), "does not go with this command")):
             with self.subTest(words):
                 result = info(*words)
                 self.assertEqual(result.returncode, 2)
@@ -194,7 +194,7 @@ class Explain(unittest.TestCase):
         for view in views:
             self.assertEqual([peer["rank"] for peer in view["peers"]],
                              [rank for rank in range(3) if rank != view["rank"]])
-        status, outputs = explain("--rank", "3")
+        status, outputs = explain("--peer", "3")
         self.assertEqual(status, [2, 2, 2], outputs)
         self.assertEqual("".join(errors for _, errors in outputs).count("rank 3"), 1, outputs)
 
@@ -213,8 +213,32 @@ class Explain(unittest.TestCase):
         told = [line for line in result.stdout.splitlines() if line.startswith("rank ")]
         self.assertEqual([line.split(" on ")[0] for line in told], ["rank 0 of 2", "rank 1 of 2"])
 
+    def test_pairings_are_listed_for_a_device(self):
+        machine = str(MACHINES / "eight_nics.xml")
+        added = {"HETCOMM_TOPOLOGY": machine, "HETCOMM_TOPOLOGY_TRUST": "on",
+                 "HETCOMM_DEVICES": "sim-handle:pci=0000:13:00.0:latency=1us"}
+        result = info("explain", "--device", "1", "--format", "json", **added)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        first = json.loads(result.stdout)[0]["peers"][0]
+        self.assertEqual((first["device"], first["rank"]), (1, 1))
+        self.assertEqual({pairing["transport"] for pairing in first["pairings"]} & {"shm", "tcp"}, {"shm", "tcp"})
+        for pairing in first["pairings"]:
+            self.assertTrue(pairing["verdict"], pairing)
+        # This host has none of the machine's NICs, so that no transport is bound to one.
+        self.assertEqual(len(first["idle_nics"]), 8)
+        self.assertTrue(all(nic["why"] for nic in first["idle_nics"]))
+        text = info("explain", "--device", "1", "--peer", "1", **added).stdout
+        self.assertIn("for data of device 1", text)
+        self.assertIn("verdict", text)
+
+    def test_a_device_that_is_not_there_is_one_error(self):
+        result = info("explain", "--device", "7")
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr.count("device 7"), 1, result.stderr)
+
     def test_a_rank_that_is_not_there_is_one_error(self):
-        result = info("explain", "--rank", "5")
+        result = info("explain", "--peer", "5")
         self.assertEqual(result.returncode, 2)
         self.assertEqual(result.stdout, "")
         self.assertEqual(result.stderr.count("rank 5"), 1, result.stderr)

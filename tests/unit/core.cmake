@@ -28,6 +28,12 @@ hetcomm_test(core_link_agreement_test
   DEPENDS core topology net base fmt::fmt
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_pairing_report_test
+  SOURCES core_pairing_report_test.cc
+  DEPENDS core topology base fmt::fmt nlohmann_json::nlohmann_json
+  LABELS asan
+  TIMEOUT 30
+  ENVIRONMENT HETCOMM_TEST_MACHINES=${PROJECT_SOURCE_DIR}/tests/machines)
 hetcomm_test(core_operation_pool_test
   SOURCES core_operation_pool_test.cc
   DEPENDS core base fmt::fmt

@@ -178,6 +178,23 @@ std::string Communicator::explain(int32_t rank) {
   return job_->paths().explain(peer) + job_->peers().explain_link(job_->rank(), peer);
 }
 
+Result<PairingReport> Communicator::pairing_report(int32_t rank, size_t device) {
+  Result<const topology::HostView*> view = context_.topology().view();
+  if (!view.ok()) return view.status();
+  const Device& owner = context_.devices().device(device);
+  PairingReport report{.rank = rank_,
+                       .peer = rank,
+                       .device = static_cast<int32_t>(device),
+                       .device_name = owner.table->name(owner.instance),
+                       .most_rails = context_.config().number(Variable::kRails),
+                       .pairings = {},
+                       .machine = view.value()->machine,
+                       .order = context_.nic_order(*view.value(), owner)};
+  const Engine::Baton baton(engine_);
+  report.pairings = job_->paths().pairings(ranks()[static_cast<size_t>(rank)]);
+  return report;
+}
+
 const topology::LinkModel* Communicator::link_model() {
   const Engine::Baton baton(engine_);
   return job_->peers().link_model();

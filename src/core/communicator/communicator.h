@@ -19,6 +19,7 @@
 #include "src/core/communicator/registered_memories.h"
 #include "src/core/job/job.h"
 #include "src/core/job/job_member.h"
+#include "src/core/job/pairing_report.h"
 #include "src/core/memory/registration.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
@@ -59,6 +60,9 @@ class Communicator final : public JobMember {
   Status peer_status(int32_t rank);
   size_t counters(int32_t rank, size_t capacity, hetcomm_counters_t* out);
   std::string explain(int32_t rank);
+  // Every pairing of this rank's network interfaces with those of |rank|, and how |device| of the
+  // context uses them. Fails where the machine cannot be read.
+  Result<PairingReport> pairing_report(int32_t rank, size_t device);
   // The job's model of the links between hosts, which stays as it is; null where there is none.
   const topology::LinkModel* link_model();
   // The way from one rank to another by the model, which is there.

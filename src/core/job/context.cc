@@ -133,6 +133,19 @@ Result<std::span<const RankNic>> Context::nics() {
   return std::span<const RankNic>(nics_);
 }
 
+topology::NicOrder Context::nic_order(const topology::HostView& view, const Device& device) {
+  const DeviceTable& table = *device.table;
+  const char* const text = table.pci_address ? table.pci_address(device.instance) : nullptr;
+  const auto address = text != nullptr ? topology::parse_pci_address(text) : std::nullopt;
+  const int accelerator = address ? view.machine.find_accelerator(*address) : topology::kNone;
+  if (accelerator != topology::kNone) {
+    return view.affinity.accelerators[static_cast<size_t>(accelerator)];
+  }
+  const auto node = static_cast<size_t>(std::max(own_numa_node(view.machine), 0));
+  return node < view.affinity.numa_nodes.size() ? view.affinity.numa_nodes[node]
+                                                : topology::NicOrder{};
+}
+
 Status Context::choose_nics() {
   Result<const topology::HostView*> view = topology_.view();
   if (!view.ok()) {

@@ -52,6 +52,10 @@ class Context final : private Submitter {
   // where there is nothing to choose. Fails for a topology that the user has named and that cannot
   // be used. [any-thread]
   Result<std::span<const RankNic>> nics();
+  // The NICs of |view|, which is this context's, in the order in which the data of |device| uses
+  // them. A device that does not know where it is counts as memory of this process's NUMA node.
+  // [any-thread]
+  static topology::NicOrder nic_order(const topology::HostView& view, const Device& device);
   // The thread of the control planes, started by the first job of several ranks. [any-thread]
   Result<liveness::ControlThread*> control_thread();
   // The jobs of its communicators, the oldest first.

@@ -50,6 +50,7 @@ struct JobTransport final : public TransportHandler {
   std::string_view kind;  // of the factory, which may make several
   std::string name;
   topology::Port port;     // the network interface that it uses
+  std::string nic;         // name of that interface; empty: it is bound to none
   bool has_route = false;  // that interface is known to lead to other ranks
   std::unique_ptr<Transport> transport;
   TransportAbilities abilities;

@@ -118,6 +118,31 @@ void PairPaths::warn_of_unreachable() {
                     fmt::join(theirs, ", "), more, why);
 }
 
+bool PairPaths::is_in_use(Pair* pair, const RailEnds& ends) {
+  return pair != nullptr && pair->association().rails().find_over(ends) != nullptr;
+}
+
+std::vector<Pairing> PairPaths::pairings(int rank) {
+  std::vector<Pairing> result;
+  Pair* const pair = pairs_.find(rank);
+  for (const Candidate& candidate : candidates(rank)) {
+    const PeerInfo::Offer* const offer = candidate.offer;
+    result.push_back({.kind = std::string(candidate.transport->kind),
+                      .transport = candidate.transport->name,
+                      .nic = candidate.transport->nic,
+                      .peer = offer != nullptr ? offer->name : std::string(),
+                      .port = candidate.transport->port,
+                      .to = offer != nullptr ? offer->port : topology::Port{},
+                      .reach = candidate.reach,
+                      .score_us = candidate.score_us,
+                      .role = candidate.role,
+                      .mbit_per_s = candidate.mbit_per_s,
+                      .cooling = candidate.cooling,
+                      .in_use = is_in_use(pair, candidate.ends)});
+  }
+  return result;
+}
+
 std::string PairPaths::explain(int rank) {
   std::string text = fmt::format("path to rank {}:\n", rank);
   Pair* const pair = pairs_.find(rank);
@@ -126,9 +151,7 @@ std::string PairPaths::explain(int rank) {
                               ? fmt::format("possible, estimate {:.1f} us for 64 KiB{}",
                                             candidate.score_us, words_of(candidate))
                               : fmt::format("no: {}", candidate.reach.text());
-    const bool in_use =
-        pair != nullptr && pair->association().rails().find_over(candidate.ends) != nullptr;
-    if (in_use) verdict += "; in use";
+    if (is_in_use(pair, candidate.ends)) verdict += "; in use";
     text += fmt::format("  {:<6} {}\n", name_of(rank, candidate.ends), verdict);
   }
   if (rank != commons_.rank) {

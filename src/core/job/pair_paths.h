@@ -14,6 +14,7 @@
 #include "src/core/job/idle_connections.h"
 #include "src/core/job/job_transports.h"
 #include "src/core/job/pair_table.h"
+#include "src/core/job/pairing_report.h"
 #include "src/core/job/peer_directory.h"
 #include "src/core/peer/pair_commons.h"
 
@@ -40,6 +41,8 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   void give_up(int rank) HETCOMM_UNDER_BATON;
   // A text for people: which transports reach |rank|, which are in use, what was measured.
   std::string explain(int rank) HETCOMM_UNDER_BATON;
+  // Every way in which |rank| could be connected, best first.
+  std::vector<Pairing> pairings(int rank) HETCOMM_UNDER_BATON;
 
   // PairConnector
   void connect(int rank) override HETCOMM_UNDER_BATON;
@@ -73,6 +76,8 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
                    std::unique_ptr<Endpoint> endpoint) override HETCOMM_UNDER_BATON;
 
   std::vector<Candidate> candidates(int rank) const HETCOMM_UNDER_BATON;
+  // Some connection of the pair goes over |ends|. |pair| may be null.
+  static bool is_in_use(Pair* pair, const RailEnds& ends) HETCOMM_UNDER_BATON;
   std::unique_ptr<PairConnect>& connect_of(int rank) HETCOMM_UNDER_BATON {
     return connects_[static_cast<size_t>(rank)];
   }
