@@ -1,6 +1,7 @@
 #include "topology/host_topology.h"
 
 #include "src/base/text.h"
+#include "topology/fabrics.h"
 #include "topology/live.h"
 #include "topology/machine_file.h"
 
@@ -22,6 +23,7 @@ Status HostTopology::read() {
   Result<Machine> machine = choose_machine();
   if (!machine.ok()) return machine.status();
   HETCOMM_RETURN_IF_ERROR(add_devices(*machine));
+  HETCOMM_RETURN_IF_ERROR(declare_fabrics(config_.text(Variable::kFabric), *machine));
   Result<NicRules> rules = NicRules::parse(config_.text(Variable::kNic));
   if (!rules.ok()) return rules.status();
   HETCOMM_RETURN_IF_ERROR(rules->check(*machine));

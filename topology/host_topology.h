@@ -1,5 +1,5 @@
 // The machine that one context goes by, and which NICs its data uses: the live host, or the file of
-// HETCOMM_TOPOLOGY, with the rules of HETCOMM_NIC. It is read when somebody first asks.
+// HETCOMM_TOPOLOGY, with the rules of HETCOMM_NIC and the fabrics of HETCOMM_FABRIC. It is read when somebody first asks.
 #pragma once
 
 #include <mutex>
@@ -38,7 +38,7 @@ class HostTopology {
   // The view, which lives as long as this object. The first call takes up to some 20 ms; others
   // return what it has found. A file that does not fit the live host is reported in the log and not
   // used, unless HETCOMM_TOPOLOGY_TRUST says so. Fails for a file that cannot be read, and for
-  // HETCOMM_NIC where it names what is not there. [any-thread]
+  // HETCOMM_NIC and HETCOMM_FABRIC where they name what is not there. [any-thread]
   Result<const HostView*> view();
 
  private:

@@ -66,6 +66,7 @@ std::string describe(const Nic& nic) {
   if (nic.kind == NicKind::kVirtual) text += ", virtual";
   if (nic.kind == NicKind::kBridge) text += ", bridge or tunnel";
   for (const std::string& subnet : nic.subnets) text += ", " + printable(subnet);
+  if (!nic.fabric.empty()) text += ", fabric " + printable(nic.fabric);
   return text;
 }
 

@@ -57,6 +57,8 @@ enum class NicKind : uint8_t {
 };
 
 // One port to a network, by the names that sockets and verbs have for it.
+inline constexpr size_t kMaxFabric = 63;  // characters
+
 struct Nic {
   std::string interface;    // "eth0"; empty: there is none
   std::string rdma_device;  // "mlx5_0"; empty: there is none
@@ -70,6 +72,8 @@ struct Nic {
   // NUMA nodes that a NIC without functions is local to, as indices of Machine::numa_nodes.
   std::vector<int> numa_nodes;
   std::vector<std::string> subnets;  // "192.0.2.0/24", in order
+  // A name by which the user says which NICs of all hosts are joined; empty: it was not said.
+  std::string fabric;
   bool operator==(const Nic&) const = default;
 
   // How people and options name it: "mlx5_0:1", or "eth0" where it has no RDMA device.

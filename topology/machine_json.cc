@@ -72,6 +72,7 @@ OrderedJson write_nic(const Machine& machine, const Nic& nic) {
   if (!functions.empty()) out["functions"] = std::move(functions);
   if (!nic.numa_nodes.empty()) out["numa_nodes"] = numbers_of(machine, nic.numa_nodes);
   if (!nic.subnets.empty()) out["subnets"] = nic.subnets;
+  if (!nic.fabric.empty()) out["fabric"] = nic.fabric;
   return out;
 }
 
@@ -206,7 +207,7 @@ class Reader {
     document.each("nics", [this](const Json& json, const std::string& path) {
       Fields fields(json, path, failure_);
       fields.allow_only({"interface", "rdma_device", "rdma_port", "kind", "state", "mbit_per_s",
-                         "functions", "numa_nodes", "subnets", "over"});
+                         "functions", "numa_nodes", "subnets", "fabric", "over"});
       read_nic(fields);
     });
   }
@@ -264,6 +265,12 @@ class Reader {
       if (!json.is_string()) return fields.fail("subnets", "has something that is no text");
       nic.subnets.push_back(json.get<std::string>());
     });
+    if (fields.has("fabric")) {
+      nic.fabric = fields.text("fabric");
+      if (nic.fabric.size() > kMaxFabric) {
+        fields.fail("fabric", fmt::format("has more than {} characters", kMaxFabric));
+      }
+    }
   }
 
   void add_function(Nic& nic, Fields& fields, const char* name, const PciAddress& address) {

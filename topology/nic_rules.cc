@@ -77,22 +77,9 @@ Result<NicRule> parse_rule(std::string_view text) {
   return rule;
 }
 
-bool matches(const Machine& machine, const std::string& name, const Nic& nic) {
-  if (name.ends_with('*')) {
-    const std::string_view prefix = std::string_view(name).substr(0, name.size() - 1);
-    return nic.interface.starts_with(prefix) || nic.rdma_device.starts_with(prefix);
-  }
-  if (nic.is_called(name)) return true;
-  const std::optional<PciAddress> address = parse_pci_address(name);
-  if (!address) return false;
-  return std::any_of(nic.functions.begin(), nic.functions.end(), [&](int function) {
-    return machine.pci[static_cast<size_t>(function)].address == *address;
-  });
-}
-
 bool matches_any(const Machine& machine, const NicRule& rule, const Nic& nic) {
   return std::any_of(rule.names.begin(), rule.names.end(), [&](const std::string& name) {
-    return !name.empty() && matches(machine, name, nic);
+    return !name.empty() && is_named(machine, name, nic);
   });
 }
 
@@ -100,16 +87,6 @@ bool has_physical(const Machine& machine) {
   return std::any_of(machine.nics.begin(), machine.nics.end(), [](const Nic& nic) {
     return nic.kind == NicKind::kPhysical && nic.state != NicState::kDown;
   });
-}
-
-std::string list_nics(const Machine& machine) {
-  std::vector<std::string> names;
-  for (const Nic& nic : machine.nics) {
-    names.push_back(nic.rdma_device.empty() || nic.interface.empty()
-                        ? nic.name()
-                        : fmt::format("{} ({})", nic.name(), nic.interface));
-  }
-  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
 bool has_user(const Machine& machine, const std::string& user) {
@@ -125,6 +102,29 @@ bool has_user(const Machine& machine, const std::string& user) {
 }
 
 }  // namespace
+
+bool is_named(const Machine& machine, const std::string& name, const Nic& nic) {
+  if (name.ends_with('*')) {
+    const std::string_view prefix = std::string_view(name).substr(0, name.size() - 1);
+    return nic.interface.starts_with(prefix) || nic.rdma_device.starts_with(prefix);
+  }
+  if (nic.is_called(name)) return true;
+  const std::optional<PciAddress> address = parse_pci_address(name);
+  if (!address) return false;
+  return std::any_of(nic.functions.begin(), nic.functions.end(), [&](int function) {
+    return machine.pci[static_cast<size_t>(function)].address == *address;
+  });
+}
+
+std::string list_nics(const Machine& machine) {
+  std::vector<std::string> names;
+  for (const Nic& nic : machine.nics) {
+    names.push_back(nic.rdma_device.empty() || nic.interface.empty()
+                        ? nic.name()
+                        : fmt::format("{} ({})", nic.name(), nic.interface));
+  }
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
 
 Result<NicRules> NicRules::parse(std::string_view text) {
   NicRules rules;
@@ -170,7 +170,7 @@ std::vector<int> NicRules::general(const Machine& machine) const {
     if (rule == nullptr || rule->excludes) return 0;
     const auto found = std::find_if(
         rule->names.begin(), rule->names.end(),
-        [&](const std::string& name) { return matches(machine, name, nic_at(index)); });
+        [&](const std::string& name) { return is_named(machine, name, nic_at(index)); });
     return static_cast<size_t>(found - rule->names.begin());
   };
   std::stable_sort(nics.begin(), nics.end(), [&](int a, int b) {
@@ -191,7 +191,7 @@ Status NicRules::check(const Machine& machine) const {
     }
     for (const std::string& name : rule.names) {
       const bool found = std::any_of(machine.nics.begin(), machine.nics.end(),
-                                     [&](const Nic& nic) { return matches(machine, name, nic); });
+                                     [&](const Nic& nic) { return is_named(machine, name, nic); });
       if (!found) {
         return {Code::kNotFound, fmt::format("HETCOMM_NIC: no NIC is called '{}'; this host has {}",
                                              printable(name), list_nics(machine))};

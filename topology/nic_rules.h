@@ -24,6 +24,11 @@ struct NicRule {
   std::vector<std::string> names;
 };
 
+// Whether |name|, as HETCOMM_NIC writes it, means |nic|.
+bool is_named(const Machine& machine, const std::string& name, const Nic& nic);
+// The names of all NICs, for texts; "none" where there are none.
+std::string list_nics(const Machine& machine);
+
 class NicRules {
  public:
   // INVALID_ARGUMENT, naming the entry, for a rule without a name, a second one for the same user,

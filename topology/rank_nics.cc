@@ -27,6 +27,12 @@ bool has_number(std::string_view list, int number) {
   return false;
 }
 
+// Whether who reaches the one reaches the other too.
+bool are_joined(const Nic& one, const Nic& other) {
+  if (!one.fabric.empty() && !other.fabric.empty()) return one.fabric == other.fabric;
+  return share_a_subnet(one.subnets, other.subnets);
+}
+
 }  // namespace
 
 int numa_node_of_processor(const Machine& machine, int processor) {
@@ -58,10 +64,10 @@ std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
   for (const NicOrder* const order : orders) {
     for (const NicChoice& choice : *order) {
       const Nic& nic = machine.nics[static_cast<size_t>(choice.nic)];
+      const bool tells_nothing = nic.subnets.empty() && nic.fabric.empty();
       const bool is_covered =
-          nic.subnets.empty() || std::any_of(chosen.begin(), chosen.end(), [&](int other) {
-            return other == choice.nic ||
-                   share_a_subnet(nic.subnets, machine.nics[static_cast<size_t>(other)].subnets);
+          tells_nothing || std::any_of(chosen.begin(), chosen.end(), [&](int other) {
+            return other == choice.nic || are_joined(nic, machine.nics[static_cast<size_t>(other)]);
           });
       if (!is_covered) chosen.push_back(choice.nic);
     }

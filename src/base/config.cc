@@ -46,6 +46,9 @@ constexpr VariableInfo kTable[] = {
      "from "
      "it where they are unset. 'acc2=mlx5_2' or 'numa0=eth0', after a '|', is a list for one "
      "accelerator or NUMA node, as `hetcomm_info topology` shows."},
+    {Variable::kFabric, kText, "HETCOMM_FABRIC", "", nullptr,
+     "Fabrics of NICs, such as 'mlx5_0=rail0,mlx5_1=rail1', where addresses do not tell: NICs of "
+     "one fabric reach each other, those of two do not. NICs are named as in HETCOMM_NIC."},
     {Variable::kTopology, kText, "HETCOMM_TOPOLOGY", "", nullptr,
      "File that describes this host: hwloc's (NAME.xml) or what `hetcomm_info topology --format "
      "json` printed. It counts if it fits the host; empty means the host itself."},

@@ -21,6 +21,7 @@ enum class Variable : uint8_t {
   kTransports,
   kInterface,
   kNic,
+  kFabric,
   kTopology,
   kTopologyTrust,
   kStorePort,

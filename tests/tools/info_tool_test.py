@@ -299,6 +299,15 @@ class Topology(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("no NIC is called 'mlx5_99'; this host has", result.stderr)
 
+    def test_fabrics_are_shown_and_names_of_others_refused(self):
+        file = str(MACHINES / "four_nics.xml")
+        text = self.drawn("--file", file, HETCOMM_FABRIC="mlx5_0=rail0,eno1=storage")
+        self.assertIn("192.168.0.0/24, fabric storage", text)
+        result = info("topology", "--file", file, HETCOMM_FABRIC="mlx5_9=rail0")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("HETCOMM_FABRIC: no NIC is called 'mlx5_9'; this host has", result.stderr)
+        self.assertEqual(info(HETCOMM_FABRIC="mlx5_9=rail0").returncode, 1)
+
     def test_a_device_that_says_where_it_is_counts_as_an_accelerator(self):
         # One that the tree does not show, and one that is an accelerator already.
         text = self.drawn("--file", str(MACHINES / "one_nic.xml"),

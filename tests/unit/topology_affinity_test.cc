@@ -5,6 +5,8 @@
 //     assignment is tried, on the recorded machines and on random ones;
 //   - the result does not depend on the order in which a machine was read;
 //   - a rank uses the NICs of its accelerators, or of its NUMA node;
+//   - HETCOMM_FABRIC puts NICs into the fabrics that it names, or changes nothing and says what is
+//     wrong;
 //   - HETCOMM_NIC leaves what it says, for everybody or for one, and says what is wrong with it.
 #include <algorithm>
 #include <random>
@@ -16,6 +18,7 @@
 
 #include "tests/support/machines.h"
 #include "topology/affinity.h"
+#include "topology/fabrics.h"
 #include "topology/machine_file.h"
 #include "topology/rank_nics.h"
 
@@ -463,6 +466,66 @@ TEST(RankNics, EverySubnetHasOne) {
   }
   EXPECT_THAT(nics_of(machine, {}, 1), UnorderedElementsAre("eth1", "eth3", "eth4"));
   EXPECT_EQ(nics_of(machine, {}, 4).size(), 4u);
+}
+
+TEST(RankNics, EveryFabricHasOne) {
+  Machine machine;
+  for (const char* fabric : {"a", "a", "b", ""}) {
+    Nic& nic = machine.nics.emplace_back();
+    nic.rdma_device = "mlx5_" + std::to_string(machine.nics.size());
+    nic.rdma_port = 1;
+    nic.state = NicState::kUp;
+    nic.mbit_per_s = 100'000;
+    nic.fabric = fabric;
+  }
+  EXPECT_THAT(nics_of(machine, {}, 1), UnorderedElementsAre("mlx5_1:1", "mlx5_3:1"));
+}
+
+Machine with_nics(const std::vector<std::string>& names) {
+  Machine machine;
+  for (const std::string& name : names) machine.nics.emplace_back().interface = name;
+  return machine;
+}
+
+std::vector<std::string> fabrics_of(const Machine& machine) {
+  std::vector<std::string> result;
+  for (const Nic& nic : machine.nics) result.push_back(nic.fabric);
+  return result;
+}
+
+TEST(Fabrics, AreThoseThatTheListNames) {
+  Machine machine = with_nics({"eth0", "eth1", "ib0"});
+  machine.nics[2].fabric = "of the file";
+  EXPECT_TRUE(declare_fabrics("", machine).ok());
+  EXPECT_THAT(fabrics_of(machine), ElementsAre("", "", "of the file"));
+  ASSERT_TRUE(declare_fabrics(" eth0 = red , eth1=blue", machine).ok());
+  EXPECT_THAT(fabrics_of(machine), ElementsAre("red", "blue", "of the file"));
+  ASSERT_TRUE(declare_fabrics("eth*=one,ib0=two", machine).ok());
+  EXPECT_THAT(fabrics_of(machine), ElementsAre("one", "one", "two"));
+}
+
+TEST(Fabrics, WhatIsWrongIsNamedAndChangesNothing) {
+  struct Case {
+    std::string text;
+    Code code;
+    std::string told;
+  };
+  const std::vector<Case> cases{
+      {"eth0", Code::kInvalidArgument, "'eth0' is not of the form NIC=FABRIC"},
+      {"eth0=", Code::kInvalidArgument, "'eth0=' is not of the form"},
+      {"=red", Code::kInvalidArgument, "'=red' is not of the form"},
+      {"eth0=red,eth*=blue", Code::kInvalidArgument, "eth0 is in two fabrics: 'red' and 'blue'"},
+      {"eth0=" + std::string(64, 'x'), Code::kInvalidArgument, "64 characters"},
+      {"eth0=red,eth7=red", Code::kNotFound, "no NIC is called 'eth7'; this host has eth0, eth1"},
+  };
+  for (const Case& each : cases) {
+    Machine machine = with_nics({"eth0", "eth1"});
+    const Status status = declare_fabrics(each.text, machine);
+    EXPECT_EQ(status.code(), each.code) << each.text;
+    EXPECT_THAT(std::string(status.text()), HasSubstr(each.told));
+    EXPECT_THAT(std::string(status.text()), HasSubstr("HETCOMM_FABRIC"));
+    EXPECT_THAT(fabrics_of(machine), ElementsAre("", "")) << each.text;
+  }
 }
 
 TEST(RankNics, ANicThatIsMuchSlowerIsLeftOut) {

@@ -156,6 +156,10 @@ TEST(MachineJson, TheExampleOfTheReadmeIsRead) {
   ASSERT_TRUE(machine.ok()) << machine.status().text();
   EXPECT_EQ(machine->links.size(), 1u);
   EXPECT_EQ(machine->nics.at(0).functions.size(), 1u);
+  EXPECT_EQ(machine->nics.at(0).fabric, "rail0");
+  Result<Machine> again = parse_machine(to_json(*machine));
+  ASSERT_TRUE(again.ok()) << again.status().text();
+  EXPECT_EQ(again->nics, machine->nics);
 }
 
 TEST(MachineJson, LinksBetweenAcceleratorsAreKept) {
@@ -230,6 +234,9 @@ TEST(MachineJson, WhatIsWrongIsNamedWithItsPath) {
       HasSubstr("nics[1].state is 'on' and none of: up, down, unknown"));
   EXPECT_THAT(error_of(document(R"("nics": [{"interface": "a", "speed": 1}])")),
               HasSubstr("nics[0].speed is no field"));
+  EXPECT_THAT(error_of(document(R"("nics": [{"interface": "a", "fabric": ")" +
+                                std::string(64, 'x') + R"("}])")),
+              HasSubstr("nics[0].fabric has more than 63 characters"));
   EXPECT_THAT(error_of(document(R"("nics": [{"interface": "a", "mbit_per_s": -1}])")),
               HasSubstr("nics[0].mbit_per_s is no whole number"));
   EXPECT_THAT(error_of(document(R"("nics": [{"interface": "a", "functions": ["0000:01:00.0"]}])")),

@@ -105,9 +105,10 @@ void Context::place_device(const Device& device) {
   }
 }
 
-// Makes HETCOMM_NIC count for transports, which choose by the names of RDMA devices and interfaces.
+// Refuses HETCOMM_NIC and HETCOMM_FABRIC if they name what this host lacks. Makes HETCOMM_NIC count
+// for transports, which choose by the names of RDMA devices and interfaces.
 Status Context::apply_nic_rules() {
-  if (config_.text(Variable::kNic).empty()) return {};
+  if (config_.text(Variable::kNic).empty() && config_.text(Variable::kFabric).empty()) return {};
   Result<const topology::HostView*> view = topology_.view();
   if (!view.ok()) return view.status();
   const topology::Machine& machine = (*view)->machine;
@@ -149,8 +150,10 @@ topology::NicOrder Context::nic_order(const topology::HostView& view, const Devi
 Status Context::choose_nics() {
   Result<const topology::HostView*> view = topology_.view();
   if (!view.ok()) {
-    const bool named = !config_.text(Variable::kTopology).empty();
-    if (named || !config_.text(Variable::kNic).empty()) return view.status();
+    const auto is_set = [&](Variable variable) { return !config_.text(variable).empty(); };
+    if (is_set(Variable::kTopology) || is_set(Variable::kNic) || is_set(Variable::kFabric)) {
+      return view.status();
+    }
     log_->warn("the NICs of this host are not known: {}", view.status().text());
     return {};
   }
@@ -175,7 +178,8 @@ Status Context::choose_nics() {
                   .rdma_port = nic.rdma_device.empty() ? std::string() : nic.name(),
                   .has_address = !nic.interface.empty() && !nic.subnets.empty(),
                   .shares_subnet = shares},
-         .port = {.mbit_per_s = nic.mbit_per_s, .subnets = telling_subnets(nic), .fabric = {}}});
+         .port = {
+             .mbit_per_s = nic.mbit_per_s, .subnets = telling_subnets(nic), .fabric = nic.fabric}});
   }
   return {};
 }

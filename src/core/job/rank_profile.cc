@@ -18,7 +18,6 @@ constexpr size_t kMaxRefusal = 1000;
 constexpr size_t kMaxTransportName = 15;
 constexpr size_t kMaxContact = 1024;
 constexpr size_t kMaxSubnet = 63;  // characters
-constexpr size_t kMaxFabric = 63;
 constexpr size_t kMaxOffers = 64;
 
 template <size_t kSize>
@@ -32,7 +31,7 @@ topology::Port read_port(ByteReader& reader) {
   port.mbit_per_s = std::min(reader.read<uint64_t>(), topology::kMaxMbitPerS);
   const auto subnets = reader.read<uint8_t>();
   for (size_t i = 0; i < subnets; ++i) port.subnets.push_back(reader.read_string(kMaxSubnet));
-  port.fabric = reader.read_string(kMaxFabric);
+  port.fabric = reader.read_string(topology::kMaxFabric);
   return port;
 }
 
