@@ -1,31 +1,13 @@
 #include "topology/rank_nics.h"
 
 #include <algorithm>
-#include <charconv>
-#include <string_view>
 
-#include "src/base/config.h"
 #include "topology/pairing.h"
 
 namespace hetcomm::topology {
 namespace {
 
 constexpr uint64_t kMuchSlower = 4;
-
-// Whether the kernel's list, such as "0-31,64-95", has |number|.
-bool has_number(std::string_view list, int number) {
-  for (const std::string_view item : split_list(list)) {
-    const size_t dash = item.find('-');
-    const std::string_view first = item.substr(0, dash);
-    const std::string_view last = dash == std::string_view::npos ? first : item.substr(dash + 1);
-    int from = -1;
-    int to = -2;
-    std::from_chars(first.data(), first.data() + first.size(), from);
-    std::from_chars(last.data(), last.data() + last.size(), to);
-    if (from >= 0 && from <= number && number <= to) return true;
-  }
-  return false;
-}
 
 // Whether who reaches the one reaches the other too.
 bool are_joined(const Nic& one, const Nic& other) {
@@ -35,11 +17,15 @@ bool are_joined(const Nic& one, const Nic& other) {
 
 }  // namespace
 
-int numa_node_of_processor(const Machine& machine, int processor) {
+std::vector<int> numa_nodes_of_processors(const Machine& machine, const ProcessorSet& processors) {
+  std::vector<int> nodes;
   for (size_t i = 0; i < machine.numa_nodes.size(); ++i) {
-    if (has_number(machine.numa_nodes[i].processors, processor)) return static_cast<int>(i);
+    ProcessorSet shared =
+        ProcessorSet::parse(machine.numa_nodes[i].processors).value_or(ProcessorSet());
+    shared.keep(processors);
+    if (!shared.empty()) nodes.push_back(static_cast<int>(i));
   }
-  return kNone;
+  return nodes;
 }
 
 std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
@@ -49,7 +35,7 @@ std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
     orders.push_back(&affinity.accelerators[static_cast<size_t>(accelerator)]);
   }
   if (orders.empty()) {
-    const auto node = static_cast<size_t>(std::max(place.numa_node, 0));
+    const auto node = static_cast<size_t>(place.numa_nodes.size() == 1 ? place.numa_nodes[0] : 0);
     if (node < affinity.numa_nodes.size()) orders.push_back(&affinity.numa_nodes[node]);
   }
   std::vector<int> chosen;

@@ -33,6 +33,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/config.h"
 #include "src/base/log.h"
+#include "src/base/numa_memory.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/net/address.h"
@@ -125,6 +126,8 @@ struct BoundNic {
   bool has_address = false;
   // Another interface that is used is in the same subnet, so routes do not tell them apart.
   bool shares_subnet = false;
+  // The NUMA node near it, by the kernel's number.
+  int numa_node = kAnyNumaNode;
 };
 
 // Everything that a transport is made with. The references outlive the transport.
@@ -147,6 +150,10 @@ struct TransportEnvironment {
   Address route{};
   // The interface that it uses; null: it chooses.
   const BoundNic* nic = nullptr;
+  // NUMA nodes near which its memory lies: buffers that a network interface reads and writes, and
+  // memory in which other processes of this host leave what this rank reads.
+  int buffer_node = kAnyNumaNode;
+  int inside_node = kAnyNumaNode;
 };
 
 // The length of the sleep that the context begins. kShort is a small fraction of a millisecond. A

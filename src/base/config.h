@@ -18,6 +18,7 @@ enum class Variable : uint8_t {
   kLog,
   kLogFile,
   kProgress,
+  kProgressCpus,
   kTransports,
   kInterface,
   kNic,

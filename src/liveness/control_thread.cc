@@ -27,7 +27,7 @@ void ControlThread::Wake::on_events(uint32_t /*events*/) {
   static_cast<void>(got);  // the event is level-triggered and would come again
 }
 
-Result<std::unique_ptr<ControlThread>> ControlThread::create() {
+Result<std::unique_ptr<ControlThread>> ControlThread::create(const ProcessorSet& processors) {
   Result<Poller> poller = Poller::create();
   if (!poller.ok()) return poller.status().annotate("control thread");
   UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -41,6 +41,7 @@ Result<std::unique_ptr<ControlThread>> ControlThread::create() {
   } catch (const std::system_error& error) {
     return status_of_no_thread("control thread", error);
   }
+  (void)narrow_thread(made->thread_.native_handle(), processors);
   return made;
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/base/processors.h"
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
 #include "src/net/poller.h"
@@ -28,7 +29,8 @@ class Resident {
 
 class ControlThread {
  public:
-  static Result<std::unique_ptr<ControlThread>> create();
+  // The thread stays on |processors|, as narrow_thread() says; an empty set leaves it where it is.
+  static Result<std::unique_ptr<ControlThread>> create(const ProcessorSet& processors = {});
   // The destructor waits until all residents have finished.
   ~ControlThread();
   ControlThread(const ControlThread&) = delete;

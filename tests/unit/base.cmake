@@ -6,6 +6,8 @@ hetcomm_test(base_test LIKE_LIBRARY
     base_config_test.cc
     base_free_index_test.cc
     base_log_test.cc
+    base_numa_memory_test.cc
+    base_processors_test.cc
     base_extent_cursor_test.cc
     base_small_file_test.cc
     base_span_test.cc

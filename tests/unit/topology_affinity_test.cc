@@ -448,7 +448,7 @@ TEST(RankNics, ARankWithoutAcceleratorHasThoseOfItsNode) {
   const Affinity affinity = assign_nics(machine, {});
   for (size_t node = 0; node < machine.numa_nodes.size(); ++node) {
     const std::vector<std::string> chosen =
-        nics_of(machine, {.numa_node = static_cast<int>(node)}, 1);
+        nics_of(machine, {.numa_nodes = {static_cast<int>(node)}}, 1);
     EXPECT_EQ(chosen.front(), names(machine, affinity.numa_nodes[node]).front());
   }
   EXPECT_FALSE(nics_of(machine, {}, 1).empty()) << "a rank that does not know where it runs";
@@ -539,17 +539,21 @@ TEST(RankNics, ANicThatIsMuchSlowerIsLeftOut) {
   EXPECT_THAT(nics_of(machine, {}, 4), ElementsAre("eth100000", "eth25000"));
 }
 
-TEST(RankNics, AProcessorIsInTheNodeWhoseListHasIt) {
+TEST(RankNics, ProcessorsAreInTheNodesWhoseListsHaveThem) {
   Machine machine;
-  for (const char* processors : {"0-3,8-11", "4-7,12", ""}) {
+  for (const char* processors : {"0-3,8-11", "4-7,12,2000", "", "no list"}) {
     machine.numa_nodes.emplace_back().processors = processors;
   }
-  EXPECT_EQ(numa_node_of_processor(machine, 0), 0);
-  EXPECT_EQ(numa_node_of_processor(machine, 11), 0);
-  EXPECT_EQ(numa_node_of_processor(machine, 4), 1);
-  EXPECT_EQ(numa_node_of_processor(machine, 12), 1);
-  EXPECT_EQ(numa_node_of_processor(machine, 13), kNone);
-  EXPECT_EQ(numa_node_of_processor(machine, -1), kNone);
+  const auto nodes = [&](const char* processors) {
+    return numa_nodes_of_processors(machine, *ProcessorSet::parse(processors));
+  };
+  EXPECT_THAT(nodes("0"), ElementsAre(0));
+  EXPECT_THAT(nodes("11"), ElementsAre(0));
+  EXPECT_THAT(nodes("4"), ElementsAre(1));
+  EXPECT_THAT(nodes("2000"), ElementsAre(1));
+  EXPECT_THAT(nodes("3-4"), ElementsAre(0, 1));
+  EXPECT_THAT(nodes("13"), ElementsAre());
+  EXPECT_THAT(nodes(""), ElementsAre());
 }
 
 }  // namespace

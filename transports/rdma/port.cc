@@ -28,7 +28,8 @@ Status Port::open(const Verbs& verbs) {
   if (!device.ok()) return device.status();
   device_ = std::move(device).value();
   fit_to(nic(), settings_);
-  receives_ = std::make_unique<ReceivePool>(*device_, settings_.slot_bytes);
+  receives_ =
+      std::make_unique<ReceivePool>(*device_, settings_.slot_bytes, environment_.buffer_node);
   memory_regions_ = std::make_unique<MemoryRegionCache>(verbs, device_->pd(), settings_.cache_bytes,
                                                         settings_.strict_keys, environment_.log);
   return {};
@@ -52,7 +53,7 @@ Result<std::unique_ptr<QueuePair>> Port::make_queue_pair(size_t count) {
                               nic().name(), device_->max_connections()));
   }
   HETCOMM_RETURN_IF_ERROR(receives_->ensure(static_cast<uint32_t>(count) * settings_.credits));
-  return QueuePair::create(*device_, settings_.slot_bytes);
+  return QueuePair::create(*device_, settings_.slot_bytes, environment_.buffer_node);
 }
 
 Parameters Port::parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const {

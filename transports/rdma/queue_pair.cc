@@ -35,13 +35,14 @@ ibv_ah_attr address_of(const Nic& nic, const Parameters& peer, const Gid& mine) 
 
 }  // namespace
 
-Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device, uint32_t slot_bytes) {
+Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device, uint32_t slot_bytes,
+                                                     int node) {
   std::unique_ptr<QueuePair> pair(new QueuePair(device, slot_bytes));
   std::array<std::byte, 4> random{};
   HETCOMM_RETURN_IF_ERROR(fill_random(random));
   std::memcpy(&pair->packet_sequence_, random.data(), random.size());
   pair->packet_sequence_ &= kSequenceMask;
-  Result<Slab> slots = Slab::create(device, size_t{kSendSlots} * slot_bytes);
+  Result<Slab> slots = Slab::create(device, size_t{kSendSlots} * slot_bytes, node);
   if (!slots.ok()) return slots.status();
   pair->slots_ = std::move(slots).value();
   HETCOMM_RETURN_IF_ERROR(pair->create_qp());

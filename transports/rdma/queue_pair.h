@@ -65,8 +65,9 @@ class QueuePair {
   static constexpr size_t kMaxPieces = 8;
   static constexpr uint8_t kMaxReads = 16;
 
-  // Makes it, in the state INIT. Each send slot has |slot_bytes|.
-  static Result<std::unique_ptr<QueuePair>> create(Device& device, uint32_t slot_bytes);
+  // Makes it, in the state INIT. Each send slot has |slot_bytes|, near NUMA node |node|.
+  static Result<std::unique_ptr<QueuePair>> create(Device& device, uint32_t slot_bytes,
+                                                   int node = kAnyNumaNode);
   // The device touches no memory on its behalf any more.
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;

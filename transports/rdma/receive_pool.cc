@@ -14,11 +14,11 @@ constexpr size_t kBatch = 16;
 
 }  // namespace
 
-Result<Slab> Slab::create(Device& device, size_t bytes) {
+Result<Slab> Slab::create(Device& device, size_t bytes, int node) {
   bytes = (bytes + kPage - 1) / kPage * kPage;
   Slab slab;
   slab.verbs_ = &device.verbs();
-  slab.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)));
+  slab.memory_ = allocate_near(bytes, node);
   if (!slab.memory_) return Status(Code::kOutOfMemory, "rdma: out of memory for message buffers");
   Result<ibv_mr*> mr = register_memory(device.verbs(), device.pd(), slab.memory_.get(), bytes,
                                        IBV_ACCESS_LOCAL_WRITE);
@@ -52,7 +52,7 @@ Status ReceivePool::add_slab() {
   if (total_ + kSlabSlots > device_.max_receives()) {
     return {Code::kOutOfResources, "rdma: the shared receive queue is full"};
   }
-  Result<Slab> slab = Slab::create(device_, size_t{kSlabSlots} * slot_bytes_);
+  Result<Slab> slab = Slab::create(device_, size_t{kSlabSlots} * slot_bytes_, node_);
   if (!slab.ok()) return slab.status();
   // Room for all slots is made here, so that recycle() never grows the list.
   recycled_.reserve(total_ + kSlabSlots);

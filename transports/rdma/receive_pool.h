@@ -3,10 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
+#include "src/base/numa_memory.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "transports/rdma/device.h"
@@ -16,7 +15,8 @@ namespace hetcomm::rdma {
 // Memory for slots, page aligned and registered for as long as it lives.
 class Slab {
  public:
-  static Result<Slab> create(Device& device, size_t bytes);
+  // It lies near NUMA node |node|.
+  static Result<Slab> create(Device& device, size_t bytes, int node = kAnyNumaNode);
   Slab() = default;
   Slab(Slab&& other) noexcept;
   Slab& operator=(Slab&& other) noexcept;
@@ -26,17 +26,16 @@ class Slab {
   uint32_t lkey() const { return mr_->lkey; }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
   const Verbs* verbs_ = nullptr;
-  std::unique_ptr<std::byte, Free> memory_;
+  NumaMemory memory_;
   ibv_mr* mr_ = nullptr;
 };
 
 class ReceivePool {
  public:
-  ReceivePool(Device& device, uint32_t slot_bytes) : device_(device), slot_bytes_(slot_bytes) {}
+  // Slots lie near NUMA node |node|.
+  ReceivePool(Device& device, uint32_t slot_bytes, int node = kAnyNumaNode)
+      : device_(device), slot_bytes_(slot_bytes), node_(node) {}
 
   // At least |count| slots exist and are posted, or were and are about to be again.
   Status ensure(uint32_t count);
@@ -65,6 +64,7 @@ class ReceivePool {
 
   Device& device_;
   const uint32_t slot_bytes_;
+  const int node_;
   uint32_t total_ = 0;
   std::vector<Slab> slabs_;
   std::vector<uint32_t> recycled_;

@@ -1,10 +1,15 @@
 // The memory that two processes share: an anonymous sealed file, never a name that could be left
 // behind or guessed.
+//
+// Each ring lies near its reader. A store of the writer waits in a buffer of its processor; a load
+// of the reader stops it until the bytes are there. The reader asks for its node when the connection
+// is set up, before the writer gives the ring its memory.
 #pragma once
 
 #include <cstddef>
 #include <span>
 
+#include "src/base/numa_memory.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/base/unique_fd.h"
@@ -40,6 +45,10 @@ class ConnectionMemory {
   }
   std::byte* ring(int side) const {
     return base_ + kControlBytes + static_cast<uint64_t>(side) * geometry_.ring_bytes;
+  }
+  // Asks for memory near NUMA node |node| for ring |side|, before any of it is allocated.
+  void place_ring(int side, int node) const {
+    (void)prefer_numa_node(ring(side), geometry_.ring_bytes, node);
   }
   // Closes the file, one descriptor less, where the kernel allocates memory by the mapping as well
   // (Linux 5.14). The peer has it by now.

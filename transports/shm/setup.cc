@@ -81,6 +81,7 @@ Result<std::unique_ptr<Setup>> Setup::offer(UniqueFd socket, const SetupContext&
       ConnectionMemory::create(context.geometry.within(peer_ring_bytes));
   if (!memory.ok()) return memory.status();
   setup->connection_.memory = std::move(memory).value();
+  setup->connection_.memory.place_ring(1, context.inside_node);
   HETCOMM_RETURN_IF_ERROR(setup->start());
   HETCOMM_RETURN_IF_ERROR(setup->send({}));
   setup->connection_.memory.let_go_of_file();
@@ -145,6 +146,7 @@ Status Setup::accept_offer(const Message& message) {
       ConnectionMemory::adopt(std::move(incoming_.descriptor), message.geometry);
   if (!memory.ok()) return memory.status();
   connection_.memory = std::move(memory).value();
+  connection_.memory.place_ring(0, context_.inside_node);
   connection_.memory.let_go_of_file();
   return {};
 }

@@ -38,8 +38,9 @@ struct SetupContext {
   Poller& poller;
   Geometry geometry;  // rings of this size are offered and accepted, and smaller ones
   bool membarrier;
-  Nonce nonce;     // at a fixed address while peers read it
-  Status reading;  // kOk: try
+  Nonce nonce;                     // at a fixed address while peers read it
+  Status reading;                  // kOk: try
+  int inside_node = kAnyNumaNode;  // near it lie the rings that this side reads
 };
 
 class Setup;

@@ -145,12 +145,12 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
 };
 
 ShmTransport::ShmTransport(const TransportEnvironment& environment)
-    : environment_(environment),
-      context_{environment.poller,
-               geometry_from(environment.config),
-               register_global_membarrier(),
-               {},
-               {}} {
+    : environment_(environment), context_{environment.poller,
+                                          geometry_from(environment.config),
+                                          register_global_membarrier(),
+                                          {},
+                                          {},
+                                          environment.inside_node} {
   capabilities_ = shm_capabilities(environment.config, context_.geometry);
   if (environment.config.text(Variable::kShmBulk) == "copy") {
     context_.reading = Status(Code::kUnsupported, "HETCOMM_SHM_BULK=copy");

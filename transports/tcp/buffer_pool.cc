@@ -1,6 +1,7 @@
 #include "transports/tcp/buffer_pool.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "transports/tcp/wire.h"
@@ -11,10 +12,12 @@ namespace {
 // Fits every message; larger buffers (rests of cancelled puts) are not kept.
 constexpr size_t kStandardBytes = kHeadBytes + kMaxMessageBytes;
 constexpr size_t kMaxSpare = 8;
+// So many buffers lie near the node, and are kept for good: to map one takes system calls.
+constexpr size_t kMaxNear = 8;
 
 }  // namespace
 
-BufferPool::BufferPool() { spare_.reserve(kMaxSpare); }
+BufferPool::BufferPool(int node) : node_(node) { spare_.reserve(kMaxSpare + kMaxNear); }
 
 Buffer BufferPool::take(size_t size) {
   if (size <= kStandardBytes && !spare_.empty()) {
@@ -23,11 +26,16 @@ Buffer BufferPool::take(size_t size) {
     return buffer;
   }
   const size_t capacity = std::max(size, kStandardBytes);
-  return {std::make_unique_for_overwrite<std::byte[]>(capacity), capacity};
+  const bool is_near = node_ != kAnyNumaNode && near_ < kMaxNear && capacity == kStandardBytes;
+  Buffer buffer{allocate_near(capacity, is_near ? node_ : kAnyNumaNode), capacity};
+  if (buffer.data == nullptr) throw std::bad_alloc();
+  if (is_near) ++near_;
+  return buffer;
 }
 
 void BufferPool::give(Buffer buffer) {
-  if (buffer.capacity == kStandardBytes && spare_.size() < kMaxSpare) {
+  const bool is_near = buffer.data.get_deleter().mapped_bytes != 0;
+  if (is_near || (buffer.capacity == kStandardBytes && spare_.size() < kMaxSpare)) {
     spare_.push_back(std::move(buffer));
   }
 }

@@ -3,26 +3,29 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <vector>
 
+#include "src/base/numa_memory.h"
 #include "src/base/span.h"
 
 namespace hetcomm::tcp {
 
 struct Buffer {
-  std::unique_ptr<std::byte[]> data;
+  NumaMemory data;
   size_t capacity = 0;
 };
 
 class BufferPool {
  public:
-  BufferPool();
-  // Uninitialised. At least |size| bytes.
+  // Buffers lie near NUMA node |node|.
+  explicit BufferPool(int node = kAnyNumaNode);
+  // Uninitialised. At least |size| bytes. Throws std::bad_alloc.
   Buffer take(size_t size);
   void give(Buffer buffer);  // fails for nothing
 
  private:
+  const int node_;
+  size_t near_ = 0;  // buffers that were made near |node_|
   std::vector<Buffer> spare_;
 };
 

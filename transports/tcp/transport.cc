@@ -29,7 +29,10 @@ TcpTransport::TcpTransport(const TransportEnvironment& environment,
     : environment_(environment),
       tls_(std::move(tls)),
       settings_(read_settings(environment.config, tls_ != nullptr)),
-      scratch_(std::make_unique_for_overwrite<std::byte[]>(kScratchBytes)) {}
+      buffers_(environment.buffer_node),
+      scratch_(allocate_near(kScratchBytes, environment.buffer_node)) {
+  if (scratch_ == nullptr) throw std::bad_alloc();
+}
 
 TcpTransport::~TcpTransport() = default;
 

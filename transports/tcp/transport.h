@@ -113,7 +113,7 @@ class TcpTransport final : public Transport,
   NonceSource nonces_;
   HotSet hot_;
   OpenStreams open_streams_;
-  std::unique_ptr<std::byte[]> scratch_;
+  NumaMemory scratch_;
   LocalEnd local_end_;       // of connections to other hosts
   const LocalEnd anywhere_;  // of those within this host
   std::unique_ptr<NetworkListener> listener_;

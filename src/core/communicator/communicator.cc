@@ -64,17 +64,17 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   std::span<const RankNic> nics;
   Status nics_failure;
   if (bootstrap.size() > 1) {
-    Result<liveness::ControlThread*> thread = context.control_thread();
-    if (!thread.ok()) return thread.status();
-    control = thread.value();
+    // They tell where the control thread shall run.
     Result<std::span<const RankNic>> found = context.nics();
     if (found.ok()) nics = found.value();
     nics_failure = found.status();
+    Result<liveness::ControlThread*> thread = context.control_thread();
+    if (!thread.ok()) return thread.status();
+    control = thread.value();
   }
   const JobEnvironment environment{
-      context.engine(),   context.devices(),   context.config(), context.log(),
-      context.overlaps(), context.factories(), control,          nics,
-      nics_failure};
+      context.engine(),    context.devices(), context.config(), context.log(), context.overlaps(),
+      context.factories(), control,           context.places(), nics,          nics_failure};
   Result<std::unique_ptr<Job>> made = Job::create(environment, bootstrap, options);
   if (!made.ok()) return made.status();
   std::shared_ptr<Job> job = std::move(made).value();

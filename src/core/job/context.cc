@@ -1,10 +1,11 @@
 #include "src/core/job/context.h"
 
-#include <sched.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -14,29 +15,13 @@
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/progress/communicator_base.h"
-#include "topology/rank_nics.h"
+#include "topology/rank_nodes.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr size_t kMostListed = 32;
 constexpr size_t kMostSubnets = 8;  // of one NIC, that peers are told
-
-// The NUMA node on which this process may run; kNone: several, or not known.
-int own_numa_node(const topology::Machine& machine) {
-  if (machine.numa_nodes.size() < 2) return topology::kNone;
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return topology::kNone;
-  int found = topology::kNone;
-  for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
-    if (!CPU_ISSET(static_cast<size_t>(processor), &allowed)) continue;
-    const int node = topology::numa_node_of_processor(machine, processor);
-    if (found != topology::kNone && node != found) return topology::kNone;
-    found = node;
-  }
-  return found;
-}
 
 // Subnets by which hosts tell what joins them: not single addresses, and not those that every host
 // has for itself.
@@ -59,6 +44,7 @@ Context::Context(ContextParts parts)
       log_(std::move(parts.log)),
       factories_(std::move(parts.factories)),
       stall_ns_(config_.number(Variable::kStallTime)),
+      inherited_(ProcessorSet::of_thread(pthread_self())),
       engine_(*this) {}
 
 Result<std::unique_ptr<Context>> Context::create(ContextParts parts) {
@@ -90,7 +76,8 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   options.spin_ns = config_.number(Variable::kSpinTime);
   options.adapts_spin = !config_.is_set(Variable::kSpinTime);
   options.yield = config_.text(Variable::kYield) == "on";
-  return engine_.start(options);
+  HETCOMM_RETURN_IF_ERROR(engine_.start(options));
+  return name_processors();
 }
 
 // Tells the topology where |device| is, if it knows.
@@ -100,6 +87,7 @@ void Context::place_device(const Device& device) {
   if (text == nullptr) return;
   if (const auto address = topology::parse_pci_address(text)) {
     topology_.add_device(*address, table.name(device.instance));
+    placed_devices_.push_back(devices_.size() - 1);
   } else {
     log_->warn("device {}: '{}' is no PCI address", table.name(device.instance), printable(text));
   }
@@ -134,7 +122,7 @@ Result<std::span<const RankNic>> Context::nics() {
   return std::span<const RankNic>(nics_);
 }
 
-topology::NicOrder Context::nic_order(const topology::HostView& view, const Device& device) {
+topology::NicOrder Context::nic_order(const topology::HostView& view, const Device& device) const {
   const DeviceTable& table = *device.table;
   const char* const text = table.pci_address ? table.pci_address(device.instance) : nullptr;
   const auto address = text != nullptr ? topology::parse_pci_address(text) : std::nullopt;
@@ -142,7 +130,8 @@ topology::NicOrder Context::nic_order(const topology::HostView& view, const Devi
   if (accelerator != topology::kNone) {
     return view.affinity.accelerators[static_cast<size_t>(accelerator)];
   }
-  const auto node = static_cast<size_t>(std::max(own_numa_node(view.machine), 0));
+  const std::vector<int> nodes = topology::numa_nodes_of_processors(view.machine, inherited_);
+  const auto node = nodes.empty() ? size_t{0} : static_cast<size_t>(nodes.front());
   return node < view.affinity.numa_nodes.size() ? view.affinity.numa_nodes[node]
                                                 : topology::NicOrder{};
 }
@@ -158,8 +147,9 @@ Status Context::choose_nics() {
     return {};
   }
   const topology::Machine& machine = (*view)->machine;
-  const topology::RankPlace place{.accelerators = (*view)->own_accelerators,
-                                  .numa_node = own_numa_node(machine)};
+  const topology::RankPlace place{
+      .accelerators = (*view)->own_accelerators,
+      .numa_nodes = topology::numa_nodes_of_processors(machine, inherited_)};
   const std::vector<int> chosen =
       topology::nics_of_rank(machine, (*view)->affinity, place, config_.number(Variable::kRails));
   for (const topology::Nic& nic : machine.nics) {
@@ -181,13 +171,84 @@ Status Context::choose_nics() {
          .port = {
              .mbit_per_s = nic.mbit_per_s, .subnets = telling_subnets(nic), .fabric = nic.fabric}});
   }
+  choose_places(**view, place, chosen);
   return {};
+}
+
+// Decides where memory and threads lie, on a host of several NUMA nodes.
+void Context::choose_places(const topology::HostView& view, const topology::RankPlace& place,
+                            const std::vector<int>& nics) {
+  const topology::RankNodes nodes =
+      topology::nodes_of_rank(view.machine, view.affinity, place, nics);
+  for (size_t i = 0; i < nics_.size(); ++i) nics_[i].name.numa_node = usable_node(nodes.nics[i]);
+  places_.inside = usable_node(nodes.inside);
+  places_.devices.assign(devices_.size(), usable_node(nodes.staging));
+  for (size_t i = 0; i < placed_devices_.size(); ++i) {
+    places_.devices[placed_devices_[i]] = usable_node(nodes.accelerators[i]);
+  }
+  if (!threads_follow_nics()) return;
+  place_threads(
+      nodes.processors,
+      nics_.empty()
+          ? "near the devices, or where the process runs"
+          : fmt::format("near {}", view.machine.nics[static_cast<size_t>(nics[0])].name()));
+}
+
+// Returns |node|, or any node where the kernel refuses memory of it: it is off line, or a container
+// forbids the question.
+int Context::usable_node(int node) {
+  const auto known = std::find(refused_nodes_.begin(), refused_nodes_.end(), node);
+  if (known != refused_nodes_.end()) return kAnyNumaNode;
+  const int refusal = try_numa_node(node);
+  if (refusal == 0) return node;
+  log_->debug("memory may lie far from NUMA node {}: {}", node, strerrordesc_np(refusal));
+  refused_nodes_.push_back(node);
+  return kAnyNumaNode;
+}
+
+bool Context::threads_follow_nics() const {
+  const std::string_view text = config_.text(Variable::kProgressCpus);
+  return text.empty() || text == "auto";
+}
+
+// Places threads as HETCOMM_PROGRESS_CPUS says.
+Status Context::name_processors() {
+  const std::string_view text = config_.text(Variable::kProgressCpus);
+  if (threads_follow_nics() || text == "none") return {};
+  const std::optional<ProcessorSet> named = ProcessorSet::parse(text);
+  if (!named || named->empty()) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("HETCOMM_PROGRESS_CPUS='{}' is not understood: name processors, such "
+                              "as '0-3,8', or 'auto', or 'none'",
+                              printable(text)));
+  }
+  ProcessorSet usable = *named;
+  usable.keep(inherited_);
+  if (usable.empty()) {
+    log_->warn("HETCOMM_PROGRESS_CPUS={} does not count: this process may use processors {} only",
+               text, inherited_.text());
+    return {};
+  }
+  place_threads(usable, "HETCOMM_PROGRESS_CPUS");
+  return {};
+}
+
+// Places the library's own threads, inside what the process was given.
+void Context::place_threads(ProcessorSet wanted, std::string_view why) {
+  wanted.keep(inherited_);
+  if (wanted.empty() || wanted == inherited_) return;
+  log_->info("the library's threads run on processors {} of {} ({})", wanted.text(),
+             inherited_.text(), why);
+  thread_processors_ = std::move(wanted);
+  const Engine::Baton baton(engine_);
+  engine_.place_background(thread_processors_);
 }
 
 Result<liveness::ControlThread*> Context::control_thread() {
   const std::lock_guard<std::mutex> lock(control_mutex_);
   if (control_thread_ == nullptr) {
-    Result<std::unique_ptr<liveness::ControlThread>> made = liveness::ControlThread::create();
+    Result<std::unique_ptr<liveness::ControlThread>> made =
+        liveness::ControlThread::create(thread_processors_);
     if (!made.ok()) return made.status();
     control_thread_ = std::move(made).value();
   }

@@ -7,17 +7,20 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "src/base/baton_role.h"
 #include "src/base/config.h"
 #include "src/base/log.h"
+#include "src/base/processors.h"
 #include "src/core/job/job_environment.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
 #include "src/liveness/control_thread.h"
 #include "topology/host_topology.h"
+#include "topology/rank_nics.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
@@ -55,7 +58,9 @@ class Context final : private Submitter {
   // The NICs of |view|, which is this context's, in the order in which the data of |device| uses
   // them. A device that does not know where it is counts as memory of this process's NUMA node.
   // [any-thread]
-  static topology::NicOrder nic_order(const topology::HostView& view, const Device& device);
+  topology::NicOrder nic_order(const topology::HostView& view, const Device& device) const;
+  // Where memory of this rank lies. It counts after nics(), and does not change then. [any-thread]
+  const MemoryPlaces& places() const { return places_; }
   // The thread of the control planes, started by the first job of several ranks. [any-thread]
   Result<liveness::ControlThread*> control_thread();
   // The jobs of its communicators, the oldest first.
@@ -76,6 +81,12 @@ class Context final : private Submitter {
   void place_device(const Device& device);
   Status apply_nic_rules();
   Status choose_nics();
+  void choose_places(const topology::HostView& view, const topology::RankPlace& place,
+                     const std::vector<int>& nics);
+  int usable_node(int node);
+  bool threads_follow_nics() const;
+  Status name_processors();
+  void place_threads(ProcessorSet wanted, std::string_view why);
   void start(Operation& operation) override HETCOMM_UNDER_BATON;
   uint64_t sweep(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   void report_stall(uint64_t now_ns) HETCOMM_UNDER_BATON;
@@ -96,6 +107,11 @@ class Context final : private Submitter {
   std::once_flag nics_once_;
   Status nics_failure_;
   std::vector<RankNic> nics_;
+  MemoryPlaces places_;
+  std::vector<int> refused_nodes_;      // the kernel gives no memory of them; under |nics_once_|
+  std::vector<size_t> placed_devices_;  // indices of the devices that |topology_| knows
+  ProcessorSet inherited_;              // of the thread that has created the context
+  ProcessorSet thread_processors_;      // for the library's own threads; empty: anywhere
   Engine engine_;
 };
 

@@ -71,7 +71,7 @@ Job::Job(const JobEnvironment& environment, int rank, int size)
     : environment_(environment),
       peers_(size),
       commons_(environment.engine, environment.log, environment.devices, environment.config,
-               environment.overlaps, paths_, events_, rank),
+               environment.places.devices, environment.overlaps, paths_, events_, rank),
       pairs_(commons_, peers_),
       idle_(commons_, pairs_),
       paths_(commons_, peers_, pairs_, transports_, idle_,

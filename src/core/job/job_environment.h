@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "src/base/config.h"
 #include "src/base/log.h"
+#include "src/base/numa_memory.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
@@ -21,6 +23,12 @@ struct RankNic {
   topology::Port port;
 };
 
+// NUMA nodes near which memory of this rank lies, as the kernel numbers them.
+struct MemoryPlaces {
+  int inside = kAnyNumaNode;  // what the rank reads of others on its host
+  std::vector<int> devices;   // chunks that stage each device's data, by index in the DeviceSet
+};
+
 struct JobEnvironment {
   Engine& engine;
   DeviceSet& devices;
@@ -29,8 +37,9 @@ struct JobEnvironment {
   OverlapGuard& overlaps;
   std::span<const std::unique_ptr<TransportFactory>> factories;
   liveness::ControlThread* control;  // null: for jobs of one rank only
-  std::span<const RankNic> nics;     // best first; none: transports choose by themselves
-  Status nics_failure;               // why the NICs that the user has named cannot be had
+  const MemoryPlaces& places;
+  std::span<const RankNic> nics;  // best first; none: transports choose by themselves
+  Status nics_failure;            // why the NICs that the user has named cannot be had
 };
 
 }  // namespace hetcomm

@@ -124,17 +124,22 @@ std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& fact
 Status JobTransports::make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
                                const Address& route) {
   auto made = std::make_unique<JobTransport>(handler_, owned_.size());
-  const TransportEnvironment environment{.rank = rank_,
-                                         .size = size_,
-                                         .credentials = credentials_,
-                                         .config = environment_.config,
-                                         .log = environment_.log,
-                                         .poller = environment_.engine.poller(),
-                                         .now_ns = environment_.engine.coarse_now(),
-                                         .handler = *made,
-                                         .instance = instance,
-                                         .route = route,
-                                         .nic = nic != nullptr ? &nic->name : nullptr};
+  const bool is_only = environment_.nics.size() == 1;  // what chooses by itself uses it
+  const RankNic* const near = nic != nullptr ? nic : is_only ? &environment_.nics[0] : nullptr;
+  const TransportEnvironment environment{
+      .rank = rank_,
+      .size = size_,
+      .credentials = credentials_,
+      .config = environment_.config,
+      .log = environment_.log,
+      .poller = environment_.engine.poller(),
+      .now_ns = environment_.engine.coarse_now(),
+      .handler = *made,
+      .instance = instance,
+      .route = route,
+      .nic = nic != nullptr ? &nic->name : nullptr,
+      .buffer_node = near != nullptr ? near->name.numa_node : environment_.places.inside,
+      .inside_node = environment_.places.inside};
   Result<std::unique_ptr<Transport>> transport = factory.create(environment);
   if (!transport.ok()) return transport.status();
   if (tls_required(environment_.config) && !(*transport)->capabilities().protected_in_transit) {

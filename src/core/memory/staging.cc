@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -14,12 +13,20 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kPage = 4096;
+constexpr uint64_t kPage = 4096;
 
 Status copy_failed(const Device& device, hetcomm_status_t status) {
   const auto code = static_cast<Code>(status);
   return Status(code, fmt::format("{}: a copy between host and device failed: {}",
                                   device.table->kind, code_text(code)));
+}
+
+// The first piece that lies in memory of a device; null: none does.
+const Memory* device_memory(const std::vector<BufferPiece>& pieces) {
+  for (const BufferPiece& piece : pieces) {
+    if (piece.memory != nullptr && !piece.memory->host_accessible()) return piece.memory;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -55,51 +62,81 @@ Staging::Staging(DeviceSet& devices, const StagingOptions& options)
     : devices_(devices),
       options_(options),
       block_bytes_((std::max(options.chunk_bytes, kLargestChunk) + kPage - 1) / kPage * kPage),
-      loads_(devices.size() * 2) {}
+      nodes_{kAnyNumaNode},
+      device_places_(devices.size()),
+      loads_(devices.size() * 2) {
+  for (size_t i = 0; i < std::min(devices.size(), options.device_nodes.size()); ++i) {
+    const auto known = std::find(nodes_.begin(), nodes_.end(), options.device_nodes[i]);
+    device_places_[i] = static_cast<size_t>(known - nodes_.begin());
+    if (known == nodes_.end()) nodes_.push_back(options.device_nodes[i]);
+  }
+  for (PoolState& pool : pools_) pool.free.resize(nodes_.size());
+}
 
 Staging::~Staging() {
   for (const auto& block : blocks_) {
     for (size_t i = 0; i < devices_.size(); ++i) {
       const Device& device = devices_.device(i);
       if (device.table->unpin_host != nullptr) {
-        device.table->unpin_host(device.instance, block->bytes);
+        device.table->unpin_host(device.instance, block->bytes.get());
       }
     }
-    std::free(block->bytes);
   }
 }
 
-Staging::Block* Staging::make_block() {
+Staging::Block* Staging::make_block(size_t place) {
   auto block = std::make_unique<Block>();
   blocks_.reserve(blocks_.size() + 1);
-  block->bytes = static_cast<std::byte*>(std::aligned_alloc(kPage, block_bytes_));
+  block->place = place;
+  block->bytes = allocate_near(block_bytes_, nodes_[place]);
   if (block->bytes == nullptr) return nullptr;
   // Pinning makes copies faster if the device has it. Copies work without it too.
   for (size_t i = 0; i < devices_.size(); ++i) {
     const Device& device = devices_.device(i);
     if (device.table->pin_host == nullptr) continue;
-    if (device.table->pin_host(device.instance, block->bytes, block_bytes_) != HETCOMM_OK) continue;
+    if (device.table->pin_host(device.instance, block->bytes.get(), block_bytes_) != HETCOMM_OK) {
+      continue;
+    }
   }
   return blocks_.emplace_back(std::move(block)).get();
 }
 
-Staging::Block* Staging::acquire(Pool pool, bool has_one, bool* exhausted) {
+Staging::Block* Staging::take_free(PoolState& state, size_t place) {
+  Block* const block = state.free[place];
+  if (block != nullptr) state.free[place] = std::exchange(block->next, nullptr);
+  return block;
+}
+
+// Of any place.
+Staging::Block* Staging::take_free(PoolState& state) {
+  Block* block = nullptr;
+  for (size_t place = 0; place < state.free.size() && block == nullptr; ++place) {
+    block = take_free(state, place);
+  }
+  return block;
+}
+
+Staging::Block* Staging::acquire(Pool pool, size_t place, bool has_one, bool* exhausted) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
   *exhausted = false;
-  if (state.free != nullptr) {
-    Block* block = state.free;
-    state.free = std::exchange(block->next, nullptr);
-    return block;
+  if (Block* const block = take_free(state, place)) return block;
+  if (state.made >= kMaxBlocks) {
+    Block* const other = take_free(state);
+    if (other != nullptr || has_one) return other;
   }
-  if (has_one && state.made >= kMaxBlocks) return nullptr;
-  Block* block = make_block();
-  *exhausted = block == nullptr;
-  if (block != nullptr) ++state.made;
+  Block* block = make_block(place);
+  if (block != nullptr) {
+    ++state.made;
+  } else {
+    block = take_free(state);
+    *exhausted = block == nullptr;
+  }
   return block;
 }
 
 void Staging::release(Pool pool, Block* block) {
-  block->next = std::exchange(pools_[static_cast<size_t>(pool)].free, block);
+  Block*& free = pools_[static_cast<size_t>(pool)].free[block->place];
+  block->next = std::exchange(free, block);
 }
 
 std::byte* Staging::Share::take(bool has_one, bool* exhausted) {
@@ -109,33 +146,36 @@ std::byte* Staging::Share::take(bool has_one, bool* exhausted) {
   Block* block = blocks_;
   while (block != nullptr && block->used == full) block = block->next;
   if (block == nullptr) {
-    block = staging_.acquire(pool_, has_one, exhausted);
+    block = staging_.acquire(pool_, place_, has_one, exhausted);
     if (block == nullptr) return nullptr;
     block->next = std::exchange(blocks_, block);
   }
   const int index = std::countr_one(block->used);
   block->used |= 1u << index;
-  return block->bytes + static_cast<uint64_t>(index) * shape_.chunk_bytes;
+  return block->bytes.get() + static_cast<uint64_t>(index) * shape_.chunk_bytes;
 }
 
 void Staging::Share::give(std::byte* chunk) {
   Block** link = &blocks_;
-  while (chunk < (*link)->bytes || chunk >= (*link)->bytes + staging_.block_bytes_) {
-    link = &(*link)->next;
-  }
+  const auto holds = [&](const Block& block) {
+    return chunk >= block.bytes.get() && chunk < block.bytes.get() + staging_.block_bytes_;
+  };
+  while (!holds(**link)) link = &(*link)->next;
   Block* block = *link;
-  block->used &= ~(1u << (static_cast<uint64_t>(chunk - block->bytes) / shape_.chunk_bytes));
+  block->used &= ~(1u << (static_cast<uint64_t>(chunk - block->bytes.get()) / shape_.chunk_bytes));
   if (block->used != 0) return;
   *link = block->next;
   staging_.release(pool_, block);
 }
 
 double Staging::copy_rate(StreamDirection direction, const std::vector<BufferPiece>& pieces) const {
-  for (const BufferPiece& piece : pieces) {
-    if (piece.memory == nullptr || piece.memory->host_accessible()) continue;
-    return loads_[load_of(piece.memory->device_index(), direction)].rate();
-  }
-  return 0;
+  const Memory* const memory = device_memory(pieces);
+  return memory == nullptr ? 0 : loads_[load_of(memory->device_index(), direction)].rate();
+}
+
+size_t Staging::place_of(const std::vector<BufferPiece>& pieces) const {
+  const Memory* const memory = device_memory(pieces);
+  return memory == nullptr ? 0 : device_places_[memory->device_index()];
 }
 
 Status Staging::start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,

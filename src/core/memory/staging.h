@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/base/numa_memory.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/memory/memory.h"
@@ -81,6 +82,9 @@ class CopyJob {
 struct StagingOptions {
   uint64_t chunk_bytes = 0;  // 0: chosen for each transfer
   uint64_t depth = 0;        // chunks of a transfer under way in one direction; 0: chosen for it
+  // The NUMA node near which chunks for each device lie, by index in the DeviceSet. kAnyNumaNode
+  // for those that are left out.
+  std::vector<int> device_nodes{};
 };
 
 // The shape of a transfer through the host: the size of its chunks, and how many are under way.
@@ -102,8 +106,9 @@ class Staging {
  private:
   // Memory in which chunks of one transfer lie.
   struct Block {
-    std::byte* bytes = nullptr;
+    NumaMemory bytes;
     uint32_t used = 0;  // a bit for each chunk
+    size_t place = 0;   // index in |nodes_|
     Block* next = nullptr;
   };
 
@@ -116,10 +121,17 @@ class Staging {
     Share& operator=(const Share&) = delete;
 
     const StagingShape& shape() const HETCOMM_UNDER_BATON { return shape_; }
-    // The first call decides; later ones change nothing.
-    void choose_shape(uint64_t length, double bytes_per_s) HETCOMM_UNDER_BATON {
+    // The first call decides; later ones change nothing. |place|: see place_of().
+    void choose_shape(uint64_t length, double bytes_per_s, size_t place = 0) HETCOMM_UNDER_BATON {
       if (shape_.chunk_bytes != 0) return;
       shape_ = choose_staging_shape(staging_.options_, length, bytes_per_s);
+      place_ = place;
+    }
+    // Does so for |length| bytes of |pieces|, at the rate of their device and near it.
+    void choose_shape(uint64_t length, StreamDirection direction,
+                      const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON {
+      if (shape_.chunk_bytes != 0) return;
+      choose_shape(length, staging_.copy_rate(direction, pieces), staging_.place_of(pieces));
     }
     // Returns a pinned chunk. Null if the pool is used up and the transfer |has_one|, or if memory
     // is exhausted (|*exhausted|).
@@ -130,6 +142,7 @@ class Staging {
     Staging& staging_;
     const Pool pool_;
     StagingShape shape_;
+    size_t place_ = 0;
     Block* blocks_ = nullptr;
   };
 
@@ -146,17 +159,21 @@ class Staging {
   // Returns the rate of the latest copies of |pieces|' device, in bytes per second; 0 if unknown.
   double copy_rate(StreamDirection direction,
                    const std::vector<BufferPiece>& pieces) const HETCOMM_UNDER_BATON;
+  // Returns where chunks for |pieces|' device lie, for Share::choose_shape().
+  size_t place_of(const std::vector<BufferPiece>& pieces) const HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
   struct PoolState {
-    Block* free = nullptr;
+    std::vector<Block*> free;  // by place
     size_t made = 0;
   };
   Status start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
                      uint64_t offset, std::byte* host, uint64_t length) HETCOMM_UNDER_BATON;
-  Block* make_block() HETCOMM_UNDER_BATON;
-  Block* acquire(Pool pool, bool has_one, bool* exhausted) HETCOMM_UNDER_BATON;
+  Block* make_block(size_t place) HETCOMM_UNDER_BATON;
+  static Block* take_free(PoolState& state, size_t place) HETCOMM_UNDER_BATON;
+  static Block* take_free(PoolState& state) HETCOMM_UNDER_BATON;
+  Block* acquire(Pool pool, size_t place, bool has_one, bool* exhausted) HETCOMM_UNDER_BATON;
   void release(Pool pool, Block* block) HETCOMM_UNDER_BATON;
   static size_t load_of(size_t device, StreamDirection direction) {
     return device * 2 + static_cast<size_t>(direction);
@@ -165,6 +182,8 @@ class Staging {
   DeviceSet& devices_;
   const StagingOptions options_;
   const uint64_t block_bytes_;
+  std::vector<int> nodes_;             // by place; the first one is kAnyNumaNode
+  std::vector<size_t> device_places_;  // by index of the device
   PoolState pools_[2];
   std::vector<std::unique_ptr<Block>> blocks_;
   CopyJob* running_ = nullptr;  // list of jobs, the oldest first

@@ -76,7 +76,8 @@ class PairListener {
 
 struct PairCommons {
   PairCommons(Engine& progress, Log& lines, DeviceSet& devices, const Config& config,
-              OverlapGuard& overlaps, PairConnector& connects, PairListener& listens, int own_rank)
+              const std::vector<int>& device_nodes, OverlapGuard& overlaps, PairConnector& connects,
+              PairListener& listens, int own_rank)
       : engine(progress),
         log(lines),
         connector(connects),
@@ -85,7 +86,8 @@ struct PairCommons {
         detection_ns(config.number(Variable::kDetectionTime)),
         cool_down_ns(config.number(Variable::kCoolDown)),
         staging(devices, {.chunk_bytes = config.number(Variable::kStagingChunk),
-                          .depth = config.number(Variable::kStagingDepth)}),
+                          .depth = config.number(Variable::kStagingDepth),
+                          .device_nodes = device_nodes}),
         device_access(devices, config, lines),
         completer(progress, overlaps),
         delivery(completer, staging, blocks, graveyard),

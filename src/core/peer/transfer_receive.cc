@@ -338,8 +338,7 @@ bool ReceiveTransfer::add_chunk() {
       chunk_failed(Code::kUnsupported, access.refusal(*receive_, rail->ends.own));
       return false;
     }
-    staging_.choose_shape(accepted_, association_.common().staging.copy_rate(
-                                         StreamDirection::kFromHost, receive_->buffers.pieces));
+    staging_.choose_shape(accepted_, StreamDirection::kFromHost, receive_->buffers.pieces);
     if (chunks_.size() >= staging_.shape().depth) return false;
     bool exhausted = false;
     staging_chunk = staging_.take(!chunks_.empty(), &exhausted);

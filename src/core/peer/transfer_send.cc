@@ -195,8 +195,7 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
                                         access.refusal(*send_, rail.ends.own)));
     return false;
   }
-  chunks_.choose_shape(accepted_, association_.common().staging.copy_rate(StreamDirection::kToHost,
-                                                                          send_->buffers.pieces));
+  chunks_.choose_shape(accepted_, StreamDirection::kToHost, send_->buffers.pieces);
   while (grant.started < grant.body.length) {
     if (pieces_.size() >= chunks_.shape().depth) return false;
     bool exhausted = false;

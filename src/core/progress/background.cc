@@ -33,6 +33,11 @@ constexpr int kLockPauses = 32;
 
 }  // namespace
 
+void Background::place(const ProcessorSet& processors) {
+  processors_ = processors;
+  if (thread_.joinable()) (void)narrow_thread(thread_.native_handle(), processors_);
+}
+
 Status Background::start() {
   if (!enabled_ || thread_.joinable()) return {};
   try {
@@ -41,6 +46,7 @@ Status Background::start() {
   } catch (const std::system_error& error) {
     return status_of_no_thread("progress thread", error);
   }
+  (void)narrow_thread(thread_.native_handle(), processors_);
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "src/base/baton_role.h"
+#include "src/base/processors.h"
 #include "src/base/status.h"
 #include "src/core/progress/baton_lock.h"
 #include "src/core/progress/spin_policy.h"
@@ -26,6 +27,8 @@ class Background {
   // Thread mode was chosen. Call this before anything else.
   void enable() { enabled_ = true; }
   bool enabled() const { return enabled_; }
+  // The thread stays on |processors|, as narrow_thread() says, whether it runs already or not.
+  void place(const ProcessorSet& processors) HETCOMM_UNDER_BATON;
   // Starts the thread in thread mode, if it does not run yet. Until then whoever waits drives.
   Status start() HETCOMM_UNDER_BATON;
   // Joins it. Nothing is pending any more.
@@ -68,6 +71,7 @@ class Background {
   BatonLock& baton_;
   const SpinPolicy& spin_;
   bool enabled_ = false;
+  ProcessorSet processors_;
   std::thread thread_;
   uint32_t naps_beside_sleeper_ = 0;  // of this thread only
   std::atomic<uint64_t> uses_{0};

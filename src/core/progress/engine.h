@@ -127,6 +127,9 @@ class Engine {
   // Starts the background thread in thread mode, if it does not run yet. Until then only threads
   // that wait drive.
   Status start_background() HETCOMM_UNDER_BATON { return background_.start(); }
+  void place_background(const ProcessorSet& processors) HETCOMM_UNDER_BATON {
+    background_.place(processors);
+  }
   OperationPool& pool() { return pool_; }
   Passes& passes() { return baton_.passes(); }
   int progress() HETCOMM_UNDER_BATON { return baton_.passes().run(); }

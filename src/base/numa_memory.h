@@ -1,0 +1,32 @@
+// Memory near a NUMA node. The kernel is asked to take its pages from that node while it has some,
+// and from other nodes afterwards. Nothing depends on the answer: kernels without NUMA, containers
+// that forbid the system call, and nodes that are full or not there cost distance only.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace hetcomm {
+
+// In place of the kernel's number of a node: memory may lie anywhere.
+inline constexpr int kAnyNumaNode = -1;
+
+// Asks for |node| for the whole pages of [begin, begin + bytes) that nobody has touched yet. For a
+// mapping that is shared this counts for all processes. Returns 0, or the errno of the refusal.
+// kAnyNumaNode: does nothing.
+int prefer_numa_node(std::byte* begin, size_t bytes, int node);
+
+// Returns 0 if this process may ask for memory of |node|, or the errno of the refusal.
+int try_numa_node(int node);
+
+struct NumaFree {
+  size_t mapped_bytes = 0;  // 0: it comes from the heap
+  void operator()(std::byte* memory) const;
+};
+using NumaMemory = std::unique_ptr<std::byte[], NumaFree>;
+
+// Returns at least |bytes| that begin at a page, uninitialised and near |node|. For kAnyNumaNode
+// they come from the heap. Null: there is no memory.
+NumaMemory allocate_near(size_t bytes, int node);
+
+}  // namespace hetcomm
