@@ -35,7 +35,8 @@ constexpr VariableInfo kTable[] = {
      "Who drives communication: only callers that wait or test, or a background thread as well."},
     {Variable::kProgressCpus, kText, "HETCOMM_PROGRESS_CPUS", "auto", nullptr,
      "Processors of the library's own threads, such as '0-3,8'; auto means those near the rank's "
-     "NICs, and none wherever the process may run. They never leave the processors that the process "
+     "NICs, and none wherever the process may run. They never leave the processors that the "
+     "process "
      "was given."},
     {Variable::kTransports, kText, "HETCOMM_TRANSPORTS", "", nullptr,
      "Transports that may be used, such as 'shm,tcp', or with ^ those that may not, such as "
