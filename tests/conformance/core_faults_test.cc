@@ -101,7 +101,7 @@ class CoreFaults : public ::testing::TestWithParam<FaultCase> {
     }
     // A pair gives up when connections break for 10 s before anything comes over them. Where
     // hundreds of messages have to be sent again each one breaks so early, one after the other.
-    plan.max_rail_failures = 12;
+    plan.max_rail_failures = 12 / static_cast<uint32_t>(plan.instances);
     Factories result;
     if (GetParam().unreachable_first) {
       FaultPlan unreachable;

@@ -61,8 +61,8 @@ void exchange(CoreMember& me, std::vector<std::byte>& out, std::vector<std::byte
 }
 
 void exchange_often(CoreMember& me, uint64_t rounds) {
-  std::vector<std::byte> out(24 << 20);
-  std::vector<std::byte> in(24 << 20);
+  std::vector<std::byte> out(8 << 20);
+  std::vector<std::byte> in(8 << 20);
   for (uint64_t round = 0; round < rounds; ++round) {
     ASSERT_NO_FATAL_FAILURE(exchange(me, out, in, round));
   }

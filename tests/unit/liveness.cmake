@@ -18,8 +18,11 @@ hetcomm_test(liveness_simulation_test LIKE_LIBRARY
   DEPENDS base net liveness fmt::fmt
   LABELS asan
   TIMEOUT 300)
-# Once, in the build without sanitizers.
+# In the build without sanitizers.
 if(NOT HETCOMM_SANITIZE)
+  hetcomm_ctest(liveness_simulation_whole TARGET liveness_simulation_test
+    COMMAND liveness_simulation_test --gtest_brief=1
+    TIMEOUT 300)
   hetcomm_ctest(liveness_simulation_long TARGET liveness_simulation_test
     COMMAND liveness_simulation_test --gtest_brief=1
     ENVIRONMENT HETCOMM_TEST_LONG=1 HETCOMM_TEST_SEEDS=1:100000
