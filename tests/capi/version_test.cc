@@ -85,8 +85,15 @@ TEST(Outputs, MayBeOfAnotherSize) {
   EXPECT_STREQ(newer.known.kind, "host");
   for (const unsigned char byte : newer.more) EXPECT_EQ(byte, 0);
   EXPECT_EQ(newer.behind, 0xa5);
-  for (const size_t size :
-       {size_t{0}, sizeof(size_t), sizeof(hetcomm_device_info_t) - 1, size_t{100'000}, SIZE_MAX}) {
+  // pci_address was appended; what was there before it is the least that a caller may offer.
+  constexpr size_t kFirstSize = offsetof(hetcomm_device_info_t, pci_address);
+  hetcomm_device_info_t older;
+  std::memset(&older, 0xa5, sizeof(older));
+  older.struct_size = kFirstSize;
+  ASSERT_EQ(hetcomm_device_get_info(context, 0, &older), HETCOMM_OK) << hetcomm_last_error();
+  EXPECT_STREQ(older.kind, "host");
+  EXPECT_EQ(older.pci_address[0], static_cast<char>(0xa5));
+  for (const size_t size : {size_t{0}, sizeof(size_t), kFirstSize - 1, size_t{100'000}, SIZE_MAX}) {
     hetcomm_device_info_t info;
     std::memset(&info, 0xa5, sizeof(info));
     info.struct_size = size;
