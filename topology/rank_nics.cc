@@ -67,4 +67,15 @@ std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
   return chosen;
 }
 
+std::vector<size_t> nics_of_user(const NicOrder& order, const std::vector<int>& chosen,
+                                 size_t most) {
+  std::vector<size_t> taken;
+  for (const NicChoice& choice : order) {
+    if (taken.size() == most) break;
+    const auto found = std::find(chosen.begin(), chosen.end(), choice.nic);
+    if (found != chosen.end()) taken.push_back(static_cast<size_t>(found - chosen.begin()));
+  }
+  return taken;
+}
+
 }  // namespace hetcomm::topology

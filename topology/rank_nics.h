@@ -24,6 +24,11 @@ struct RankPlace {
 std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
                               const RankPlace& place, size_t most);
 
+// Which of |chosen| one of the rank's users takes, whose NICs are in |order|: the first |most| of
+// its order that were chosen. As indices of |chosen|; none where no NIC of its was chosen.
+std::vector<size_t> nics_of_user(const NicOrder& order, const std::vector<int>& chosen,
+                                 size_t most);
+
 // Indices of the NUMA nodes that have some of |processors|.
 std::vector<int> numa_nodes_of_processors(const Machine& machine, const ProcessorSet& processors);
 

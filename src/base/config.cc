@@ -111,7 +111,7 @@ constexpr VariableInfo kTable[] = {
      "back has shown that it can, else staged through the host; or only so."},
     {Variable::kRails, kInteger, "HETCOMM_RAILS", "4", nullptr,
      "Connections of one kind, over a network interface each, that a pair may share its bulk data "
-     "among.",
+     "among: that of the host, and that of each device.",
      between(1, 64)},
     {Variable::kCoolDown, kDuration, "HETCOMM_COOL_DOWN", "1s", nullptr,
      "How long a transport whose connection failed is left alone; doubles with each failure.",

@@ -13,6 +13,7 @@
 #include "tests/support/core_job.h"
 #include "tests/support/fake_verbs.h"
 #include "tests/support/faulty_transport.h"
+#include "tests/support/on_device.h"
 #include "tests/support/pattern.h"
 #include "transports/rdma/factory.h"
 #include "transports/self/factory.h"
@@ -47,43 +48,6 @@ Factories make_factories(const FaultPlan& plan) {
   factories.push_back(make_tcp_factory());
   return factories;
 }
-
-// Memory of the device, given up as the C ABI does it.
-class OnDevice {
- public:
-  OnDevice(CoreMember& me, uint64_t size) : me_(me) {
-    const Device& device = me.context().devices().device(1);
-    void* address = nullptr;
-    if (device.table->allocate(device.instance, size, &address) != HETCOMM_OK) {
-      throw std::runtime_error("no device memory");
-    }
-    memory_ = std::make_unique<Memory>(me.context().devices(), 1, address, size, true);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() {
-    const Engine::Baton baton(me_.context().engine());
-    me_.context().devices().forget(*memory_);
-  }
-  Memory& operator*() { return *memory_; }
-  hetcomm_buffer_t part(uint64_t offset, uint64_t length) {
-    return {reinterpret_cast<hetcomm_memory_t*>(memory_.get()), offset, length};
-  }
-  void fill(uint64_t seed) {
-    std::vector<std::byte> bytes(memory_->size());
-    fill_pattern(bytes, seed);
-    EXPECT_TRUE(memory_->write(0, bytes.data(), bytes.size()).ok());
-  }
-  std::vector<std::byte> contents(uint64_t offset, uint64_t length) {
-    std::vector<std::byte> bytes(length);
-    EXPECT_TRUE(memory_->read(offset, bytes.data(), length).ok());
-    return bytes;
-  }
-
- private:
-  CoreMember& me_;
-  std::unique_ptr<Memory> memory_;
-};
 
 struct Moved {
   uint64_t direct = 0;

@@ -61,6 +61,7 @@ struct FaultPlan {
   double fail_get_now = 0;  // as if it did not work any more
   bool regions = false;
   size_t instances = 1;                 // so many transports that share the load
+  bool bound = false;                   // instead: one for each network interface of the rank
   std::optional<uint64_t> bytes_per_s;  // that each of them claims to move
   bool unprotected = false;
   std::optional<uint32_t> max_payload_bytes;
@@ -662,6 +663,7 @@ class FaultyFactory final : public TransportFactory {
   std::string_view name() const override { return inner_->name(); }
   Status probe(const Config& config) const override { return inner_->probe(config); }
   size_t instances(const Config&) const override { return plan_.instances; }
+  bool can_use(const Config&, const BoundNic&) const override { return plan_.bound; }
   Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const override {
     FaultPlan plan = plan_;
@@ -671,10 +673,17 @@ class FaultyFactory final : public TransportFactory {
     }
     auto faulty =
         std::make_unique<internal::FaultyTransport>(plan, environment.rank, environment.handler);
-    TransportEnvironment inner_environment{
-        environment.rank,     environment.size,   environment.credentials, environment.config,
-        environment.log,      environment.poller, environment.now_ns,      faulty->inner_handler(),
-        environment.instance, environment.route,  environment.nic};
+    TransportEnvironment inner_environment{environment.rank,
+                                           environment.size,
+                                           environment.credentials,
+                                           environment.config,
+                                           environment.log,
+                                           environment.poller,
+                                           environment.now_ns,
+                                           faulty->inner_handler(),
+                                           environment.instance,
+                                           environment.route,
+                                           plan.bound ? nullptr : environment.nic};
     auto inner = inner_->create(inner_environment);
     if (!inner.ok()) return inner.status();
     faulty->adopt(std::move(inner).value());

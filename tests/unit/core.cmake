@@ -34,6 +34,11 @@ hetcomm_test(core_pairing_report_test
   LABELS asan
   TIMEOUT 30
   ENVIRONMENT HETCOMM_TEST_MACHINES=${PROJECT_SOURCE_DIR}/tests/machines)
+hetcomm_test(core_rail_needs_test
+  SOURCES core_rail_needs_test.cc
+  DEPENDS core topology base
+  LABELS asan
+  TIMEOUT 30)
 hetcomm_test(core_operation_pool_test
   SOURCES core_operation_pool_test.cc
   DEPENDS core base fmt::fmt

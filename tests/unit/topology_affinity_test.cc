@@ -539,6 +539,15 @@ TEST(RankNics, ANicThatIsMuchSlowerIsLeftOut) {
   EXPECT_THAT(nics_of(machine, {}, 4), ElementsAre("eth100000", "eth25000"));
 }
 
+TEST(RankNics, EachUserTakesTheFirstOfItsOrderThatWereChosen) {
+  const NicOrder order = {{.nic = 3}, {.nic = 0}, {.nic = 2}, {.nic = 1}};
+  EXPECT_THAT(nics_of_user(order, {0, 1, 2}, 2), ElementsAre(0, 2)) << "places in what was chosen";
+  EXPECT_THAT(nics_of_user(order, {2, 3}, 1), ElementsAre(1));
+  EXPECT_THAT(nics_of_user(order, {2, 3}, 8), ElementsAre(1, 0));
+  EXPECT_THAT(nics_of_user(order, {7}, 8), ElementsAre());
+  EXPECT_THAT(nics_of_user({}, {1, 2}, 8), ElementsAre());
+}
+
 TEST(RankNics, ProcessorsAreInTheNodesWhoseListsHaveThem) {
   Machine machine;
   for (const char* processors : {"0-3,8-11", "4-7,12,2000", "", "no list"}) {

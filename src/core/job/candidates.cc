@@ -10,13 +10,15 @@
 namespace hetcomm {
 namespace {
 
-Candidate candidate_to(JobTransport& own, const PeerInfo& peer, size_t index) HETCOMM_UNDER_BATON {
+Candidate candidate_to(JobTransport& own, const PeerInfo& peer, size_t index,
+                       const CandidateOptions& options) HETCOMM_UNDER_BATON {
   const PeerInfo::Offer& offer = peer.offers[index];
   return {.transport = &own,
           .ends = {own.index, index},
           .offer = &offer,
-          .reach = own.transport->reach(offer.contact),
-          .score_us = score_of(own.capabilities())};
+          .reach = options.reach(own, index),
+          .score_us = score_of(own.capabilities()),
+          .cooling = options.is_cooling({own.index, index})};
 }
 
 // The place of |number| in |numbers|, which are in order.
@@ -28,6 +30,22 @@ size_t place_of(const std::vector<size_t>& numbers, size_t number) {
 void keep_sorted(std::vector<size_t>& numbers, size_t number) {
   const auto at = std::lower_bound(numbers.begin(), numbers.end(), number);
   if (at == numbers.end() || *at != number) numbers.insert(at, number);
+}
+
+// Some of |near| can work, and are as likely to as the others of |of_kind|.
+bool is_served_by(std::span<const Candidate* const> near,
+                  std::span<const Candidate* const> of_kind) HETCOMM_UNDER_BATON {
+  const auto is_sure = [](const Candidate* each) {
+    return topology::reach(each->transport->port, each->offer->port) == topology::Reach::kYes;
+  };
+  const auto works = [](const Candidate* each) {
+    return each->reach.ok() && !each->cooling &&
+           topology::reach(each->transport->port, each->offer->port) != topology::Reach::kNo;
+  };
+  const auto works_surely = [&](const Candidate* each) { return works(each) && is_sure(each); };
+  if (!std::any_of(near.begin(), near.end(), works)) return false;
+  return std::any_of(near.begin(), near.end(), works_surely) ||
+         std::none_of(of_kind.begin(), of_kind.end(), works_surely);
 }
 
 // Gives roles to the candidates of one kind.
@@ -50,7 +68,10 @@ class KindPairing {
     assign(most, PairingRole::kPaired, /*also_cooling=*/true);
     const bool some_cool = std::any_of(candidates_.begin(), candidates_.end(),
                                        [](const Candidate* each) { return each->cooling; });
-    if (some_cool) assign(most, PairingRole::kSubstitute, /*also_cooling=*/false);
+    if (some_cool) assign_substitutes(most);
+  }
+  void assign_substitutes(size_t most) HETCOMM_UNDER_BATON {
+    assign(most, PairingRole::kSubstitute, /*also_cooling=*/false);
   }
 
  private:
@@ -69,7 +90,8 @@ class KindPairing {
     for (const topology::PortPair& pair :
          topology::pair_ports(own_ports_, peer_ports_, most, reach)) {
       Candidate& chosen = at(pair.lower, pair.upper);
-      if (chosen.role != PairingRole::kUnused) continue;
+      const bool is_taken = chosen.role == PairingRole::kPaired || chosen.role == role;
+      if (is_taken) continue;
       chosen.role = role;
       chosen.mbit_per_s = pair.mbit_per_s;
     }
@@ -83,6 +105,22 @@ class KindPairing {
   std::vector<topology::Port> own_ports_;
   std::vector<topology::Port> peer_ports_;
 };
+
+// Gives roles to |of_kind|, which are all candidates of one kind, for each need.
+void assign_roles(std::vector<Candidate*> of_kind,
+                  const CandidateOptions& options) HETCOMM_UNDER_BATON {
+  bool all_served = true;
+  for (const RailMasks& need : options.needs) {
+    std::vector<Candidate*> near;
+    for (Candidate* each : of_kind) {
+      if (need.admit(each->ends)) near.push_back(each);
+    }
+    if (near.empty()) continue;  // it is of another kind
+    all_served = all_served && is_served_by(near, of_kind);
+    KindPairing(std::move(near)).assign(options.most);
+  }
+  if (!all_served) KindPairing(std::move(of_kind)).assign_substitutes(options.most);
+}
 
 // Puts what works in front, then what has not failed lately, then what shall share the load, then
 // the quicker kind, and of one kind what is known to lead to others.
@@ -110,16 +148,14 @@ void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
 }  // namespace
 
 std::vector<Candidate> find_candidates(const JobTransports& transports, const PeerInfo& peer,
-                                       bool itself, size_t most,
-                                       const std::function<bool(const RailEnds&)>& is_cooling) {
+                                       const CandidateOptions& options) {
   std::vector<Candidate> candidates;
   for (const auto& own : transports.all()) {
-    if ((own->kind == "self") != itself) continue;
+    if ((own->kind == "self") != options.itself) continue;
     const size_t before = candidates.size();
     for (size_t i = 0; i < peer.offers.size(); ++i) {
       if (peer.offers[i].kind() != own->kind) continue;
-      candidates.push_back(candidate_to(*own, peer, i));
-      candidates.back().cooling = is_cooling(candidates.back().ends);
+      candidates.push_back(candidate_to(*own, peer, i, options));
     }
     const bool is_first = before == 0 || candidates[before - 1].transport->kind != own->kind;
     if (candidates.size() > before || !is_first) continue;
@@ -139,10 +175,25 @@ std::vector<Candidate> find_candidates(const JobTransports& transports, const Pe
     for (Candidate& each : candidates) {
       if (each.transport->kind == kind) of_kind.push_back(&each);
     }
-    KindPairing(std::move(of_kind)).assign(most);
+    assign_roles(std::move(of_kind), options);
   }
   sort_best_first(candidates);
   return candidates;
+}
+
+bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) {
+  std::string_view kind;
+  std::vector<const Candidate*> near;
+  std::vector<const Candidate*> of_kind;
+  for (const Candidate& each : candidates) {
+    if (each.offer != nullptr && need.admit(each.ends)) kind = each.transport->kind;
+  }
+  for (const Candidate& each : candidates) {
+    if (each.offer == nullptr || each.transport->kind != kind) continue;
+    of_kind.push_back(&each);
+    if (need.admit(each.ends)) near.push_back(&each);
+  }
+  return is_served_by(near, of_kind);
 }
 
 Status reach_by(const JobTransport& own, const PeerInfo& peer) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,11 +39,24 @@ struct Candidate {
   uint64_t mbit_per_s = 0;  // what it is meant to carry
 };
 
-// The ways from this rank, which has |transports|, to |peer|, best first. At most |most| of a kind
-// are paired. |itself|: the peer is this rank.
-std::vector<Candidate> find_candidates(
-    const JobTransports& transports, const PeerInfo& peer, bool itself, size_t most,
-    const std::function<bool(const RailEnds&)>& is_cooling) HETCOMM_UNDER_BATON;
+// What find_candidates() goes by.
+struct CandidateOptions {
+  bool itself = false;  // the peer is this rank
+  size_t most = 1;      // of a kind are paired, for each need
+  // Data goes between transports of these. Where none of a need's connections works, others stand
+  // in for them.
+  std::span<const RailMasks> needs;
+  std::function<bool(const RailEnds&)> is_cooling;
+  std::function<Status(const JobTransport&, size_t)> reach;  // of the peer's offer of that number
+};
+
+// The ways from this rank, which has |transports|, to |peer|, best first.
+std::vector<Candidate> find_candidates(const JobTransports& transports, const PeerInfo& peer,
+                                       const CandidateOptions& options) HETCOMM_UNDER_BATON;
+
+// Whether some of |candidates| between transports of |need| is as likely to work as any other of
+// its kind.
+bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) HETCOMM_UNDER_BATON;
 
 // Whether |own| reaches some transport of |peer|'s of its kind. OUT_OF_RESOURCES: perhaps later.
 Status reach_by(const JobTransport& own, const PeerInfo& peer) HETCOMM_UNDER_BATON;

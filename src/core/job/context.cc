@@ -171,6 +171,7 @@ Status Context::choose_nics() {
          .port = {
              .mbit_per_s = nic.mbit_per_s, .subnets = telling_subnets(nic), .fabric = nic.fabric}});
   }
+  if (!place.accelerators.empty()) share_out_nics(**view, place, chosen);
   choose_places(**view, place, chosen);
   return {};
 }
@@ -242,6 +243,28 @@ void Context::place_threads(ProcessorSet wanted, std::string_view why) {
   thread_processors_ = std::move(wanted);
   const Engine::Baton baton(engine_);
   engine_.place_background(thread_processors_);
+}
+
+// Says which devices use which of |nics_|. The host's memory uses those of the NUMA node on which
+// this process runs. A device without a NIC of its own, or at an unknown place, uses all.
+void Context::share_out_nics(const topology::HostView& view, const topology::RankPlace& place,
+                             const std::vector<int>& chosen) {
+  const auto take = [&](size_t device, const topology::NicOrder& order) {
+    if (device >= RankNic::kMostDevices) return;
+    const std::vector<size_t> taken =
+        topology::nics_of_user(order, chosen, config_.number(Variable::kRails));
+    if (taken.empty()) return;
+    const uint64_t bit = uint64_t{1} << device;
+    for (RankNic& nic : nics_) nic.devices &= ~bit;
+    for (const size_t index : taken) nics_[index].devices |= bit;
+  };
+  for (size_t i = 0; i < placed_devices_.size(); ++i) {
+    const auto accelerator = static_cast<size_t>(place.accelerators[i]);
+    take(placed_devices_[i], view.affinity.accelerators[accelerator]);
+  }
+  if (place.numa_nodes.size() == 1) {
+    take(0, view.affinity.numa_nodes[static_cast<size_t>(place.numa_nodes.front())]);
+  }
 }
 
 Result<liveness::ControlThread*> Context::control_thread() {

@@ -81,12 +81,16 @@ class Context final : private Submitter {
   void place_device(const Device& device);
   Status apply_nic_rules();
   Status choose_nics();
+  void share_out_nics(const topology::HostView& view, const topology::RankPlace& place,
+                      const std::vector<int>& chosen);
   void choose_places(const topology::HostView& view, const topology::RankPlace& place,
                      const std::vector<int>& nics);
   int usable_node(int node);
   bool threads_follow_nics() const;
   Status name_processors();
   void place_threads(ProcessorSet wanted, std::string_view why);
+  void share_out_nics(const topology::HostView& view, int numa_node,
+                      const std::vector<int>& chosen);
   void start(Operation& operation) override HETCOMM_UNDER_BATON;
   uint64_t sweep(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   void report_stall(uint64_t now_ns) HETCOMM_UNDER_BATON;

@@ -154,10 +154,13 @@ Status Job::prepare(const JobOptions& options, const Address& route, RankProfile
   HETCOMM_RETURN_IF_ERROR(environment_.nics_failure);
   HETCOMM_RETURN_IF_ERROR(make_control(route));
   HETCOMM_RETURN_IF_ERROR(transports_.make(options.transports, route));
+  std::vector<NearTransports::Served> served;
   for (const auto& each : transports_.all()) {
     commons_.device_access.add(each->abilities.devices, each->name);
     if (each->abilities.receipts != nullptr) witness_->add(*each->abilities.receipts);
+    served.push_back({each->kind, each->devices});
   }
+  commons_.near.set(served);
   HETCOMM_RETURN_IF_ERROR(describe_self(own));
   engine().passes().add(this);
   return {};

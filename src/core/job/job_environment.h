@@ -21,6 +21,8 @@ namespace hetcomm {
 struct RankNic {
   BoundNic name;
   topology::Port port;
+  static constexpr size_t kMostDevices = 64;
+  uint64_t devices = UINT64_MAX;  // whose memory uses it, as bits by their numbers in the context
 };
 
 // NUMA nodes near which memory of this rank lies, as the kernel numbers them.

@@ -156,6 +156,7 @@ Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
     made->port = nic->port;
     const bool by_socket = factory.follows_routes() || nic->name.rdma_port.empty();
     made->nic = by_socket ? nic->name.interface : nic->name.rdma_port;
+    made->devices = nic->devices;
     made->has_route = !nic->name.interface.empty() && nic->name.interface == route_interface_;
   } else {
     made->port.mbit_per_s = made->capabilities().bandwidth_bytes_per_s / 125'000;

@@ -49,9 +49,10 @@ struct JobTransport final : public TransportHandler {
   const size_t index;     // among the transports of the job
   std::string_view kind;  // of the factory, which may make several
   std::string name;
-  topology::Port port;     // the network interface that it uses
-  std::string nic;         // name of that interface; empty: it is bound to none
-  bool has_route = false;  // that interface is known to lead to other ranks
+  topology::Port port;            // the network interface that it uses
+  std::string nic;                // name of that interface; empty: it is bound to none
+  uint64_t devices = UINT64_MAX;  // whose memory is near that, as RankNic says
+  bool has_route = false;         // that interface is known to lead to other ranks
   std::unique_ptr<Transport> transport;
   TransportAbilities abilities;
 };

@@ -33,8 +33,10 @@ void MemoryExports::publish(Registration& registration) {
           HETCOMM_OK) {
     file = -1;
   }
+  const uint64_t near = commons_.near.of_device(memory.device_index());
   for (const auto& each : transports_.all()) {
     const Capabilities& capabilities = each->capabilities();
+    if (!RailMasks::has(near, each->index)) continue;
     if (!capabilities.regions && !(capabilities.map && file >= 0)) continue;
     if (!commons_.device_access.reaches(memory, each->index)) continue;
     const uint32_t rights = registration.rights();

@@ -1,6 +1,7 @@
 #include "src/core/job/pair_paths.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <utility>
 
@@ -16,6 +17,9 @@ namespace hetcomm {
 
 namespace {
 
+// The first connection may be between any transports.
+constexpr std::array<RailMasks, 1> kAnyData{};
+
 // What the pairing of interfaces has made of |candidate|.
 std::string words_of(const Candidate& candidate) {
   std::string words;
@@ -29,21 +33,72 @@ std::string words_of(const Candidate& candidate) {
 
 // --- choice -----------------------------------------------------------------
 
-std::vector<Candidate> PairPaths::candidates(int rank) const {
+std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks> needs) {
   Pair* const pair = pairs_.find(rank);
-  return find_candidates(transports_, peers_.at(rank), rank == commons_.rank, most_rails_,
-                         [&](const RailEnds& ends) HETCOMM_UNDER_BATON {
-                           return pair != nullptr && pair->extra_rails().cool_downs().is_cooling(
-                                                         ends, commons_.engine.coarse_now());
-                         });
+  CandidateOptions options;
+  options.itself = rank == commons_.rank;
+  options.most = most_rails_;
+  options.needs = needs;
+  options.is_cooling = [&](const RailEnds& ends) HETCOMM_UNDER_BATON {
+    return pair != nullptr &&
+           pair->extra_rails().cool_downs().is_cooling(ends, commons_.engine.coarse_now());
+  };
+  options.reach = [&](const JobTransport& own, size_t index)
+                      HETCOMM_UNDER_BATON { return reach(rank, own, index); };
+  return find_candidates(transports_, peers_.at(rank), options);
 }
 
-std::vector<RailEnds> PairPaths::useful_beside(int rank, const RailEnds& used) {
+std::vector<RailMasks> PairPaths::known_needs(Pair* pair) {
+  std::vector<RailMasks> needs{kAnyData.begin(), kAnyData.end()};
+  if (pair != nullptr) {
+    const std::span<const RailMasks> known = pair->association().needs().all();
+    needs.insert(needs.end(), known.begin(), known.end());
+  }
+  return needs;
+}
+
+Status PairPaths::reach(int rank, const JobTransport& own, size_t index) {
+  const std::vector<PeerInfo::Offer>& offers = peers_.at(rank).offers;
+  auto& kept = reaches_[static_cast<size_t>(rank)];
+  if (kept == nullptr) {
+    kept = std::make_unique<std::vector<bool>>(transports_.size() * offers.size());
+  }
+  const size_t place = own.index * offers.size() + index;
+  if ((*kept)[place]) return {};
+  const Status status = own.transport->reach(offers[index].contact);
+  (*kept)[place] = status.ok();
+  return status;
+}
+
+bool PairPaths::serves(int rank, const RailMasks& need) {
+  return hetcomm::serves(candidates(rank, {&need, 1}), need);
+}
+
+RailMasks PairPaths::all_of_kind(int rank, std::string_view kind) const {
+  RailMasks masks{0, 0};
+  const auto bit = [](size_t number) { return number < 64 ? uint64_t{1} << number : 0; };
+  for (const auto& each : transports_.all()) {
+    if (each->kind == kind) masks.own |= bit(each->index);
+  }
+  const std::vector<PeerInfo::Offer>& offers = peers_.at(rank).offers;
+  for (size_t i = 0; i < offers.size(); ++i) {
+    if (offers[i].kind() == kind) masks.peer |= bit(i);
+  }
+  return masks;
+}
+
+std::vector<RailEnds> PairPaths::useful_beside(int rank, const RailEnds& used,
+                                               std::span<const RailMasks> needs) {
   std::vector<RailEnds> result;
   const JobTransport& over = transports_.at(used.own);
   if (over.capabilities().lossless) return result;
   const double own = score_of(over.capabilities());
-  for (const Candidate& candidate : candidates(rank)) {
+  // A better kind may carry any data.
+  std::vector<RailMasks> of_all_kinds(needs.begin(), needs.end());
+  for (const auto& each : transports_.all()) {
+    if (each->kind != over.kind) of_all_kinds.push_back(all_of_kind(rank, each->kind));
+  }
+  for (const Candidate& candidate : candidates(rank, of_all_kinds)) {
     if (!candidate.reach.ok() || candidate.ends == used || candidate.role == PairingRole::kUnused) {
       continue;
     }
@@ -97,7 +152,7 @@ void PairPaths::warn_of_unreachable() {
         });
     if (some) continue;
     if (unreachable.empty()) {
-      for (const Candidate& way : candidates(rank)) {
+      for (const Candidate& way : candidates(rank, kAnyData)) {
         why += fmt::format("; {}: {}", name_of(rank, way.ends), way.reach.text());
       }
     }
@@ -125,7 +180,7 @@ bool PairPaths::is_in_use(Pair* pair, const RailEnds& ends) {
 std::vector<Pairing> PairPaths::pairings(int rank) {
   std::vector<Pairing> result;
   Pair* const pair = pairs_.find(rank);
-  for (const Candidate& candidate : candidates(rank)) {
+  for (const Candidate& candidate : candidates(rank, known_needs(pair))) {
     const PeerInfo::Offer* const offer = candidate.offer;
     result.push_back({.kind = std::string(candidate.transport->kind),
                       .transport = candidate.transport->name,
@@ -146,7 +201,7 @@ std::vector<Pairing> PairPaths::pairings(int rank) {
 std::string PairPaths::explain(int rank) {
   std::string text = fmt::format("path to rank {}:\n", rank);
   Pair* const pair = pairs_.find(rank);
-  for (const Candidate& candidate : candidates(rank)) {
+  for (const Candidate& candidate : candidates(rank, known_needs(pair))) {
     std::string verdict = candidate.reach.ok()
                               ? fmt::format("possible, estimate {:.1f} us for 64 KiB{}",
                                             candidate.score_us, words_of(candidate))
@@ -193,7 +248,7 @@ void PairPaths::connect_over(int rank, const RailEnds& ends) {
 void PairPaths::connect(int rank) {
   auto& connect = connect_of(rank);
   connect = std::make_unique<PairConnect>();
-  connect->candidates = candidates(rank);
+  connect->candidates = candidates(rank, kAnyData);
   // Of one kind a few suffice: when they fail, others stand in for them in the next attempt.
   std::erase_if(connect->candidates, [](const Candidate& candidate) {
     return candidate.reach.ok() && candidate.role == PairingRole::kUnused;

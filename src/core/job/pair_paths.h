@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,7 +31,8 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
         transports_(transports),
         idle_(idle),
         most_rails_(most_rails),
-        connects_(static_cast<size_t>(peers.size())) {}
+        connects_(static_cast<size_t>(peers.size())),
+        reaches_(static_cast<size_t>(peers.size())) {}
   PairPaths(const PairPaths&) = delete;
   PairPaths& operator=(const PairPaths&) = delete;
 
@@ -47,7 +49,11 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   // PairConnector
   void connect(int rank) override HETCOMM_UNDER_BATON;
   void connect_over(int rank, const RailEnds& ends) override HETCOMM_UNDER_BATON;
-  std::vector<RailEnds> useful_beside(int rank, const RailEnds& used) override HETCOMM_UNDER_BATON;
+  std::vector<RailEnds> useful_beside(int rank, const RailEnds& used,
+                                      std::span<const RailMasks> needs) override
+      HETCOMM_UNDER_BATON;
+  bool serves(int rank, const RailMasks& need) override HETCOMM_UNDER_BATON;
+  RailMasks all_of_kind(int rank, std::string_view kind) const override HETCOMM_UNDER_BATON;
   bool has_common_transport(int rank) const override HETCOMM_UNDER_BATON;
   uint32_t kept_payload_bytes(int rank) override HETCOMM_UNDER_BATON;
   bool is_offered(int rank, size_t index, std::string_view kind) const override HETCOMM_UNDER_BATON;
@@ -75,9 +81,14 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   void on_accepted(JobTransport& transport, int peer,
                    std::unique_ptr<Endpoint> endpoint) override HETCOMM_UNDER_BATON;
 
-  std::vector<Candidate> candidates(int rank) const HETCOMM_UNDER_BATON;
   // Some connection of the pair goes over |ends|. |pair| may be null.
   static bool is_in_use(Pair* pair, const RailEnds& ends) HETCOMM_UNDER_BATON;
+  // |needs|: between which transports data goes.
+  std::vector<Candidate> candidates(int rank, std::span<const RailMasks> needs) HETCOMM_UNDER_BATON;
+  // Any data, and between which transports data of |pair| has gone so far. |pair| may be null.
+  static std::vector<RailMasks> known_needs(Pair* pair) HETCOMM_UNDER_BATON;
+  // Whether |own| reaches transport |index| of |rank|. That it does is remembered.
+  Status reach(int rank, const JobTransport& own, size_t index) HETCOMM_UNDER_BATON;
   std::unique_ptr<PairConnect>& connect_of(int rank) HETCOMM_UNDER_BATON {
     return connects_[static_cast<size_t>(rank)];
   }
@@ -97,6 +108,9 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   IdleConnections& idle_;
   const size_t most_rails_;                             // of a kind, for each pair
   std::vector<std::unique_ptr<PairConnect>> connects_;  // by rank; null: not under way
+  // By rank: whether each transport of this rank is known to reach each of that one's; null: nobody
+  // has asked.
+  std::vector<std::unique_ptr<std::vector<bool>>> reaches_;
 };
 
 }  // namespace hetcomm

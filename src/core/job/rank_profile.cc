@@ -12,7 +12,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint16_t kVersion = 10;
+constexpr uint16_t kVersion = 11;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMaxRefusal = 1000;
 constexpr size_t kMaxTransportName = 15;

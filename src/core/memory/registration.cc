@@ -76,6 +76,9 @@ RemoteMemory::RemoteMemory(CommunicatorBase& communicator, const ExportedMemory&
       host_accessible_(exported.host_accessible),
       needs_flush_(exported.needs_flush),
       keys_(std::move(keys)) {
+  for (size_t i = 0; i < keys_.size() && i < 64; ++i) {
+    if (keys_[i] != RemoteKey{}) transports_ |= uint64_t{1} << i;
+  }
   communicator_.add_remote(*this);
 }
 

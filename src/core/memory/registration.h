@@ -131,6 +131,8 @@ class RemoteMemory {
     static constexpr RemoteKey kNone{};
     return index < keys_.size() ? keys_[index] : kNone;
   }
+  // The owner's transports that have a key, one bit for each.
+  uint64_t transports() const { return transports_; }
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= length_ && length <= length_ - offset;
   }
@@ -153,6 +155,7 @@ class RemoteMemory {
   bool host_accessible_;
   bool needs_flush_;
   std::vector<RemoteKey> keys_;
+  uint64_t transports_ = 0;
   std::atomic<uint32_t> uses_{0};
 };
 

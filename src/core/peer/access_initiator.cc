@@ -46,7 +46,7 @@ bool AccessInitiator::start_put(Operation& put, Rail& rail) {
   const bool fits = fits_message(put, rail) && put.access.ahead == 0;
   // A small put that notifies is one message, which its notification would be anyway; written by
   // the network it would be waited for first.
-  if (!put.access.placed && !(fits && put.access.notify) && direct_.may_go(put, rail)) {
+  if (!put.access.placed && !(fits && put.access.notify) && direct_.may_start(put, rail)) {
     direct_.start(put);
     return true;
   }
@@ -103,7 +103,7 @@ bool AccessInitiator::announce_put(Operation& put) {
 }
 
 bool AccessInitiator::start_get(Operation& get, Rail& rail) {
-  if (direct_.may_go(get, rail)) {
+  if (direct_.may_start(get, rail)) {
     direct_.start(get);
     return true;
   }

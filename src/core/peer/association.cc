@@ -17,10 +17,36 @@ Association::Association(PairCommons& common, PairBase& pair, int rank, uint32_t
       receive_credit_(common.credit_granted, common.first_sequence),
       bulks_(common.engine, common.schedule, pair) {}
 
-size_t Association::count_bulk_rails() {
+// --- connections ------------------------------------------------------------
+
+size_t Association::count_bulk_rails(const RailMasks& masks) {
   size_t count = 0;
-  for_each_bulk_rail([&](Rail&) { ++count; });
+  for_each_bulk_rail(masks, [&](Rail&) { ++count; });
   return count;
+}
+
+// The transports of |masks| that are of the kind of the current connection. Masks of a peer may be
+// nonsense: without any of the kind they are all of it.
+static RailMasks of_kind(const RailMasks& masks, const RailMasks& kin) {
+  const RailMasks common = masks & kin;
+  return {common.own != 0 ? common.own : kin.own, common.peer != 0 ? common.peer : kin.peer};
+}
+
+RailMasks Association::choose_near_rails(const RailMasks& masks) {
+  const RailMasks near = of_kind(masks, rails_.current()->kin);
+  bool some = false;
+  rails_.for_each_bulk([&](const Rail& rail)
+                           HETCOMM_UNDER_BATON { some = some || near.admit(rail.ends); });
+  if (some) return near;
+  return needs_.is_waited_for(near) ? kNoRails : RailMasks{};
+}
+
+void Association::need_rails(const RailMasks& masks) {
+  if (!is_ready() || rails_.current()->capabilities().lossless) return;
+  const RailMasks near = of_kind(masks, rails_.current()->kin);
+  if (needs_.knows(near)) [[likely]]
+    return;
+  if (needs_.note(near)) pair_.rails_needed(near);
 }
 
 // --- protocol messages ------------------------------------------------------

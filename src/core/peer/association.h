@@ -17,6 +17,7 @@
 #include "src/core/peer/credit.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/peer/protocol_queue.h"
+#include "src/core/peer/rail_needs.h"
 #include "src/core/peer/rail_set.h"
 #include "src/core/peer/sequencer.h"
 #include "src/core/progress/operation_queue.h"
@@ -40,6 +41,8 @@ class PairBase : public ScheduledPair {
   virtual void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON = 0;
   // A message about connections has arrived.
   virtual void receive_connection_message(const WireHeader& header) HETCOMM_UNDER_BATON = 0;
+  // Data of |masks|, which are among the association's needs since now, has come up.
+  virtual void rails_needed(const RailMasks& masks) HETCOMM_UNDER_BATON = 0;
   // Closes |rail|, which nobody uses.
   virtual void close_unused(Rail& rail) HETCOMM_UNDER_BATON = 0;
   // This side alone has decided that the peer is lost.
@@ -68,11 +71,28 @@ class Association {
   const RailSet& rails() const HETCOMM_UNDER_BATON { return rails_; }
   // The connection to start something on, null while there is none.
   Rail* rail() HETCOMM_UNDER_BATON { return is_ready() ? rails_.current() : nullptr; }
+  // Data between transports of |masks| goes over these connections: those between such transports,
+  // or, while there are none, all. There are none at all while the first of them is being made.
   template <typename Use>
-  void for_each_bulk_rail(Use&& use) HETCOMM_UNDER_BATON {
-    if (is_ready()) rails_.for_each_bulk(use);
+  void for_each_bulk_rail(const RailMasks& masks, Use&& use) HETCOMM_UNDER_BATON {
+    if (!is_ready()) return;
+    const RailMasks chosen = choose_rails(masks);
+    rails_.for_each_bulk([&](Rail& rail) HETCOMM_UNDER_BATON {
+      if (chosen.admit(rail.ends)) use(rail);
+    });
   }
-  size_t count_bulk_rails() HETCOMM_UNDER_BATON;
+  size_t count_bulk_rails(const RailMasks& masks) HETCOMM_UNDER_BATON;
+  // The connections of these are used for data of |masks| at the moment. The association is ready.
+  RailMasks choose_rails(const RailMasks& masks) HETCOMM_UNDER_BATON {
+    return masks.cover(rails_.current()->kin) ? RailMasks{} : choose_near_rails(masks);
+  }
+  // Data of |masks| waits until the first of its connections has been made, or has failed.
+  bool waits_for_rails(const RailMasks& masks) HETCOMM_UNDER_BATON {
+    return is_ready() && choose_rails(masks) == kNoRails;
+  }
+  // There is data of |masks|: its connections are made, unless that was done before.
+  void need_rails(const RailMasks& masks) HETCOMM_UNDER_BATON;
+  RailNeeds& needs() HETCOMM_UNDER_BATON { return needs_; }
 
   // --- messages ---
   Sequencer& sequencer() HETCOMM_UNDER_BATON { return sequencer_; }
@@ -163,6 +183,9 @@ class Association {
   bool is_starved() const HETCOMM_UNDER_BATON { return starved_; }
 
  private:
+  static constexpr RailMasks kNoRails{0, 0};
+
+  RailMasks choose_near_rails(const RailMasks& masks) HETCOMM_UNDER_BATON;
   bool try_send(const WireHeader& header, const void* body, size_t size, uint32_t acknowledged,
                 Place place) HETCOMM_UNDER_BATON;
   void end_started(Operation& operation) HETCOMM_UNDER_BATON;
@@ -174,6 +197,7 @@ class Association {
   bool starved_ = false;
   Rail* receiving_on_ = nullptr;
   RailSet rails_;
+  RailNeeds needs_;
   Sequencer sequencer_;
   SendCredit send_credit_;
   ReceiveCredit receive_credit_;

@@ -44,6 +44,11 @@ class CoolDowns {
 
   // A connection over it, beside others, is being made.
   bool is_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON { return at(ends).connecting; }
+  template <typename Which>
+  bool is_connecting_any(Which&& which) const HETCOMM_UNDER_BATON {
+    return std::any_of(known_.begin(), known_.end(),
+                       [&](const Known& each) { return each.connecting && which(each.ends); });
+  }
   void begin_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).connecting = true; }
   // False: none was.
   bool stop_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON {

@@ -9,13 +9,21 @@
 
 namespace hetcomm {
 
+DirectAccess::DirectAccess(DirectAccesses& all, Association& association, Operation& operation)
+    : all_(all), association_(association), operation_(operation), near_(all.near(operation)) {}
+
 void DirectAccess::start() {
-  if (operation_.length < 2 * kLeastPiece) {
+  Rail& rail = *association_.rail();
+  const bool is_little = operation_.length < 2 * kLeastPiece;
+  if (is_little && association_.choose_rails(near_).admit(rail.ends) &&
+      all_.may_go(operation_, rail)) [[likely]] {
     next_ = operation_.length;
-    issue(*association_.rail(), {0, operation_.length});
-  } else {
-    feed();
+    issue(rail, {0, operation_.length});
+    return;
   }
+  association_.need_rails(near_);
+  feed();
+  settle();
 }
 
 bool DirectAccess::cancel(Code code, std::string* text) {
@@ -95,7 +103,7 @@ void DirectAccess::feed() {
   std::array<Rail*, kMostRails> rails{};
   size_t count = 0;
   double total = 0;
-  association_.for_each_bulk_rail([&](Rail& rail) HETCOMM_UNDER_BATON {
+  association_.for_each_bulk_rail(near_, [&](Rail& rail) HETCOMM_UNDER_BATON {
     if (count == rails.size() || !all_.may_go(operation_, rail)) return;
     rails[count++] = &rail;
     total += rail.rate_of(rail.sending);
@@ -154,7 +162,8 @@ void DirectAccess::settle() {
     return;
   }
   if (code_ == Code::kOk && is_missing_some()) {
-    if (association_.rail() == nullptr) return;  // one comes, or the pair is lost
+    // One comes, or the pair is lost.
+    if (association_.rail() == nullptr || association_.waits_for_rails(near_)) return;
     const uint64_t placed = placed_in_front();
     retire();
     all_.user().go_by_message(operation_, placed);
@@ -176,6 +185,32 @@ bool DirectAccesses::may_go(const Operation& operation, const Rail& rail) {
   return rail.capabilities().regions && operation.length > 0 && !operation.access.direct_failed &&
          operation.access.remote->key(rail.ends.peer) != RemoteKey{} &&
          association_.common().reaches(operation, rail.ends.own);
+}
+
+RailMasks DirectAccesses::near(const Operation& operation) {
+  return {.own = association_.common().near.of(operation),
+          .peer = operation.access.remote->transports()};
+}
+
+// The owner gives keys for its network interfaces near the memory only, and the current connection
+// may be over another one.
+bool DirectAccesses::may_go_beside(const Operation& operation, const Rail& rail) {
+  const RailMasks kin = near(operation) & rail.kin;
+  if (!rail.capabilities().regions || operation.length == 0 || operation.access.direct_failed ||
+      kin.peer == 0 || kin.own == 0) {
+    return false;
+  }
+  association_.need_rails(kin);
+  if (association_.waits_for_rails(kin)) {
+    for (size_t i = 0; i < 64; ++i) {
+      if ((kin.own >> i & 1) != 0 && association_.common().reaches(operation, i)) return true;
+    }
+    return false;
+  }
+  bool some = false;
+  association_.for_each_bulk_rail(
+      kin, [&](const Rail& each) HETCOMM_UNDER_BATON { some = some || may_go(operation, each); });
+  return some;
 }
 
 void DirectAccesses::start(Operation& operation) {

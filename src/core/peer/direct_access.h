@@ -27,10 +27,9 @@ class DirectAccesses;
 
 class DirectAccess final : public BulkOwner, public Mortal {
  public:
-  DirectAccess(DirectAccesses& all, Association& association, Operation& operation)
-      : all_(all), association_(association), operation_(operation) {}
+  DirectAccess(DirectAccesses& all, Association& association, Operation& operation);
 
-  // Over the pair's connection, which reaches the memory, and those beside it.
+  // Over the pair's connections that reach the memory.
   void start() HETCOMM_UNDER_BATON;
   // Nothing is under way afterwards. True: bytes of it may still arrive, so that it ends later,
   // with |code| and |*text|, unless lose() comes first.
@@ -85,6 +84,7 @@ class DirectAccess final : public BulkOwner, public Mortal {
   DirectAccesses& all_;
   Association& association_;
   Operation& operation_;
+  const RailMasks near_;  // between these it goes, while there are such connections
   // The first |count_| parts; most have one, and the rest is not touched.
   alignas(OwnedBulk) std::array<std::byte, kMostParts * sizeof(OwnedBulk)> storage_;
   size_t count_ = 0;
@@ -114,7 +114,13 @@ class DirectAccesses {
 
   // The connection reaches the memory of |operation| on both sides by itself.
   bool may_go(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON;
-  // Begins |operation|; may_go() is true on the current connection. May throw std::bad_alloc.
+  // Some connection does, or is being made that may. |rail|: the current one.
+  bool may_start(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON {
+    return may_go(operation, rail) || may_go_beside(operation, rail);
+  }
+  // Between these transports |operation| goes, while there are such connections.
+  RailMasks near(const Operation& operation) HETCOMM_UNDER_BATON;
+  // Begins |operation|; may_start() is true. May throw std::bad_alloc.
   void start(Operation& operation) HETCOMM_UNDER_BATON;
   // Ends |operation|, which is one of these. True: its bytes may still arrive, so that it ends
   // later, with |code| and |*text|.
@@ -149,6 +155,7 @@ class DirectAccesses {
   enum class FailureBarrier : uint8_t { kNone, kWanted, kAsked };
 
   void lose(Operation& operation, const Status& why) HETCOMM_UNDER_BATON;
+  bool may_go_beside(const Operation& operation, const Rail& rail) HETCOMM_UNDER_BATON;
 
   Association& association_;
   DirectPathUser& user_;

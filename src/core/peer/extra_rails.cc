@@ -5,14 +5,72 @@
 #include "src/base/baton_role.h"
 
 namespace hetcomm {
+namespace {
+
+// How long data waits for the first connection between the network interfaces near it.
+constexpr uint64_t kPatienceNs = 1'000'000'000;
+
+}  // namespace
+
+void ExtraRails::need(const RailMasks& masks) {
+  PairCommons& common = association_.common();
+  if (stopped_) return;
+  const bool is_higher = common.rank > association_.rank();
+  if (is_higher) {
+    association_.send_protocol(MessageKind::kRailsWanted, masks.peer, masks.own);
+  } else {
+    connect();
+  }
+  if (!common.connector.serves(association_.rank(), masks)) return;
+  if (!is_higher && !is_under_way(masks)) return;
+  const uint64_t until = common.engine.refresh_now() + kPatienceNs;
+  association_.needs().wait(masks, until);
+  common.schedule.note_timer(until);
+}
+
+void ExtraRails::wanted_by_peer(const RailMasks& masks) {
+  // The connection that the message came over is of the kind that they are meant for.
+  const RailMasks known = masks & association_.receiving_on().kin;
+  if (known.own == 0 || known.peer == 0) return;
+  if (association_.needs().note(known)) need(known);
+}
+
+// A connection between such transports is being made, and has not failed yet.
+bool ExtraRails::is_under_way(const RailMasks& masks) {
+  bool some =
+      cool_downs_.is_connecting_any([&](const RailEnds& ends) { return masks.admit(ends); });
+  association_.rails().for_each([&](const Rail& rail) HETCOMM_UNDER_BATON {
+    some = some || (!rail.is_open_both_ways() && masks.admit(rail.ends));
+  });
+  return some;
+}
+
+// Data that has waited in vain goes over other connections.
+void ExtraRails::settle(uint64_t now_ns) {
+  const bool is_higher = association_.common().rank > association_.rank();
+  const bool some =
+      association_.needs().settle(now_ns, [&](const RailMasks& masks) HETCOMM_UNDER_BATON {
+        return !is_higher && !is_under_way(masks);
+      });
+  if (some) traffic_.restart();
+}
+
+std::vector<RailEnds> ExtraRails::useful() {
+  const Rail& current = *association_.rails().current();
+  PairCommons& common = association_.common();
+  // Memory of the host that is near all transports may come up at any time, and is not waited for.
+  const RailMasks host{.own = common.near.of_device(0), .peer = RailMasks::kAll};
+  if (host.cover(current.kin)) association_.needs().note(current.kin);
+  return common.connector.useful_beside(association_.rank(), current.ends,
+                                        association_.needs().all());
+}
 
 void ExtraRails::connect() {
   connect_at_ns_ = kForever;
   PairCommons& common = association_.common();
   if (stopped_ || !association_.is_ready() || common.rank > association_.rank()) return;
   const uint64_t now = common.engine.refresh_now();
-  const RailEnds current = association_.rail()->ends;
-  for (const RailEnds& ends : common.connector.useful_beside(association_.rank(), current)) {
+  for (const RailEnds& ends : useful()) {
     if (association_.rails().find_over(ends) != nullptr || cool_downs_.is_connecting(ends)) {
       continue;
     }
@@ -32,8 +90,10 @@ void ExtraRails::connect_failed(const RailEnds& ends, const Status& why) {
   PairCommons& common = association_.common();
   common.log.info("rank {}: no further connection over {}: {}", association_.rank(),
                   common.connector.name_of(association_.rank(), ends), why.text());
-  cool_downs_.failed(ends, common.engine.refresh_now());
+  const uint64_t now = common.engine.refresh_now();
+  cool_downs_.failed(ends, now);
   connect();
+  settle(now);
 }
 
 bool ExtraRails::uses(const Rail& rail) {
@@ -48,11 +108,12 @@ std::vector<Rail*> ExtraRails::superfluous() {
   const Rail* const current = association_.rails().current();
   if (stopped_ || !association_.is_ready()) return found;
   const bool is_higher = common.rank > association_.rank();
-  std::vector<RailEnds> useful;
-  if (!is_higher) useful = common.connector.useful_beside(association_.rank(), current->ends);
+  std::vector<RailEnds> useful_ends;
+  if (!is_higher) useful_ends = useful();
   association_.rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
     if (&rail == current || !rail.known || !rail.is_open_both_ways()) return;
-    const bool is_useful = std::find(useful.begin(), useful.end(), rail.ends) != useful.end();
+    const bool is_useful =
+        std::find(useful_ends.begin(), useful_ends.end(), rail.ends) != useful_ends.end();
     if (is_higher ? rail.retiring : !is_useful) found.push_back(&rail);
   });
   return found;
@@ -105,6 +166,7 @@ void ExtraRails::tick(uint64_t now_ns) {
   if (stopped_) return;
   if (now_ns >= connect_at_ns_) connect();
   if (now_ns >= close_at_ns_) close_unused();
+  if (now_ns >= association_.needs().next_timer_ns()) settle(now_ns);
 }
 
 }  // namespace hetcomm

@@ -1,9 +1,11 @@
 // ExtraRails: the connections of a pair beside the one that messages go over.
 //
 // The lower rank makes them, over transports that would share the load, or would be better, once
-// those have cooled down. A rail that a better one has replaced, or that stood in for one that was
-// down, is closed when it stays unused: the lower rank says so (kRailUnused), the higher one closes
-// it once nothing of its own is under way there, and answers (kRailClosed). Under the baton.
+// those have cooled down. Which ones would, follows from the data that has come up (rail_needs.h):
+// the higher rank tells of its own (kRailsWanted). A rail that a better one has replaced, or that
+// stood in for one that was down, is closed when it stays unused: the lower rank says so
+// (kRailUnused), the higher one closes it once nothing of its own is under way there, and answers
+// (kRailClosed). Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +32,11 @@ class ExtraRails {
 
   CoolDowns& cool_downs() HETCOMM_UNDER_BATON { return cool_downs_; }
 
+  // Data has come up that goes between transports of |masks|, which are a new need of the
+  // association. Its first data waits if there is hope for such a connection.
+  void need(const RailMasks& masks) HETCOMM_UNDER_BATON;
+  // The peer, the higher rank, has such data.
+  void wanted_by_peer(const RailMasks& masks) HETCOMM_UNDER_BATON;
   // Connects to what is useful and has cooled down.
   void connect() HETCOMM_UNDER_BATON;
   // A connection between |ends| could not be made.
@@ -45,11 +52,16 @@ class ExtraRails {
   void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
 
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON {
-    return stopped_ ? kForever : std::min(connect_at_ns_, close_at_ns_);
+    return stopped_
+               ? kForever
+               : std::min({connect_at_ns_, close_at_ns_, association_.needs().next_timer_ns()});
   }
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
  private:
+  bool is_under_way(const RailMasks& masks) HETCOMM_UNDER_BATON;
+  void settle(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  std::vector<RailEnds> useful() HETCOMM_UNDER_BATON;
   std::vector<Rail*> superfluous() HETCOMM_UNDER_BATON;
   void close_unused() HETCOMM_UNDER_BATON;
 

@@ -53,7 +53,8 @@ struct Incoming {
   uint64_t sender_id = 0;      // of a rendezvous, as the next two, or of a pulled message
   uint64_t rail;
   RemoteKey source_key;
-  std::array<std::byte, 64> few;  // bytes of a short message
+  uint64_t transports = ~uint64_t{0};  // of the sender, that are near the data
+  std::array<std::byte, 64> few;       // bytes of a short message
 };
 
 class MatchTable {

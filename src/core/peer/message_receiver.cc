@@ -178,6 +178,7 @@ void MessageReceiver::announce(Incoming& message, const AnnounceBody& announceme
   message.sender_id = announcement.sender_id;
   message.rail = announcement.rail;
   message.source_key = announcement.source;
+  message.transports = announcement.transports;
 }
 
 // |message| goes to |receive|, which was matched with it, or without one to the queue.

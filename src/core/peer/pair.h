@@ -102,6 +102,9 @@ class Pair final : public PairBase {
     traffic_.access().initiator().protocol_message_left(kind);
   }
   void receive_connection_message(const WireHeader& header) override HETCOMM_UNDER_BATON;
+  void rails_needed(const RailMasks& masks) override HETCOMM_UNDER_BATON {
+    extra_rails_.need(masks);
+  }
   void close_unused(Rail& rail) override HETCOMM_UNDER_BATON;
   void give_up(const Status& why) override HETCOMM_UNDER_BATON;
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "src/base/status.h"
 #include "src/core/memory/device_access.h"
 #include "src/core/memory/memory.h"
+#include "src/core/memory/near_transports.h"
 #include "src/core/memory/registration.h"
 #include "src/core/memory/staging.h"
 #include "src/core/peer/channel_table.h"
@@ -40,9 +42,14 @@ class PairConnector {
   virtual void connect(int rank) HETCOMM_UNDER_BATON = 0;
   // Makes a further connection to |rank|.
   virtual void connect_over(int rank, const RailEnds& ends) HETCOMM_UNDER_BATON = 0;
-  // Connections to |rank| that would share the load of the one between |used|, or are better.
-  virtual std::vector<RailEnds> useful_beside(int rank,
-                                              const RailEnds& used) HETCOMM_UNDER_BATON = 0;
+  // Connections to |rank| that would share the load of the one between |used| for data of one of
+  // |needs|, or are better.
+  virtual std::vector<RailEnds> useful_beside(
+      int rank, const RailEnds& used, std::span<const RailMasks> needs) HETCOMM_UNDER_BATON = 0;
+  // Whether some connection to |rank| between transports of |need| is likely to work.
+  virtual bool serves(int rank, const RailMasks& need) HETCOMM_UNDER_BATON = 0;
+  // The transports of this rank and of |rank| that are of |kind|.
+  virtual RailMasks all_of_kind(int rank, std::string_view kind) const HETCOMM_UNDER_BATON = 0;
   // Both ranks offer some transport; whether it reaches is another question.
   virtual bool has_common_transport(int rank) const HETCOMM_UNDER_BATON = 0;
   // The largest message to |rank| that every transport can carry which may have to send it again.
@@ -120,6 +127,7 @@ struct PairCommons {
   Graveyard graveyard;
   Staging staging;
   DeviceAccess device_access;
+  NearTransports near;
   Completer completer;
   Delivery delivery;
   PairSchedule schedule;

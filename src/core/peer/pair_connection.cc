@@ -14,7 +14,12 @@ namespace hetcomm {
 class Pair::OwnRail final : public Rail {
  public:
   OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, const RailEnds& its_ends)
-      : Rail(std::move(made), its_ends, pair.common().connector.transport_kind(its_ends.own),
+      : OwnRail(pair, std::move(made), its_ends,
+                pair.common().connector.transport_kind(its_ends.own)) {}
+  OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, const RailEnds& its_ends,
+          std::string_view transport_kind)
+      : Rail(std::move(made), its_ends, transport_kind,
+             pair.common().connector.all_of_kind(pair.rank(), transport_kind),
              pair.rails().counters_of(pair.common().connector.transport_name(its_ends.own))),
         pair_(pair) {}
 
@@ -267,6 +272,13 @@ void Pair::receive_connection_message(const WireHeader& header) {
       return;
     case MessageKind::kWake:
       stay_connected();
+      return;
+    case MessageKind::kRailsWanted:
+      if (is_higher()) {
+        association_.violated("asked for connections, which the peer makes");
+      } else {
+        extra_rails_.wanted_by_peer({.own = header.tag, .peer = header.value});
+      }
       return;
     default:
       association_.violated("second open");

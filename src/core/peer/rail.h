@@ -55,6 +55,7 @@ class Rail : public EndpointHandler, public Mortal {
       0;  // agreed number of the connection: the lower rank counts
   RailEnds ends HETCOMM_GUARDED_BY_BATON;
   const std::string_view kind;  // of the transport: rails of one kind share bulk data
+  const RailMasks kin;          // all transports of that kind
   bool known HETCOMM_GUARDED_BY_BATON = false;      // both sides know it by |id|
   bool dropped HETCOMM_GUARDED_BY_BATON = false;    // given up: it only waits to be destroyed
   bool retiring HETCOMM_GUARDED_BY_BATON = false;   // one side has said that it uses it no more
@@ -66,9 +67,10 @@ class Rail : public EndpointHandler, public Mortal {
 
  protected:
   Rail(std::unique_ptr<Endpoint> endpoint, const RailEnds& its_ends,
-       std::string_view transport_kind, hetcomm_counters_t* counters)
+       std::string_view transport_kind, const RailMasks& all_of_kind, hetcomm_counters_t* counters)
       : ends(its_ends),
         kind(transport_kind),
+        kin(all_of_kind),
         endpoint_(std::move(endpoint)),
         capabilities_(endpoint_->capabilities()),
         counters_(counters),

@@ -1,4 +1,5 @@
 // RailEnds: which transport of this rank, and which of the peer's, a connection joins.
+// RailMasks: which transports of both ranks some data goes over.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,25 @@ struct RailEnds {
   size_t own = 0;          // among the transports of this rank's job
   size_t peer = kUnknown;  // among the peer's, in the order of its offers
   bool operator==(const RailEnds&) const = default;
+};
+
+// Bits stand for transports, by their numbers. Transports without a bit belong to every mask.
+struct RailMasks {
+  static constexpr uint64_t kAll = ~uint64_t{0};
+  static bool has(uint64_t mask, size_t transport) {
+    return transport >= 64 || (mask >> transport & 1) != 0;
+  }
+
+  uint64_t own = kAll;
+  uint64_t peer = kAll;
+
+  bool admit(const RailEnds& ends) const { return has(own, ends.own) && has(peer, ends.peer); }
+  // Whether |other| has no transport that these lack.
+  bool cover(const RailMasks& other) const {
+    return (other.own & ~own) == 0 && (other.peer & ~peer) == 0;
+  }
+  RailMasks operator&(const RailMasks& other) const { return {own & other.own, peer & other.peer}; }
+  bool operator==(const RailMasks&) const = default;
 };
 
 }  // namespace hetcomm

@@ -151,6 +151,7 @@ void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kRailClosed:
     case MessageKind::kCloseIdle:
     case MessageKind::kMayClose:
+    case MessageKind::kRailsWanted:
       return association_.pair().receive_connection_message(header);
     default:
       return access_.receive(header, payload);

@@ -167,6 +167,7 @@ class ReceiveTransfer final : public Mortal {
   uint64_t sender_id_;
   uint64_t source_rail_;
   RemoteKey source_key_;
+  const RailMasks near_;  // between these the data goes, while there are such connections
   uint64_t tag_;
   uint64_t length_;
   uint64_t accepted_;

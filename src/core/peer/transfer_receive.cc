@@ -225,6 +225,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
       sender_id_(message.sender_id),
       source_rail_(message.rail),
       source_key_(message.source_key),
+      near_{.own = association_.common().near.of(receive), .peer = message.transports},
       tag_(message.tag),
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
@@ -249,8 +250,10 @@ bool ReceiveTransfer::want_get() {
     return false;
   }
   if (!rail->capabilities().put) return true;
+  association_.need_rails(near_);
+  if (!association_.choose_rails(near_).admit(rail->ends)) return false;
   // A get goes over one connection, puts over all.
-  if (accepted_ > kLeastShare && association_.count_bulk_rails() > 1) return false;
+  if (accepted_ > kLeastShare && association_.count_bulk_rails(near_) > 1) return false;
   if (rail->capabilities().prefers_get) return true;
   chosen_ = receive_->buffers.on_host;
   return table_.chooser().prefer_get(accepted_);
@@ -261,7 +264,7 @@ uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
   if (staged) return std::min(rest.length, staging_.shape().chunk_bytes);
   const Capabilities& capabilities = association_.rail()->capabilities();
   uint64_t length = capabilities.lossless ? rest.length : std::min(rest.length, kRegrantBytes);
-  if (const size_t rails = association_.count_bulk_rails(); rails > 1) {
+  if (const size_t rails = association_.count_bulk_rails(near_); rails > 1) {
     // Smaller towards the end, so that all connections end together.
     const uint64_t fair = std::max<uint64_t>(rest.length / (2 * kChunksPerRail * rails), 1);
     length = std::min(length, (fair + kLeastShare - 1) / kLeastShare * kLeastShare);
@@ -274,6 +277,7 @@ uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
 
 void ReceiveTransfer::start_chunks() {
   if (ending_ || source_gone_ || association_.rail() == nullptr) return;
+  association_.need_rails(near_);
   if (!start_waiting_chunks()) return;
   while (!ending_ && (cut_ < accepted_ || !uncut_.empty()) && add_chunk()) {
   }
@@ -307,11 +311,14 @@ void ReceiveTransfer::cut_again(size_t index) {
 Rail* ReceiveTransfer::pick_rail() const {
   // The source can be read where it was exposed.
   if (by_get_) return association_.rails().find(source_rail_);
-  const size_t count = association_.count_bulk_rails();
-  if (count <= 1) return association_.rail();
+  if (association_.waits_for_rails(near_)) return nullptr;
+  Rail* only = association_.rail();
+  const size_t count = association_.count_bulk_rails(near_);
+  association_.for_each_bulk_rail(near_, [&](Rail& rail) { only = &rail; });
+  if (count <= 1) return only;
   Rail* best = nullptr;
   double soonest = 0;
-  association_.for_each_bulk_rail([&](Rail& rail) HETCOMM_UNDER_BATON {
+  association_.for_each_bulk_rail(near_, [&](Rail& rail) HETCOMM_UNDER_BATON {
     size_t under_way = 0;
     for (size_t i = 0; i < chunks_.size(); ++i) {
       if (chunks_[i].is_on(rail)) ++under_way;

@@ -92,9 +92,10 @@ void SendTransfer::revoke_source() {
 }
 
 AnnounceBody SendTransfer::make_announcement() {
-  AnnounceBody body{id_, 0, {}};
+  AnnounceBody body{id_, 0, {}, association_.common().near.of(*send_)};
   Rail* rail = association_.rail();
   if (rail == nullptr || !rail->capabilities().get ||
+      (rail->capabilities().put && !RailMasks::has(body.transports, rail->ends.own)) ||
       !association_.common().reaches(*send_, rail->ends.own) ||
       send_->extents().size() > rail->capabilities().max_exposed_extents) {
     return body;

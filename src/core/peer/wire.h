@@ -51,7 +51,9 @@ enum class MessageKind : uint8_t {
   kCloseIdle,  // nothing of the sender's is under way: may it close them?
   kMayClose,  // the answer, which names the connection that it goes over by tag; value = 1: nothing
               // is, and the sender holds back until the end of it or kWake; 0: no
-  kPastLast,  // not a message; the fuzzer tries all kinds before it
+  kRailsWanted,  // to the lower rank, which makes connections: data goes between transports |tag| of
+                 // it and |value| of the sender (masks, as AnnounceBody::transports)
+  kPastLast,     // not a message; the fuzzer tries all kinds before it
 };
 
 // An unmatched message costs its receiver so much beside its bytes. Both sides count alike.
@@ -135,6 +137,9 @@ struct AnnounceBody {
   uint64_t sender_id;  // the sender's transfer
   uint64_t rail;       // rail on which |source| was exposed; meaningless without it
   RemoteKey source;    // all-zero: the receiver cannot read by itself
+  // The sender's transports that are near the data: it goes over their connections while some work.
+  // One bit for each, by its number.
+  uint64_t transports = ~uint64_t{0};
 };
 
 struct PullBody {

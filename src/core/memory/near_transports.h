@@ -1,0 +1,49 @@
+// NearTransports: which transports of this rank the memory of each device goes over.
+//
+// A transport that is bound to a network interface serves the devices near it. One that is bound to
+// none serves all. Where no transport of a kind is near a device, all of the kind serve it. Masks
+// have a bit for each transport, by its number. Under the baton.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/memory/memory.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class NearTransports {
+ public:
+  NearTransports() { masks_.fill(~uint64_t{0}); }
+
+  struct Served {
+    std::string_view kind;
+    uint64_t devices;  // a bit for each device that the transport is near, by its number
+  };
+  // |transports|: in the order of their numbers.
+  void set(const std::vector<Served>& transports) HETCOMM_UNDER_BATON;
+
+  uint64_t of_device(size_t device) const HETCOMM_UNDER_BATON {
+    return device < masks_.size() ? masks_[device] : ~uint64_t{0};
+  }
+  // The transports of all the memory that |operation| sends or receives.
+  uint64_t of(const Operation& operation) const HETCOMM_UNDER_BATON {
+    if (operation.buffers.pieces.empty()) [[likely]]
+      return masks_[0];
+    uint64_t mask = 0;
+    for (const BufferPiece& piece : operation.buffers.pieces) {
+      mask |= of_device(piece.memory != nullptr ? piece.memory->device_index() : 0);
+    }
+    return mask;
+  }
+
+ private:
+  std::array<uint64_t, 64> masks_;  // by device; 0 is the host
+};
+
+}  // namespace hetcomm
