@@ -6,10 +6,7 @@
 // configured secret is of little use to those who guess.
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -21,144 +18,15 @@
 #include "src/bootstrap/bootstrap.h"
 #include "src/net/hash.h"
 #include "src/net/key.h"
+#include "tests/support/callback_world.h"
 
 namespace hetcomm {
 namespace {
 
+using test::Caller;
+using test::World;
 using testing::HasSubstr;
 constexpr uint64_t kSecond = 1'000'000'000;
-
-// A store and an allgather among threads, with faults on demand.
-class World {
- public:
-  explicit World(int size) : size_(static_cast<size_t>(size)) {}
-
-  hetcomm_status_t put(const std::string& key, const void* value, size_t size) {
-    if (fail_put) return HETCOMM_OUT_OF_RESOURCES;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto* bytes = static_cast<const char*>(value);
-    values_[key].assign(bytes, size);
-    if (corrupt && key.ends_with("/all")) values_[key].resize(size / 2);
-    changed_.notify_all();
-    return HETCOMM_OK;
-  }
-
-  hetcomm_status_t get(const std::string& key, void* value, size_t* size, uint64_t timeout_ns) {
-    if (fail_get) return HETCOMM_INTERNAL;
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::nanoseconds(std::min(timeout_ns, 60 * kSecond)),
-                           [&] { return values_.contains(key); })) {
-      return HETCOMM_TIMED_OUT;
-    }
-    if (!key.ends_with("/all")) ++alone;
-    const std::string& found = values_[key];
-    if (found.size() <= *size) {
-      std::copy(found.begin(), found.end(), static_cast<char*>(value));
-    } else {
-      ++probes;
-    }
-    *size = found.size();
-    return HETCOMM_OK;
-  }
-
-  hetcomm_status_t get_many(size_t count, const char* const* keys, size_t room, void* values,
-                            size_t* sizes, uint64_t timeout_ns) {
-    ++together;
-    std::unique_lock<std::mutex> lock(mutex_);
-    const auto all_there = [&] {
-      return std::all_of(keys, keys + count,
-                         [&](const char* key) { return values_.contains(key); });
-    };
-    if (!changed_.wait_for(lock, std::chrono::nanoseconds(std::min(timeout_ns, 60 * kSecond)),
-                           all_there)) {
-      return HETCOMM_TIMED_OUT;
-    }
-    for (size_t i = 0; i < count; ++i) {
-      const std::string& found = values_[keys[i]];
-      sizes[i] = found.size();
-      if (found.size() > room) continue;
-      std::copy(found.begin(), found.end(), static_cast<char*>(values) + i * room);
-    }
-    return HETCOMM_OK;
-  }
-
-  hetcomm_status_t delete_key(const std::string& key) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    values_.erase(key);
-    return fail_delete ? HETCOMM_INTERNAL : HETCOMM_OK;
-  }
-
-  std::string value(const std::string& key) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return values_[key];
-  }
-
-  // Whether a stored value, of those whose key has |part| in it, holds |needle|.
-  bool holds(ConstByteSpan needle, const std::string& part = "") {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const std::string wanted(reinterpret_cast<const char*>(needle.data()), needle.size());
-    return std::any_of(values_.begin(), values_.end(), [&](const auto& entry) {
-      return entry.first.find(part) != std::string::npos &&
-             entry.second.find(wanted) != std::string::npos;
-    });
-  }
-
-  hetcomm_status_t allgather(size_t rank, const void* value, size_t size, void* out) {
-    if (fail_allgather) return HETCOMM_PEER_LOST;
-    std::unique_lock<std::mutex> lock(mutex_);
-    const size_t round = rounds_[rank]++;
-    Round& entry = rounds_data_[round];
-    entry.bytes.resize(size * size_);
-    const auto* bytes = static_cast<const char*>(value);
-    std::copy(bytes, bytes + size, entry.bytes.begin() + static_cast<ptrdiff_t>(rank * size));
-    ++entry.arrived;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return entry.arrived == size_; });
-    std::copy(entry.bytes.begin(), entry.bytes.end(), static_cast<char*>(out));
-    return HETCOMM_OK;
-  }
-
-  std::atomic<bool> fail_put = false, fail_get = false, fail_allgather = false, corrupt = false;
-  std::atomic<bool> fail_delete = false;
-  std::atomic<int> probes = 0;
-  std::atomic<int> alone = 0;     // values of one rank that were asked for by themselves
-  std::atomic<int> together = 0;  // calls of get_many
-
- private:
-  struct Round {
-    std::string bytes;
-    size_t arrived = 0;
-  };
-  const size_t size_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-  std::map<size_t, size_t> rounds_;
-  std::map<size_t, Round> rounds_data_;
-};
-
-struct Caller {
-  World* world;
-  size_t rank;
-};
-
-hetcomm_status_t put(void* user, const char* key, const void* value, size_t size) {
-  return static_cast<Caller*>(user)->world->put(key, value, size);
-}
-hetcomm_status_t get(void* user, const char* key, void* value, size_t* size, uint64_t timeout) {
-  return static_cast<Caller*>(user)->world->get(key, value, size, timeout);
-}
-hetcomm_status_t get_many(void* user, size_t count, const char* const* keys, size_t room,
-                          void* values, size_t* sizes, uint64_t timeout) {
-  return static_cast<Caller*>(user)->world->get_many(count, keys, room, values, sizes, timeout);
-}
-hetcomm_status_t delete_key(void* user, const char* key) {
-  return static_cast<Caller*>(user)->world->delete_key(key);
-}
-hetcomm_status_t allgather(void* user, const void* value, size_t size, void* out) {
-  const auto* caller = static_cast<Caller*>(user);
-  return caller->world->allgather(caller->rank, value, size, out);
-}
 
 class CallbacksTest : public testing::TestWithParam<bool> {
  protected:
@@ -171,12 +39,12 @@ class CallbacksTest : public testing::TestWithParam<bool> {
     options.size = size;
     options.user_data = &caller;
     if (GetParam()) {
-      options.allgather = allgather;
+      options.allgather = test::allgather;
     } else {
-      options.put = put;
-      options.get = get;
-      if (many_) options.get_many = get_many;
-      if (delete_) options.delete_key = delete_key;
+      options.put = test::put;
+      options.get = test::get;
+      if (many_) options.get_many = test::get_many;
+      if (delete_) options.delete_key = test::delete_key;
     }
     return options;
   }
@@ -337,7 +205,7 @@ TEST_P(CallbacksTest, OptionsAreChecked) {
   EXPECT_TRUE(refused([](auto& options) { options.size = 0; }));
   EXPECT_TRUE(refused([](auto& options) { options.secret = ""; }));
   EXPECT_TRUE(refused([](auto& options) {
-    options.put = put;
+    options.put = test::put;
     options.get = nullptr;
   }));
   EXPECT_TRUE(refused([](auto& options) {
