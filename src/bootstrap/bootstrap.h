@@ -16,6 +16,7 @@
 #include "src/base/log.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/bootstrap/rank_group.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
 
@@ -50,6 +51,21 @@ class Bootstrap {
   virtual Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
                                                                 ConstByteSpan mine,
                                                                 uint64_t deadline_ns) = 0;
+  // False where every exchange is one of all ranks (an allgather callback); then the two calls
+  // below fail with kUnsupported.
+  virtual bool exchanges_by_groups() const = 0;
+  // Gathers |mine| of the members of |group|, of which this rank is one, in the order of the
+  // ranks. Every rank is in one of the groups that exchange values in |scope|, or, where |group| has
+  // a step, each member has heard before from all ranks up to the next member: a failure to agree
+  // on the secret then shows to all.
+  virtual Result<std::vector<std::vector<std::byte>>> allgather_among(const std::string& scope,
+                                                                      const RankGroup& group,
+                                                                      ConstByteSpan mine,
+                                                                      uint64_t deadline_ns) = 0;
+  // The value of the first member of |group|, for all its members.
+  virtual Result<std::vector<std::byte>> broadcast_among(const std::string& scope,
+                                                         const RankGroup& group, ConstByteSpan mine,
+                                                         uint64_t deadline_ns) = 0;
   // Null where the caller has named the ranks, and has to name them anew when some are lost.
   virtual SurvivorFinder* survivor_finder() = 0;
 };

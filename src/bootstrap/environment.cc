@@ -163,9 +163,13 @@ class LaunchedJob {
     return configured_ ? std::optional(secret_of_job(*configured_, launch_.job.name))
                        : std::nullopt;
   }
-  // Among |size| ranks of the job, of which this is |rank|.
-  Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank, int size,
-                                                     ConstByteSpan mine, uint64_t deadline_ns);
+  // Among |members|, of which this is |rank|.
+  Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank,
+                                                     const Members& members, ConstByteSpan mine,
+                                                     uint64_t deadline_ns);
+  Result<std::vector<std::byte>> broadcast(const std::string& scope, int rank,
+                                           const Members& members, ConstByteSpan mine,
+                                           uint64_t deadline_ns);
   // Returns which ranks of the job are left. |find_lost| speaks of all of them. |*round| gets a
   // name for the result, the same on all ranks that got it.
   Result<std::vector<bool>> survivors(const std::string& scope,
@@ -196,17 +200,35 @@ Result<Secret> LaunchedJob::secret(uint64_t deadline_ns) {
   return secret_of_job(*secret_, launch_.job.name);
 }
 
+Status too_long(ConstByteSpan value) {
+  return Status(Code::kInvalidArgument,
+                fmt::format("an exchange of {} bytes is too long", value.size()));
+}
+
 Result<std::vector<std::vector<std::byte>>> LaunchedJob::gather(const std::string& scope, int rank,
-                                                                int size, ConstByteSpan mine,
+                                                                const Members& members,
+                                                                ConstByteSpan mine,
                                                                 uint64_t deadline_ns) {
-  if (mine.size() > kMaxStoreValue) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("an exchange of {} bytes is too long", mine.size()));
-  }
+  if (mine.size() > kMaxStoreValue) return too_long(mine);
   if (!client_) return std::vector<std::vector<std::byte>>{{mine.begin(), mine.end()}};
-  auto values = client_->gather(scopes_.next(scope), rank, size, mine, deadline_ns);
+  const bool whole = members.form == ExchangeForm::kWhole;
+  const std::string name = scopes_.next(scope, whole ? ExchangeKind::kAll : kind_of(members.group));
+  auto values = client_->gather(name, rank, members, mine, deadline_ns);
   if (!values.ok()) return explain(values.status());
   return values;
+}
+
+Result<std::vector<std::byte>> LaunchedJob::broadcast(const std::string& scope, int rank,
+                                                      const Members& members, ConstByteSpan mine,
+                                                      uint64_t deadline_ns) {
+  if (mine.size() > kMaxStoreValue) return too_long(mine);
+  if (!client_) return std::vector<std::byte>(mine.begin(), mine.end());
+  const bool whole = members.form == ExchangeForm::kWhole;
+  const std::string name =
+      scopes_.next(scope, whole ? ExchangeKind::kAll : ExchangeKind::kBroadcast);
+  auto value = client_->broadcast(name, rank, members, mine, deadline_ns);
+  if (!value.ok()) return explain(value.status());
+  return value;
 }
 
 // Adds what helps where the store is not reached any more.
@@ -266,14 +288,24 @@ class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
 
   Result<std::vector<std::byte>> broadcast(const std::string& scope, ConstByteSpan mine,
                                            uint64_t deadline_ns) override {
-    auto all = allgather(scope, mine, deadline_ns);
-    if (!all.ok()) return all.status();
-    return std::move(all->front());
+    return job_->broadcast(round_ + scope, rank_, Members::all(size()), mine, deadline_ns);
   }
   Result<std::vector<std::vector<std::byte>>> allgather(const std::string& scope,
                                                         ConstByteSpan mine,
                                                         uint64_t deadline_ns) override {
-    return job_->gather(round_ + scope, rank_, size(), mine, deadline_ns);
+    return job_->gather(round_ + scope, rank_, Members::all(size()), mine, deadline_ns);
+  }
+  bool exchanges_by_groups() const override { return true; }
+  Result<std::vector<std::vector<std::byte>>> allgather_among(const std::string& scope,
+                                                              const RankGroup& group,
+                                                              ConstByteSpan mine,
+                                                              uint64_t deadline_ns) override {
+    return job_->gather(round_ + scope, rank_, Members::of(group, size()), mine, deadline_ns);
+  }
+  Result<std::vector<std::byte>> broadcast_among(const std::string& scope, const RankGroup& group,
+                                                 ConstByteSpan mine,
+                                                 uint64_t deadline_ns) override {
+    return job_->broadcast(round_ + scope, rank_, Members::of(group, size()), mine, deadline_ns);
   }
 
   SurvivorFinder* survivor_finder() override { return this; }

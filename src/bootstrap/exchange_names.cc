@@ -40,9 +40,9 @@ std::string format_ranks(const std::vector<int>& ranks, int size) {
   return fmt::format("rank{} {} of {}", ranks.size() == 1 ? "" : "s", text, size);
 }
 
-std::string ScopeNames::next(const std::string& scope) {
+std::string ScopeNames::next(const std::string& scope, ExchangeKind kind) {
   std::string name = shorten(scope);
-  const uint32_t use = uses_[name]++;
+  const uint32_t use = uses_[{name, kind}]++;
   return use == 0 ? name : fmt::format("{}#{}", name, use);
 }
 

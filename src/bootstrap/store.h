@@ -90,11 +90,17 @@ class StoreClient {
   // All ranks' values; BOOTSTRAP_FAILED names the ranks that did not come.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int size,
                                                      ConstByteSpan mine, uint64_t deadline_ns) {
-    return gather(scope, options_.rank, size, mine, deadline_ns);
+    return gather(scope, options_.rank, Members::all(size), mine, deadline_ns);
   }
-  // Gathers as |rank|, one of the |size| ranks that take part.
-  Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank, int size,
-                                                     ConstByteSpan mine, uint64_t deadline_ns);
+  // Gathers as |rank|, one of |members|.
+  Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int rank,
+                                                     const Members& members, ConstByteSpan mine,
+                                                     uint64_t deadline_ns);
+  // The value of the first of |members|, of which this is |rank|; what the others say does not
+  // count. Fails like a gather, for ranks that do not come.
+  Result<std::vector<std::byte>> broadcast(const std::string& scope, int rank,
+                                           const Members& members, ConstByteSpan mine,
+                                           uint64_t deadline_ns);
   // One question of a round (SurvivorRounds), by a rank to which |lost| of all ranks are lost. The
   // ranks that are left; empty while that is open. |last|: the round fails if it is open now.
   Result<std::vector<bool>> survivors(const std::string& scope, const std::vector<bool>& lost,
@@ -106,6 +112,9 @@ class StoreClient {
   const Address& local_address() const { return local_; }
 
  private:
+  Result<StoreRequest> exchange_request(StoreOperation operation, const std::string& scope,
+                                        int rank, const Members& members, ConstByteSpan mine,
+                                        uint64_t deadline_ns) const;
   Result<std::vector<std::byte>> call(const StoreRequest& request, size_t reply_limit,
                                       uint64_t deadline_ns);
   Status refresh(uint64_t deadline_ns);

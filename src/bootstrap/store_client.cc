@@ -86,26 +86,55 @@ Result<std::vector<std::byte>> StoreClient::get(const std::string& key, uint64_t
   return call(request, kMaxStoreValue, deadline_ns);
 }
 
-Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::string& scope, int rank,
-                                                                int size, ConstByteSpan mine,
-                                                                uint64_t deadline_ns) {
-  if (scope.empty() || scope.size() > kMaxStoreKey || mine.size() > kMaxStoreValue || size <= 0 ||
-      size > kMaxStoreRanks || rank < 0 || rank >= size) {
+Result<StoreRequest> StoreClient::exchange_request(StoreOperation operation,
+                                                   const std::string& scope, int rank,
+                                                   const Members& members, ConstByteSpan mine,
+                                                   uint64_t deadline_ns) const {
+  const RankGroup& group = members.group;
+  const bool fits = group.first >= 0 && group.step > 0 && group.count > 0 && members.ranks > 0 &&
+                    members.ranks <= kMaxStoreRanks &&
+                    int64_t{group.step} * (group.count - 1) < members.ranks - group.first;
+  if (scope.empty() || scope.size() > kMaxStoreKey || mine.size() > kMaxStoreValue || !fits ||
+      !group.has(rank)) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("store: gather '{}' of {} bytes, rank {} of {}", scope, mine.size(),
-                              rank, size));
+                  fmt::format("store: exchange '{}' of {} bytes, rank {} among {} of {}", scope,
+                              mine.size(), rank, group.count, members.ranks));
   }
   StoreRequest request;
-  request.operation = StoreOperation::kGather;
-  request.rank = rank;
-  request.size = size;
+  request.operation = operation;
+  request.rank = group.index_of(rank);
+  request.size = group.count;
   request.timeout_ns = time_for_store(deadline_ns);
   request.limit_ns = limit_ns_;
+  request.first = group.first;
+  request.step = group.step;
+  request.ranks = members.ranks;
+  request.form = members.form;
   request.key = scope;
   request.value.assign(mine.begin(), mine.end());
-  const size_t count = static_cast<size_t>(size);
+  return request;
+}
+
+Result<std::vector<std::byte>> StoreClient::broadcast(const std::string& scope, int rank,
+                                                      const Members& members, ConstByteSpan mine,
+                                                      uint64_t deadline_ns) {
+  if (rank != members.group.first) mine = {};
+  Result<StoreRequest> request =
+      exchange_request(StoreOperation::kBroadcast, scope, rank, members, mine, deadline_ns);
+  if (!request.ok()) return request.status();
+  return call(request.value(), kMaxStoreValue, deadline_ns);
+}
+
+Result<std::vector<std::vector<std::byte>>> StoreClient::gather(const std::string& scope, int rank,
+                                                                const Members& members,
+                                                                ConstByteSpan mine,
+                                                                uint64_t deadline_ns) {
+  Result<StoreRequest> request =
+      exchange_request(StoreOperation::kGather, scope, rank, members, mine, deadline_ns);
+  if (!request.ok()) return request.status();
+  const auto count = static_cast<size_t>(members.group.count);
   Result<std::vector<std::byte>> reply =
-      call(request, count * (kMaxStoreValue + sizeof(uint32_t)), deadline_ns);
+      call(request.value(), count * (kMaxStoreValue + sizeof(uint32_t)), deadline_ns);
   if (!reply.ok()) return reply.status();
   ByteReader reader(reply.value());
   std::vector<std::vector<std::byte>> values(count);

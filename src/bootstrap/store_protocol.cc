@@ -1,5 +1,7 @@
 #include "src/bootstrap/store_protocol.h"
 
+#include <fmt/format.h>
+
 #include "src/base/bytes.h"
 #include "src/base/text.h"
 
@@ -14,6 +16,21 @@ std::vector<std::byte> with_length(ConstByteSpan body) {
 
 constexpr size_t bytes_of_ranks(int32_t size) { return (static_cast<size_t>(size) + 7) / 8; }
 
+// Every member of the group is one of the ranks.
+bool has_group(const StoreRequest& request) {
+  if (request.form != ExchangeForm::kWhole && request.form != ExchangeForm::kGroups) return false;
+  if (request.ranks <= 0 || request.ranks > kMaxStoreRanks || request.first < 0 ||
+      request.step < 1 || request.step > kMaxStoreRanks) {
+    return false;
+  }
+  const int64_t last = request.first + int64_t{request.step} * (request.size - 1);
+  if (request.form == ExchangeForm::kWhole &&
+      request.group() != RankGroup{.first = 0, .step = 1, .count = request.ranks}) {
+    return false;
+  }
+  return last < request.ranks;
+}
+
 bool is_valid(const StoreRequest& request) {
   const bool has_rank = request.size > 0 && request.size <= kMaxStoreRanks && request.rank >= 0 &&
                         request.rank < request.size;
@@ -22,7 +39,10 @@ bool is_valid(const StoreRequest& request) {
     case StoreOperation::kGet:
       return !request.key.empty();
     case StoreOperation::kGather:
-      return !request.key.empty() && has_rank;
+      return !request.key.empty() && has_rank && has_group(request);
+    case StoreOperation::kBroadcast:
+      return !request.key.empty() && has_rank && has_group(request) &&
+             (request.rank == 0 || request.value.empty());
     case StoreOperation::kSurvivors:
       return !request.key.empty() && has_rank &&
              request.value.size() == bytes_of_ranks(request.size);
@@ -46,6 +66,16 @@ Code known_code(int32_t value) {
 }
 
 }  // namespace
+
+Status disagreement_on_form(std::string_view rank, std::string_view scope, ExchangeForm form) {
+  const bool groups = form == ExchangeForm::kGroups;
+  return Status(
+      Code::kBootstrapFailed,
+      fmt::format("the ranks disagree on how large a job is: {} exchanges '{}' {}, others "
+                  "{}; set HETCOMM_SMALL_JOB alike on all ranks",
+                  rank, scope, groups ? "by groups" : "all together",
+                  groups ? "all together" : "by groups"));
+}
 
 std::vector<std::byte> encode_ranks(const std::vector<bool>& ranks) {
   std::vector<std::byte> bytes(bytes_of_ranks(static_cast<int32_t>(ranks.size())));
@@ -71,6 +101,10 @@ std::vector<std::byte> encode_request(const StoreRequest& request) {
   body.write(request.size);
   body.write(request.timeout_ns);
   body.write(request.limit_ns);
+  body.write(request.first);
+  body.write(request.step);
+  body.write(request.ranks);
+  body.write(static_cast<uint8_t>(request.form));
   body.write_string(request.key);
   body.write_bytes(request.value);
   return with_length(body.bytes());
@@ -84,6 +118,10 @@ Result<StoreRequest> decode_request(ConstByteSpan body) {
   request.size = reader.read<int32_t>();
   request.timeout_ns = reader.read<uint64_t>();
   request.limit_ns = reader.read<uint64_t>();
+  request.first = reader.read<int32_t>();
+  request.step = reader.read<int32_t>();
+  request.ranks = reader.read<int32_t>();
+  request.form = static_cast<ExchangeForm>(reader.read<uint8_t>());
   request.key = reader.read_string(kMaxStoreKey);
   const ConstByteSpan value = reader.read_bytes(kMaxStoreValue);
   request.value.assign(value.begin(), value.end());

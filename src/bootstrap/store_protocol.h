@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/bootstrap/rank_group.h"
 #include "src/net/credentials.h"
 
 namespace hetcomm {
@@ -18,7 +20,7 @@ inline constexpr size_t kMaxStoreValue = 64 * 1024;
 inline constexpr int32_t kMaxStoreRanks = 1 << 16;
 inline constexpr size_t kFrameHeaderBytes = 4;
 // Largest body of a request: fixed fields, key and value.
-inline constexpr size_t kMaxRequestBytes = 40 + kMaxStoreKey + kMaxStoreValue;
+inline constexpr size_t kMaxRequestBytes = 64 + kMaxStoreKey + kMaxStoreValue;
 inline constexpr size_t kMaxReplyText = 4096;
 
 enum class StoreOperation : uint8_t {
@@ -26,17 +28,50 @@ enum class StoreOperation : uint8_t {
   kGet = 2,
   kGather = 3,
   kJobKey = 4,
-  kSurvivors = 5
+  kSurvivors = 5,
+  kBroadcast = 6  // a gather of which only the first member's value goes to all
 };
+
+// Whether an exchange is one of all ranks or of groups of them. Ranks that disagree about it in one
+// scope would wait for each other.
+enum class ExchangeForm : uint8_t { kWhole = 0, kGroups = 1 };
+
+// The ranks that exchange values.
+struct Members {
+  RankGroup group;
+  int ranks = 0;  // of the job
+  ExchangeForm form = ExchangeForm::kWhole;
+
+  static Members all(int ranks) { return {.group = {.count = ranks}, .ranks = ranks}; }
+  // Some of |ranks| ranks. Others exchange values in the same scope.
+  static Members of(const RankGroup& group, int ranks) {
+    return {.group = group, .ranks = ranks, .form = ExchangeForm::kGroups};
+  }
+};
+
+// Says that rank |rank| of scope |scope| exchanges values in |form|, and others in the other one.
+Status disagreement_on_form(std::string_view rank, std::string_view scope, ExchangeForm form);
 
 struct StoreRequest {
   StoreOperation operation = StoreOperation::kGet;
-  int32_t rank = 0;         // kGather, kSurvivors
-  int32_t size = 0;         // kGather, kSurvivors: number of ranks
+  int32_t rank = 0;         // kSurvivors: the rank. kGather, kBroadcast: its place in the group
+  int32_t size = 0;         // kSurvivors: number of ranks. kGather, kBroadcast: of members
   uint64_t timeout_ns = 0;  // kGet, kGather: how long the reply may take. kSurvivors: 0 ends it
   uint64_t limit_ns = 0;    // kGather: the time limit that failures name; 0: timeout_ns
-  std::string key;          // kGather, kSurvivors: the scope
-  std::vector<std::byte> value;  // kSurvivors: the set of ranks that are lost
+  // kGather, kBroadcast: the first rank of the group, the distance of its ranks, and the number of
+  // all ranks, of which failures speak.
+  int32_t first = 0;
+  int32_t step = 1;
+  int32_t ranks = 0;
+  ExchangeForm form = ExchangeForm::kWhole;
+  std::string key;  // kGather, kBroadcast, kSurvivors: the scope
+  // kSurvivors: the set of ranks that are lost. kBroadcast: the first member's alone.
+  std::vector<std::byte> value;
+
+  bool exchanges() const {
+    return operation == StoreOperation::kGather || operation == StoreOperation::kBroadcast;
+  }
+  RankGroup group() const { return {.first = first, .step = step, .count = size}; }
 };
 
 // A set of ranks, a bit for each.

@@ -17,6 +17,13 @@ std::string seconds(uint64_t ns) {
   return fmt::format("{} s", std::max<uint64_t>(1, (ns + 999'999'999) / 1'000'000'000));
 }
 
+// The name of the gather that |request| belongs to. Different gathers have different names.
+std::string gather_name(const StoreRequest& request) {
+  if (request.form == ExchangeForm::kWhole) return "all " + request.key;
+  return fmt::format("{}{}/{} {}", request.operation == StoreOperation::kBroadcast ? "from " : "",
+                     request.first, request.step, request.key);
+}
+
 }  // namespace
 
 StoreTable::StoreTable(const Secret& job_key, ReplySink& sink)
@@ -36,6 +43,7 @@ bool StoreTable::handle(ClientId client, const std::string& name, StoreRequest r
       get(client, request, now_ns);
       return true;
     case StoreOperation::kGather:
+    case StoreOperation::kBroadcast:
       gather(client, name, std::move(request), now_ns);
       return true;
     case StoreOperation::kJobKey:
@@ -92,91 +100,148 @@ void StoreTable::get(ClientId client, const StoreRequest& request, uint64_t now_
   }
   start_wait(client, {.key = request.key,
                       .in_gather = false,
-                      .rank = 0,
+                      .place = 0,
                       .limit_ns = request.timeout_ns,
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
 }
 
-void StoreTable::gather(ClientId client, const std::string& name, StoreRequest request,
+// Tells everybody in the scope when |request| is of another form than theirs.
+bool StoreTable::agree_on_form(ClientId client, const std::string& who,
+                               const StoreRequest& request) {
+  const auto found = scopes_.find(request.key);
+  if (found == scopes_.end()) return true;
+  Scope& scope = found->second;
+  if (scope.conflict.empty() && scope.form == request.form) return true;
+  if (scope.conflict.empty()) {
+    const std::string rank = fmt::format("rank {} ({})", request.group().rank(request.rank), who);
+    scope.conflict = disagreement_on_form(rank, request.key, request.form).text();
+  }
+  const Status why(Code::kBootstrapFailed, scope.conflict);
+  std::vector<std::string> names;
+  for (const auto& [name, gather] : gathers_) {
+    if (gather.scope == request.key) names.push_back(name);
+  }
+  for (const std::string& name : names) fail_gather(name, why);
+  sink_.send_reply(client, encode_failure(why));
+  return false;
+}
+
+void StoreTable::start_gather(const std::string& name, const StoreRequest& request,
+                              uint64_t now_ns) {
+  gathers_[name] = {.scope = request.key,
+                    .group = request.group(),
+                    .ranks = request.ranks,
+                    .operation = request.operation,
+                    .begun_ns = now_ns,
+                    .report_ns = deadline_after(now_ns, kFirstReportNs),
+                    .entries = {}};
+  Scope& scope = scopes_[request.key];
+  scope.form = request.form;
+  ++scope.gathers;
+}
+
+// Says why |request| does not fit the others of its gather.
+Status StoreTable::conflict_of(const Gather& gather, const std::string& who,
+                               const StoreRequest& request) {
+  const int rank = request.group().rank(request.rank);
+  if (gather.ranks != request.ranks) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("rank {} ({}) says that the job has {} ranks, others say {}; set "
+                              "WORLD_SIZE alike on all ranks",
+                              rank, who, request.ranks, gather.ranks));
+  }
+  if (gather.group != request.group() || gather.operation != request.operation) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("rank {} ({}) takes '{}' for another exchange than others do; does "
+                              "every rank use the same release of hetcomm?",
+                              rank, who, request.key));
+  }
+  const auto twin = gather.entries.find(request.rank);
+  if (twin == gather.entries.end()) return {};
+  return Status(
+      Code::kBootstrapFailed,
+      fmt::format("two processes say that they are rank {}: {} and {}; give each a RANK of its own",
+                  rank, twin->second.name, who));
+}
+
+void StoreTable::gather(ClientId client, const std::string& who, StoreRequest request,
                         uint64_t now_ns) {
-  const std::string& scope = request.key;
-  if (const auto ended = ended_.find(scope); ended != ended_.end()) {
-    refuse(client, Code::kBootstrapFailed, ended->second);
+  if (!agree_on_form(client, who, request)) return;
+  const std::string name = gather_name(request);
+  if (const auto ended = ended_.find(name); ended != ended_.end()) {
+    refuse(client, Code::kBootstrapFailed, ended->second.reason);
     return;
   }
-  const bool is_new = !gathers_.contains(scope);
+  const bool is_new = !gathers_.contains(name);
   if (!has_room(is_new ? 1 : 0, request.value.size())) {
     refuse(client, Code::kOutOfResources, "rank 0's store is full");
     return;
   }
-  Gather& gather = gathers_[scope];
-  if (is_new) {
-    gather.size = request.size;
-    gather.begun_ns = now_ns;
-    gather.report_ns = deadline_after(now_ns, kFirstReportNs);
-  }
-  Status conflict;
-  if (gather.size != request.size) {
-    conflict = Status(Code::kBootstrapFailed,
-                      fmt::format("rank {} ({}) says that the job has {} ranks, others say {}; set "
-                                  "WORLD_SIZE alike on all ranks",
-                                  request.rank, name, request.size, gather.size));
-  } else if (const auto twin = gather.entries.find(request.rank); twin != gather.entries.end()) {
-    conflict = Status(
-        Code::kBootstrapFailed,
-        fmt::format(
-            "two processes say that they are rank {}: {} and {}; give each a RANK of its own",
-            request.rank, twin->second.name, name));
-  }
-  if (!conflict.ok()) {
-    fail_gather(scope, conflict);
+  if (is_new) start_gather(name, request, now_ns);
+  Gather& gather = gathers_[name];
+  if (const Status conflict = conflict_of(gather, who, request); !conflict.ok()) {
+    fail_gather(name, conflict);
     sink_.send_reply(client, encode_failure(conflict));
     return;
   }
   bytes_ += request.value.size();
-  start_wait(client, {.key = scope,
+  start_wait(client, {.key = name,
                       .in_gather = true,
-                      .rank = request.rank,
+                      .place = request.rank,
                       .limit_ns = request.limit_ns != 0 ? request.limit_ns : request.timeout_ns,
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
-  gather.entries[request.rank] = {
-      .client = client, .name = name, .value = std::move(request.value)};
-  if (gather.entries.size() == static_cast<size_t>(gather.size)) complete(scope, gather);
+  gather.entries[request.rank] = {.client = client, .name = who, .value = std::move(request.value)};
+  if (gather.entries.size() == static_cast<size_t>(gather.group.count)) complete(name, gather);
 }
 
-void StoreTable::complete(const std::string& scope, const Gather& gather) {
+void StoreTable::complete(const std::string& name, const Gather& gather) {
   ByteWriter payload;
-  for (const auto& [rank, entry] : gather.entries) payload.write_bytes(entry.value);
+  if (gather.operation == StoreOperation::kBroadcast) {
+    payload.write_raw(gather.entries.begin()->second.value);
+  } else {
+    for (const auto& [place, entry] : gather.entries) payload.write_bytes(entry.value);
+  }
   const Frame frame = encode_success(payload.bytes());
-  for (const auto& [rank, entry] : gather.entries) {
+  for (const auto& [place, entry] : gather.entries) {
     stop_wait(entry.client);
     sink_.send_reply(entry.client, frame);
   }
-  end_gather(scope,
+  end_gather(name,
              fmt::format("all ranks of '{}' have already joined; is another job using this port, "
                          "or a RANK duplicated?",
-                         scope));
+                         gather.scope));
 }
 
-void StoreTable::fail_gather(const std::string& scope, const Status& why) {
+void StoreTable::fail_gather(const std::string& name, const Status& why) {
+  const Gather& gather = gathers_.at(name);
   const Frame frame = encode_failure(why);
-  for (const auto& [rank, entry] : gathers_[scope].entries) {
+  for (const auto& [place, entry] : gather.entries) {
     stop_wait(entry.client);
     sink_.send_reply(entry.client, frame);
   }
-  end_gather(scope, fmt::format("'{}' has failed before: {}", scope, why.text()));
+  end_gather(name, fmt::format("'{}' has failed before: {}", gather.scope, why.text()));
 }
 
-void StoreTable::end_gather(const std::string& scope, std::string why) {
-  std::string name = scope;
-  for (const auto& [rank, entry] : gathers_[name].entries) bytes_ -= entry.value.size();
-  gathers_.erase(name);
+void StoreTable::end_gather(const std::string& name, std::string why) {
+  std::string key = name;
+  const auto found = gathers_.find(key);
+  for (const auto& [place, entry] : found->second.entries) bytes_ -= entry.value.size();
+  Ended ended{.scope = std::move(found->second.scope), .reason = std::move(why)};
+  gathers_.erase(found);
   if (ended_order_.size() == limits_.ended) {
-    ended_.erase(ended_order_.front());
+    const auto oldest = ended_.find(ended_order_.front());
+    forget_gather_of(oldest->second.scope);
+    ended_.erase(oldest);
     ended_order_.pop_front();
   }
-  ended_order_.push_back(name);
-  ended_[std::move(name)] = std::move(why);
+  ended_order_.push_back(key);
+  ended_[std::move(key)] = std::move(ended);
+}
+
+// A gather of |scope| neither runs nor is remembered any more.
+void StoreTable::forget_gather_of(const std::string& scope) {
+  const auto found = scopes_.find(scope);
+  if (--found->second.gathers == 0) scopes_.erase(found);
 }
 
 void StoreTable::start_wait(ClientId client, Wait wait) {
@@ -205,10 +270,12 @@ void StoreTable::disconnect(ClientId client) {
   stop_wait(client);
   if (!wait.in_gather) return;
   const auto gather = gathers_.find(wait.key);
-  const auto entry = gather->second.entries.find(wait.rank);
+  const auto entry = gather->second.entries.find(wait.place);
   bytes_ -= entry->second.value.size();
   gather->second.entries.erase(entry);
-  if (gather->second.entries.empty()) gathers_.erase(gather);
+  if (!gather->second.entries.empty()) return;
+  forget_gather_of(gather->second.scope);
+  gathers_.erase(gather);
 }
 
 void StoreTable::time_out(ClientId client) {
@@ -228,10 +295,10 @@ void StoreTable::time_out(ClientId client) {
 
 std::string StoreTable::missing_from(const Gather& gather) {
   std::vector<int> missing;
-  for (int rank = 0; rank < gather.size; ++rank) {
-    if (!gather.entries.contains(rank)) missing.push_back(rank);
+  for (int place = 0; place < gather.group.count; ++place) {
+    if (!gather.entries.contains(place)) missing.push_back(gather.group.rank(place));
   }
-  return format_ranks(missing, gather.size);
+  return format_ranks(missing, gather.ranks);
 }
 
 void StoreTable::expire(uint64_t now_ns) {
@@ -248,12 +315,12 @@ uint64_t StoreTable::next_timer_ns() const {
 
 std::vector<std::string> StoreTable::take_reports(uint64_t now_ns) {
   std::vector<std::string> lines;
-  for (auto& [scope, gather] : gathers_) {
+  for (auto& [name, gather] : gathers_) {
     if (now_ns < gather.report_ns) continue;
     const uint64_t waited = now_ns - gather.begun_ns;
     gather.report_ns = deadline_after(now_ns, waited);
     lines.push_back(fmt::format("still waiting for {} of '{}' after {}{}", missing_from(gather),
-                                scope, seconds(waited), hint_));
+                                gather.scope, seconds(waited), hint_));
   }
   return lines;
 }

@@ -1,10 +1,14 @@
 // The store's table has its values, waiting readers and running gathers, and does no I/O. The
-// server feeds it decoded requests, and replies leave through a sink.
+// server feeds it decoded requests, and replies leave through a sink. A broadcast is a gather whose
+// reply is the first member's value.
 //
 // A gather's entries belong to the connections that wait in it: an entry leaves with its
 // connection, so that a process that was restarted can take its place. The first member whose time
 // is over ends the gather for all, with the same text; so does a rank that comes twice. What has
 // ended is remembered, so that a late member learns why instead of waiting.
+//
+// Gathers of several groups may have one scope. Ranks that disagree on whether a scope is exchanged
+// by groups are told so, all of them.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +41,7 @@ class StoreTable {
   struct Limits {
     size_t keys = 1 << 16;  // values and running gathers
     size_t bytes = 256u << 20;
-    size_t ended = 4096;  // gathers that are remembered
+    size_t ended = 1 << 15;  // gathers that are remembered
   };
 
   StoreTable(const Secret& job_key, ReplySink& sink);
@@ -67,15 +71,24 @@ class StoreTable {
     std::vector<std::byte> value;
   };
   struct Gather {
-    int32_t size = 0;
+    std::string scope;
+    RankGroup group;
+    int32_t ranks = 0;  // of the job
+    StoreOperation operation = StoreOperation::kGather;
     uint64_t begun_ns = 0;
     uint64_t report_ns = 0;
-    std::map<int32_t, Entry> entries;
+    std::map<int32_t, Entry> entries;  // by place in the group
+  };
+  // What is known of a scope while a gather of it runs or is remembered.
+  struct Scope {
+    ExchangeForm form = ExchangeForm::kWhole;
+    size_t gathers = 0;    // that run or are remembered
+    std::string conflict;  // not empty: the ranks disagree on the form
   };
   struct Wait {
     std::string key;
     bool in_gather = false;
-    int32_t rank = 0;
+    int32_t place = 0;      // in the gather's group
     uint64_t limit_ns = 0;  // as failures name it
     uint64_t deadline_ns = 0;
   };
@@ -83,10 +96,15 @@ class StoreTable {
   void put(ClientId client, StoreRequest request);
   void find_survivors(ClientId client, const StoreRequest& request);
   void get(ClientId client, const StoreRequest& request, uint64_t now_ns);
-  void gather(ClientId client, const std::string& name, StoreRequest request, uint64_t now_ns);
-  void complete(const std::string& scope, const Gather& gather);
-  void fail_gather(const std::string& scope, const Status& why);
-  void end_gather(const std::string& scope, std::string why);
+  void gather(ClientId client, const std::string& who, StoreRequest request, uint64_t now_ns);
+  bool agree_on_form(ClientId client, const std::string& who, const StoreRequest& request);
+  void start_gather(const std::string& name, const StoreRequest& request, uint64_t now_ns);
+  static Status conflict_of(const Gather& gather, const std::string& who,
+                            const StoreRequest& request);
+  void complete(const std::string& name, const Gather& gather);
+  void fail_gather(const std::string& name, const Status& why);
+  void end_gather(const std::string& name, std::string why);
+  void forget_gather_of(const std::string& scope);
   void start_wait(ClientId client, Wait wait);
   void stop_wait(ClientId client);
   void time_out(ClientId client);
@@ -98,11 +116,16 @@ class StoreTable {
   ReplySink& sink_;
   const Limits limits_;
   std::unordered_map<std::string, std::vector<std::byte>> values_;
-  std::unordered_map<std::string, Gather> gathers_;
+  std::unordered_map<std::string, Gather> gathers_;  // by name: scope and group
+  std::unordered_map<std::string, Scope> scopes_;
   std::unordered_map<std::string, std::set<ClientId>> readers_;
   std::unordered_map<ClientId, Wait> waits_;
   std::set<std::pair<uint64_t, ClientId>> timers_;
-  std::unordered_map<std::string, std::string> ended_;  // scope to reason
+  struct Ended {
+    std::string scope;
+    std::string reason;
+  };
+  std::unordered_map<std::string, Ended> ended_;  // by name
   std::deque<std::string> ended_order_;
   size_t bytes_ = 0;
   SurvivorRounds survivors_;

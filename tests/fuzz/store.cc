@@ -1,6 +1,7 @@
 // The store behind its decoder: the input is a list of events (a frame from one of some clients, a
 // disconnect, a step of time). Properties: no crash; whatever a decoder accepts encodes to the same
-// bytes; every accepted request gets exactly one reply, at the latest when the table closes.
+// bytes, and a group that it accepts lies within the job; every accepted request gets exactly one
+// reply, at the latest when the table closes.
 #include <cstdlib>
 #include <map>
 
@@ -32,8 +33,15 @@ Result<StoreRequest> next_request(ByteReader& reader) {
   const auto kind = reader.read<uint8_t>();
   if (kind % 4 == 0) return decode_request(reader.read_bytes(reader.left()));
   StoreRequest request;
-  request.operation = static_cast<StoreOperation>(1 + reader.read<uint8_t>() % 5);
+  request.operation = static_cast<StoreOperation>(1 + reader.read<uint8_t>() % 6);
   request.size = 1 + reader.read<uint8_t>() % 4;
+  request.ranks = request.size;
+  if (const auto group = reader.read<uint8_t>(); group % 2 != 0) {
+    request.form = ExchangeForm::kGroups;
+    request.first = group / 2 % 4;
+    request.step = 1 + group / 8 % 4;
+    request.ranks = 16;
+  }
   request.rank = reader.read<uint8_t>() % request.size;
   request.timeout_ns = reader.read<uint8_t>();
   request.key = std::string(1, static_cast<char>('a' + reader.read<uint8_t>() % 3));
@@ -41,6 +49,7 @@ Result<StoreRequest> next_request(ByteReader& reader) {
   if (request.operation == StoreOperation::kSurvivors) {
     request.value = {static_cast<std::byte>(reader.read<uint8_t>())};
   }
+  if (request.operation == StoreOperation::kBroadcast && request.rank != 0) request.value.clear();
   const std::vector<std::byte> frame = encode_request(request);
   return decode_request(ConstByteSpan(frame).subspan(kFrameHeaderBytes));
 }
@@ -50,6 +59,12 @@ void run(ConstByteSpan input) {
     const std::vector<std::byte> frame = encode_request(request.value());
     const ConstByteSpan body = ConstByteSpan(frame).subspan(kFrameHeaderBytes);
     require(std::equal(body.begin(), body.end(), input.begin(), input.end()));
+    if (request->exchanges()) {
+      const RankGroup group = request->group();
+      const int64_t last = group.first + int64_t{group.step} * (group.count - 1);
+      require(group.first >= 0 && group.step > 0 && group.count > 0 && last < request->ranks);
+      require(request->rank >= 0 && request->rank < group.count);
+    }
   }
   [[maybe_unused]] const auto reply = decode_reply(input);
 

@@ -13,3 +13,8 @@ hetcomm_test(bootstrap_callbacks_test
   DEPENDS base net bootstrap fmt::fmt
   LABELS asan tsan
   TIMEOUT 60)
+hetcomm_test(bootstrap_groups_test
+  SOURCES bootstrap_groups_test.cc
+  DEPENDS base net bootstrap fmt::fmt
+  LABELS asan tsan
+  TIMEOUT 60)

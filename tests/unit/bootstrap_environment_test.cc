@@ -1,6 +1,6 @@
 // Bootstrap from the environment, with a process for each rank: it finds the store on MASTER_PORT
 // or behind a foreign service that holds it, in any order of starting; agrees on a secret; names
-// missing and malformed variables; and treats the secret file with care. Its store listens where
+// missing and malformed variables; lets groups of ranks exchange values under one name; and treats the secret file with care. Its store listens where
 // the others look for it, and nowhere else. Named jobs on one port do not mix. Slurm, PMI, PMIx and
 // Open MPI may have launched the ranks.
 #include <fcntl.h>
@@ -156,6 +156,55 @@ TEST_F(EnvironmentTest, RanksMeetInAnyOrderAndShareAKey) {
     const std::vector<std::string> texts = run(3, order);
     EXPECT_THAT(texts[0], HasSubstr("ok 0 1 2 0 1 2 key"));
     EXPECT_THAT(texts, Each(texts[0]));
+  }
+}
+
+// Blocks of two ranks, their leaders, and a word of rank 0's, twice under one name. Then all ranks
+// together.
+std::string exchange_by_groups(Bootstrap& job, int rank, uint64_t deadline) {
+  const auto mine = static_cast<std::byte>(rank);
+  std::string text;
+  const auto add = [&](char kind, const Result<std::vector<std::vector<std::byte>>>& values) {
+    text += kind;
+    if (!values.ok()) {
+      text += values.status().text();
+      return;
+    }
+    for (const auto& value : values.value()) text += std::to_string(static_cast<int>(value[0]));
+  };
+  for (int round = 0; round < 2; ++round) {
+    const RankGroup block{
+        .first = rank / 2 * 2, .step = 1, .count = std::min(2, job.size() - rank / 2 * 2)};
+    add('b', job.allgather_among("world", block, {&mine, 1}, deadline));
+    const RankGroup leaders{.first = 0, .step = 2, .count = (job.size() + 1) / 2};
+    if (leaders.has(rank)) add('l', job.allgather_among("world", leaders, {&mine, 1}, deadline));
+    auto told = job.broadcast_among("world", {.count = job.size()}, {&mine, 1}, deadline);
+    text += told.ok() ? fmt::format("t{} ", static_cast<int>(told->front())) : told.status().text();
+  }
+  add('a', job.allgather("world of all", {&mine, 1}, deadline));
+  return text;
+}
+
+TEST_F(EnvironmentTest, GroupsExchangeAgainAndAgainUnderOneName) {
+  std::vector<Process> processes;
+  for (int rank = 0; rank < 5; ++rank) {
+    processes.push_back(spawn([rank] {
+      setenv("RANK", std::to_string(rank).c_str(), 1);
+      setenv("WORLD_SIZE", "5", 1);
+      Log log;
+      log.set_level(LogLevel::kError);
+      auto bootstrap = create(log, "");
+      if (!bootstrap.ok()) return std::string(bootstrap.status().text());
+      if (!(*bootstrap)->exchanges_by_groups()) return std::string("no groups");
+      return exchange_by_groups(*bootstrap.value(), rank, now_ns() + 20 * kSecond);
+    }));
+  }
+  std::vector<std::string> texts;
+  for (Process& process : processes) texts.push_back(collect(std::move(process)));
+  for (int rank = 0; rank < 5; ++rank) {
+    const std::string block = rank == 4 ? "b4" : rank < 2 ? "b01" : "b23";
+    const std::string round = block + (rank % 2 == 0 ? "l024" : "") + "t0 ";
+    EXPECT_EQ(texts[static_cast<size_t>(rank)], round + round + "a01234");
   }
 }
 

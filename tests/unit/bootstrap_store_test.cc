@@ -261,6 +261,7 @@ TEST_F(StoreTest, ARestartedProcessTakesItsPlaceAgain) {
                                                          .rank = 1,
                                                          .size = 2,
                                                          .timeout_ns = 10 * kSecond,
+                                                         .ranks = 2,
                                                          .key = "world",
                                                          .value = bytes_of("old")});
     ASSERT_EQ(::send(socket->get(), frame.data(), frame.size(), 0),
@@ -724,6 +725,7 @@ StoreRequest gather_of(int rank, int size, std::string scope, size_t bytes = 0) 
           .rank = rank,
           .size = size,
           .timeout_ns = 10,
+          .ranks = size,
           .key = std::move(scope),
           .value = std::vector<std::byte>(bytes)};
 }
@@ -815,6 +817,7 @@ TEST(StoreTableTest, WhoIsMissingIsReportedAgainAndAgainAndAtTheEndWithTheTime) 
                             .rank = 0,
                             .size = 3,
                             .timeout_ns = 5 * kUnit,
+                            .ranks = 3,
                             .key = "world",
                             .value = {}},
                            7));
