@@ -1,13 +1,10 @@
-// The server's I/O: one thread, one poller, one session per client. A session is closed only
+// The server's I/O: one thread, one poller, one session per client. A session is destroyed only
 // between two rounds of events (reap), so that neither the table nor the poller meets one that is
 // gone.
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <deque>
 #include <exception>
 #include <system_error>
 #include <thread>
@@ -15,155 +12,27 @@
 
 #include <fmt/format.h>
 
-#include "src/base/bytes.h"
 #include "src/base/clock.h"
 #include "src/base/signals_blocked.h"
 #include "src/bootstrap/store.h"
+#include "src/bootstrap/store_session.h"
 #include "src/bootstrap/store_table.h"
 #include "src/net/acceptor.h"
-#include "src/net/socket_peer.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxClients = 1 << 15;
-constexpr size_t kReadBytes = 64 * 1024;
 constexpr uint64_t kDrainNs = 5'000'000'000;
 constexpr uint64_t kSweepNs = 1'000'000'000;
 // A session that was quiet for less is not closed to make room: it may be about to ask.
 constexpr uint64_t kYoungNs = 1'000'000'000;
 
-// One client. Reads requests, writes replies; reports bad input and broken connections as closed.
-class Session final : public Watcher {
- public:
-  class Owner {
-   public:
-    // False: the client has to be dropped.
-    virtual bool on_request(ClientId client, const std::string& name, ConstByteSpan body) = 0;
-    virtual void on_closed(ClientId client, std::string_view why) = 0;
-
-   protected:
-    ~Owner() = default;
-  };
-
-  Session(Owner& owner, Poller& poller, ClientId id, StreamSocket socket)
-      : owner_(owner),
-        poller_(poller),
-        id_(id),
-        socket_(std::move(socket)),
-        name_(peer_name(socket_.get())),
-        quiet_since_ns_(now_ns()) {}
-  ~Session() { poller_.remove(socket_.get(), *this); }
-
-  Status watch() {
-    // No event announces data that came with the end of a TLS handshake, but the socket is writable
-    // at once.
-    writing_ = !socket_.flushed() || socket_.buffered();
-    return poller_.add(socket_.get(), wanted_events(), *this);
-  }
-  const std::string& name() const { return name_; }
-  bool closed() const { return closed_; }
-  bool flushed() const { return out_.empty() && socket_.flushed(); }
-  // Returns the time since which the session is quiet; kForever while the store owes it a reply.
-  uint64_t quiet_since_ns() const { return waits_ ? kForever : quiet_since_ns_; }
-
-  // In between two rounds of events.
-  void drop(std::string_view why) { close(why); }
-
-  void send(const Frame& frame) {
-    waits_ = false;
-    quiet_since_ns_ = now_ns();
-    out_.push_back(frame);
-    flush();
-  }
-
-  void on_events(uint32_t events) override {
-    if ((events & EPOLLOUT) != 0) flush();
-    if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) read_some();
-    while (!closed_ && socket_.buffered()) read_some();
-  }
-
- private:
-  void close(std::string_view why) {
-    if (closed_) return;
-    closed_ = true;
-    owner_.on_closed(id_, why);
-  }
-
-  uint32_t wanted_events() const { return EPOLLIN | (writing_ ? uint32_t{EPOLLOUT} : 0); }
-
-  void read_some() {
-    if (closed_) return;
-    std::array<std::byte, kReadBytes> chunk;
-    const ssize_t got = socket_.receive(chunk.data(), chunk.size());
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) {
-      close("the client closed the connection");
-      return;
-    }
-    in_.insert(in_.end(), chunk.begin(), chunk.begin() + got);
-    size_t used = 0;
-    while (!closed_ && in_.size() - used >= kFrameHeaderBytes) {
-      const ConstByteSpan rest = ConstByteSpan(in_).subspan(used);
-      const auto length = ByteReader(rest).read<uint32_t>();
-      // Strictly one request at a time: who sends more, or does not take replies, is no client.
-      if (length > kMaxRequestBytes || !out_.empty()) {
-        close("the client broke the protocol");
-        return;
-      }
-      if (rest.size() - kFrameHeaderBytes < length) break;
-      used += kFrameHeaderBytes + length;
-      waits_ = true;
-      if (!owner_.on_request(id_, name_, rest.subspan(kFrameHeaderBytes, length))) {
-        close("the client broke the protocol");
-      }
-    }
-    in_.erase(in_.begin(), in_.begin() + static_cast<ptrdiff_t>(used));
-    if (in_.empty()) in_.shrink_to_fit();
-  }
-
-  void flush() {
-    while (!out_.empty() && !closed_) {
-      const std::vector<std::byte>& bytes = *out_.front();
-      const ssize_t sent = socket_.send(bytes.data() + out_done_, bytes.size() - out_done_);
-      if (sent < 0 && errno == EINTR) continue;
-      if (sent < 0 && errno == EAGAIN) break;
-      if (sent < 0) {
-        close("the connection broke");
-        return;
-      }
-      out_done_ += static_cast<size_t>(sent);
-      quiet_since_ns_ = now_ns();
-      if (out_done_ < bytes.size()) continue;
-      out_.pop_front();
-      out_done_ = 0;
-    }
-    (void)socket_.flush();
-    const bool writing = !flushed();
-    if (writing == writing_ || closed_) return;
-    writing_ = writing;
-    if (!poller_.modify(socket_.get(), wanted_events(), *this).ok()) close("epoll has failed");
-  }
-
-  Owner& owner_;
-  Poller& poller_;
-  const ClientId id_;
-  StreamSocket socket_;
-  const std::string name_;
-  std::vector<std::byte> in_;
-  std::deque<Frame> out_;
-  size_t out_done_ = 0;
-  uint64_t quiet_since_ns_;
-  bool waits_ = false;  // for a reply
-  bool writing_ = false;
-  bool closed_ = false;
-};
-
 }  // namespace
 
 class StoreServer::Loop final : public AcceptHandler,
                                 public ReplySink,
-                                public Session::Owner,
+                                public StoreSession::Owner,
                                 public Watcher {
  public:
   Loop(Log& log, Poller poller, UniqueFd stop_event, const Options& options)
@@ -212,7 +81,7 @@ class StoreServer::Loop final : public AcceptHandler,
   const std::optional<Bounds> bounds_;
   StoreTable table_;
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
-  std::unordered_map<ClientId, std::unique_ptr<Session>> sessions_;
+  std::unordered_map<ClientId, std::unique_ptr<StoreSession>> sessions_;
   std::vector<ClientId> closed_;
   ClientId next_client_ = 1;
   uint64_t next_sweep_ns_ = kForever;
@@ -345,7 +214,7 @@ void StoreServer::Loop::end_quiet(uint64_t now) {
 bool StoreServer::Loop::make_room() {
   const size_t limit = bounds_ ? bounds_->sessions : kMaxClients;
   if (sessions_.size() - closed_.size() < limit) return true;
-  Session* oldest = nullptr;
+  StoreSession* oldest = nullptr;
   for (const auto& [client, session] : sessions_) {
     const uint64_t since = session->quiet_since_ns();
     if (!bounds_ || session->closed() || now_ns() < deadline_after(since, kYoungNs)) continue;
@@ -363,7 +232,7 @@ void StoreServer::Loop::on_accept(StreamSocket socket, const Hello& /*peer*/) {
     return;
   }
   const ClientId client = next_client_++;
-  auto session = std::make_unique<Session>(*this, poller_, client, std::move(socket));
+  auto session = std::make_unique<StoreSession>(*this, poller_, client, std::move(socket));
   if (Status status = session->watch(); !status.ok()) {
     log_.warn("store: {}: {}", session->name(), status.text());
     return;
