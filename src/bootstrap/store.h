@@ -19,11 +19,13 @@
 #include <vector>
 
 #include "src/base/clock.h"
+#include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/base/status.h"
 #include "src/bootstrap/store_protocol.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
+#include "src/net/listening_place.h"
 #include "src/net/stream_socket.h"
 #include "src/net/tls.h"
 
@@ -49,18 +51,38 @@ class StoreServer {
     std::vector<uint16_t> ports;   // the first that is free on all hosts is used
     std::optional<Bounds> bounds;  // set: everybody knows the key in |credentials|
     std::shared_ptr<const TlsContext> tls{};
+    // Set: a relay (relay.h), of |rank|. Clients can only get. It listens where transports do, as
+    // |config| says, and not at |hosts|.
+    struct Relay {
+      const Config& config;
+      Address route;  // as NetworkListener has it
+      int32_t rank = 0;
+    };
+    std::optional<Relay> relay{};
   };
   static Result<std::unique_ptr<StoreServer>> start(Log& log, const Options& options);
   ~StoreServer();
 
-  // The first host's.
+  // The first host's. No relay has one.
   const Address& address() const { return address_; }
+  // Where a relay listens.
+  const ListeningPlace& place() const { return place_; }
+  // A relay's values, from any thread: keeps |value|, or forgets the value of |key|.
+  void keep(std::string key, std::vector<std::byte> value);
+  void forget(std::string key);
+  // Tells wait_for_readers() how many clients are going to ask for |key|.
+  void expect_readers(std::string key, size_t count);
+  // Waits until they have asked, |time_ns| at most.
+  void wait_for_readers(uint64_t time_ns);
+  // Bytes of all replies that have left.
+  uint64_t sent_bytes() const;
 
  private:
   class Loop;
   explicit StoreServer(std::unique_ptr<Loop> loop);
   std::unique_ptr<Loop> loop_;
   Address address_;
+  ListeningPlace place_;
   int owner_pid_;
 };
 
@@ -76,6 +98,12 @@ class StoreClient {
     // the store's own bound, so that the store never closes one that is about to be used.
     uint64_t quiet_ns = kForever;
     std::shared_ptr<const TlsContext> tls{};
+    // Set: not for rank 0's store, but for the relay of this rank. It listens already, so that a
+    // refusal ends the search.
+    std::optional<int32_t> relay{};
+
+    // What is looked for: "rank 0's store".
+    std::string service() const;
   };
   StoreClient(Log& log, Options options);
   ~StoreClient();
@@ -87,6 +115,9 @@ class StoreClient {
   Status put(const std::string& key, ConstByteSpan value, uint64_t deadline_ns);
   // Waits for the key; TIMED_OUT when nobody puts it.
   Result<std::vector<std::byte>> get(const std::string& key, uint64_t deadline_ns);
+  // The same, but the store waits for the key for |wait_ns|.
+  Result<std::vector<std::byte>> get(const std::string& key, uint64_t wait_ns,
+                                     uint64_t deadline_ns);
   // All ranks' values; BOOTSTRAP_FAILED names the ranks that did not come.
   Result<std::vector<std::vector<std::byte>>> gather(const std::string& scope, int size,
                                                      ConstByteSpan mine, uint64_t deadline_ns) {

@@ -39,6 +39,10 @@ std::string within(uint64_t limit_ns) {
 
 }  // namespace
 
+std::string StoreClient::Options::service() const {
+  return relay ? fmt::format("rank {}'s relay", *relay) : "rank 0's store";
+}
+
 StoreClient::StoreClient(Log& log, Options options) : log_(log), options_(std::move(options)) {}
 
 StoreClient::~StoreClient() = default;
@@ -49,8 +53,9 @@ Status StoreClient::connect(uint64_t deadline_ns) {
   const uint64_t limit_ns = found_ ? std::min(limit_ns_, kReconnectNs) : limit_ns_;
   Result<StreamSocket> socket = find_store(log_, options_, deadline_ns, limit_ns);
   if (!socket.ok()) {
-    return found_ ? socket.status().annotate("rank 0's store is gone; did rank 0 end?")
-                  : socket.status();
+    const bool gone = found_ && !options_.relay;
+    return gone ? socket.status().annotate("rank 0's store is gone; did rank 0 end?")
+                : socket.status();
   }
   found_ = true;
   socket_ = std::move(socket).value();
@@ -76,13 +81,18 @@ Status StoreClient::put(const std::string& key, ConstByteSpan value, uint64_t de
 }
 
 Result<std::vector<std::byte>> StoreClient::get(const std::string& key, uint64_t deadline_ns) {
+  return get(key, time_for_store(deadline_ns), deadline_ns);
+}
+
+Result<std::vector<std::byte>> StoreClient::get(const std::string& key, uint64_t wait_ns,
+                                                uint64_t deadline_ns) {
   if (key.empty() || key.size() > kMaxStoreKey) {
     return Status(Code::kInvalidArgument, fmt::format("store: key of {} bytes", key.size()));
   }
   StoreRequest request;
   request.operation = StoreOperation::kGet;
   request.key = key;
-  request.timeout_ns = time_for_store(deadline_ns);
+  request.timeout_ns = wait_ns;
   return call(request, kMaxStoreValue, deadline_ns);
 }
 
@@ -198,6 +208,7 @@ Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, si
   if (!body.ok()) {
     // A reply that comes later must not be taken for that of the next request.
     socket_.reset();
+    if (options_.relay) return body.status();
     if (body.status().code() == Code::kPeerLost) {
       return Status(Code::kBootstrapFailed,
                     "rank 0 closed the connection during startup; see its log");

@@ -26,12 +26,16 @@ constexpr uint64_t kReportNs = 10 * kSecond;
 class Target final : public ConnectHandler {
  public:
   Target(Log& log, const StoreClient::Options& options, const Address& address)
-      : log_(log), options_(options), address_(address) {}
+      : log_(log),
+        options_(options),
+        address_(address),
+        limit_ns_(options.relay ? kLastLimitNs : kFirstLimitNs) {}
 
   const Address& address() const { return address_; }
   const std::string& error() const { return error_; }
   bool denied() const { return denied_; }
   bool found() const { return socket_.valid(); }
+  bool has_failed() const { return !error_.empty() && connector_ == nullptr; }
   StreamSocket take() { return std::move(socket_); }
 
   uint64_t next_timer_ns() const {
@@ -66,7 +70,8 @@ class Target final : public ConnectHandler {
 
  private:
   void start(Poller& poller, uint64_t now, uint64_t deadline) {
-    Hello hello = make_hello(options_.credentials, Role::kStore, options_.rank, 0);
+    Hello hello = make_hello(options_.credentials, options_.relay ? Role::kRelay : Role::kStore,
+                             options_.rank, options_.relay.value_or(0));
     attempt_end_ns_ = std::min(now + limit_ns_, deadline);
     connector_ = Connector::create(poller, {address_}, options_.credentials.secret,
                                    std::move(hello), attempt_end_ns_, *this, options_.tls);
@@ -88,7 +93,7 @@ class Target final : public ConnectHandler {
   StreamSocket socket_;
   std::string error_;
   bool denied_ = false;
-  uint64_t limit_ns_ = kFirstLimitNs;
+  uint64_t limit_ns_;  // of the next attempt
   uint64_t pause_ns_ = kFirstRetryNs;
   uint64_t attempt_end_ns_ = 0;
   uint64_t next_attempt_ns_ = 0;
@@ -144,7 +149,7 @@ Result<StreamSocket> find_store(Log& log, const StoreClient::Options& options, u
     const uint64_t now = now_ns();
     if (now >= deadline_ns) break;
     if (now >= report_ns) {
-      log.warn("still looking for rank 0's store: {}", describe(targets));
+      log.warn("still looking for {}: {}", options.service(), describe(targets));
       report_ns = kForever;
     }
     uint64_t timer = std::min(deadline_ns, report_ns);
@@ -157,11 +162,18 @@ Result<StreamSocket> find_store(Log& log, const StoreClient::Options& options, u
     for (const auto& target : targets) {
       if (target->found()) return target->take();
     }
+    if (options.relay && std::all_of(targets.begin(), targets.end(),
+                                     [](const auto& target) { return target->has_failed(); })) {
+      break;
+    }
   }
   // A service of another kind on one port says nothing while the store is merely late; but when
   // nothing else answered, a failed proof is the likely reason.
   const bool denied = std::all_of(targets.begin(), targets.end(),
                                   [](const auto& target) { return target->denied(); });
+  if (options.relay) {
+    return Status(denied ? Code::kPermissionDenied : Code::kBootstrapFailed, describe(targets));
+  }
   return Status(
       denied ? Code::kPermissionDenied : Code::kBootstrapFailed,
       fmt::format(

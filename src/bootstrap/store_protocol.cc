@@ -59,6 +59,7 @@ Code known_code(int32_t value) {
     case Code::kOutOfResources:
     case Code::kPermissionDenied:
     case Code::kInvalidArgument:
+    case Code::kUnsupported:
       return static_cast<Code>(value);
     default:
       return Code::kBootstrapFailed;

@@ -4,8 +4,13 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <unordered_map>
@@ -18,6 +23,7 @@
 #include "src/bootstrap/store_session.h"
 #include "src/bootstrap/store_table.h"
 #include "src/net/acceptor.h"
+#include "src/net/network_listener.h"
 
 namespace hetcomm {
 namespace {
@@ -35,25 +41,27 @@ class StoreServer::Loop final : public AcceptHandler,
                                 public StoreSession::Owner,
                                 public Watcher {
  public:
-  Loop(Log& log, Poller poller, UniqueFd stop_event, const Options& options)
+  Loop(Log& log, Poller poller, UniqueFd wake_event, const Options& options)
       : log_(log),
         poller_(std::move(poller)),
-        stop_event_(std::move(stop_event)),
+        wake_event_(std::move(wake_event)),
         bounds_(options.bounds),
+        is_relay_(options.relay.has_value()),
         table_(options.job_key, *this) {}
   ~Loop() {
     sessions_.clear();
     acceptors_.clear();
-    poller_.remove(stop_event_.get(), *this);
+    network_.reset();
+    poller_.remove(wake_event_.get(), *this);
   }
 
   Status listen(const Options& options);
-  const Address& address() const { return acceptors_.front()->address(); }
+  Address address() const { return acceptors_.empty() ? Address() : acceptors_.front()->address(); }
+  ListeningPlace place() const { return network_ ? network_->place() : ListeningPlace(); }
   Status start_thread();
   void stop() {
-    const uint64_t one = 1;
-    // Cannot fail: the counter of the eventfd is far from its limit.
-    [[maybe_unused]] const ssize_t written = ::write(stop_event_.get(), &one, sizeof(one));
+    stopping_ = true;
+    wake();
     if (thread_.joinable()) thread_.join();
   }
   // In a forked child, where the thread does not exist.
@@ -63,9 +71,23 @@ class StoreServer::Loop final : public AcceptHandler,
   void send_reply(ClientId client, const Frame& frame) override;
   bool on_request(ClientId client, const std::string& name, ConstByteSpan body) override;
   void on_closed(ClientId client, std::string_view why) override;
-  void on_events(uint32_t /*events*/) override { stopping_ = true; }
+  void on_events(uint32_t events) override;
+
+  // [any-thread]
+  void add_word(StoreTable::Word word);
+  void expect_readers(std::string key, size_t count);
+  void wait_for_readers(uint64_t time_ns);
+  uint64_t sent_bytes() const { return sent_bytes_; }
 
  private:
+  void wake() {
+    const uint64_t one = 1;
+    // Cannot fail: the counter of the eventfd is far from its limit.
+    [[maybe_unused]] const ssize_t written = ::write(wake_event_.get(), &one, sizeof(one));
+  }
+  Status listen_as_relay(const Options& options);
+  void take_words();
+  void note_reader(ClientId client, const std::string& key);
   Status listen_at(const Options& options, uint16_t port);
   bool make_room();
   void end_quiet(uint64_t now);
@@ -77,20 +99,30 @@ class StoreServer::Loop final : public AcceptHandler,
 
   Log& log_;
   Poller poller_;
-  UniqueFd stop_event_;
+  UniqueFd wake_event_;
   const std::optional<Bounds> bounds_;
+  const bool is_relay_;
   StoreTable table_;
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
+  std::unique_ptr<NetworkListener> network_;  // of a relay, instead
   std::unordered_map<ClientId, std::unique_ptr<StoreSession>> sessions_;
   std::vector<ClientId> closed_;
   ClientId next_client_ = 1;
   uint64_t next_sweep_ns_ = kForever;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<uint64_t> sent_bytes_ = 0;
+  std::mutex mutex_;                     // guards what follows
+  std::vector<StoreTable::Word> words_;  // that the thread has to take
+  std::condition_variable was_read_;
+  std::string expected_key_;
+  size_t expected_readers_ = 0;
+  std::set<ClientId> readers_;  // those that have come
   std::thread thread_;
 };
 
 Status StoreServer::Loop::listen(const Options& options) {
-  HETCOMM_RETURN_IF_ERROR(poller_.add(stop_event_.get(), EPOLLIN, *this));
+  HETCOMM_RETURN_IF_ERROR(poller_.add(wake_event_.get(), EPOLLIN, *this));
+  if (options.relay) return listen_as_relay(options);
   Status failure(Code::kBootstrapFailed, "no address to listen on");
   for (const uint16_t port : options.ports) {
     Status status = listen_at(options, port);
@@ -109,6 +141,67 @@ Status StoreServer::Loop::listen(const Options& options) {
     failure = Status(Code::kBootstrapFailed, std::string(status.text()));
   }
   return failure;
+}
+
+Status StoreServer::Loop::listen_as_relay(const Options& options) {
+  auto network = NetworkListener::create(poller_, log_, options.relay->config, options.relay->route,
+                                         "", "relay",
+                                         {.credentials = options.credentials,
+                                          .role = Role::kRelay,
+                                          .rank = options.relay->rank,
+                                          .tls = options.tls},
+                                         *this);
+  if (!network.ok()) return network.status();
+  network_ = std::move(network).value();
+  return network_->open(options.credentials);
+}
+
+void StoreServer::Loop::add_word(StoreTable::Word word) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    words_.push_back(std::move(word));
+  }
+  wake();
+}
+
+void StoreServer::Loop::on_events(uint32_t /*events*/) {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(wake_event_.get(), &count, sizeof(count));
+  take_words();
+}
+
+void StoreServer::Loop::take_words() {
+  std::vector<StoreTable::Word> words;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    words.swap(words_);
+  }
+  for (StoreTable::Word& word : words) {
+    const std::string key = word.key;
+    if (Status status = table_.take(std::move(word)); !status.ok()) {
+      log_.warn("relay: '{}' is not passed on: {}", key, status.text());
+    }
+  }
+}
+
+void StoreServer::Loop::expect_readers(std::string key, size_t count) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  expected_key_ = std::move(key);
+  expected_readers_ = count;
+  readers_.clear();
+}
+
+void StoreServer::Loop::note_reader(ClientId client, const std::string& key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (key != expected_key_ || readers_.size() >= expected_readers_) return;
+  readers_.insert(client);
+  was_read_.notify_all();
+}
+
+void StoreServer::Loop::wait_for_readers(uint64_t time_ns) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  was_read_.wait_for(lock, std::chrono::nanoseconds(time_ns),
+                     [&] { return readers_.size() >= expected_readers_; });
 }
 
 // All hosts at |port|, or, where that is 0, at the one that the first got.
@@ -149,6 +242,7 @@ void StoreServer::Loop::run() {
   // Also after a failure: whoever waits for this store has to learn that it is gone.
   sessions_.clear();
   acceptors_.clear();
+  network_.reset();
 }
 
 void StoreServer::Loop::serve() {
@@ -158,6 +252,10 @@ void StoreServer::Loop::serve() {
     for (const auto& acceptor : acceptors_) {
       acceptor->expire(now);
       timer = std::min(timer, acceptor->next_timer_ns());
+    }
+    if (network_) {
+      network_->expire(now);
+      timer = std::min(timer, network_->next_timer_ns());
     }
     table_.expire(now);
     for (const std::string& line : table_.take_reports(now)) log_.warn("store: {}", line);
@@ -169,7 +267,9 @@ void StoreServer::Loop::serve() {
 
 void StoreServer::Loop::drain() {
   acceptors_.clear();
-  poller_.remove(stop_event_.get(), *this);
+  network_.reset();
+  poller_.remove(wake_event_.get(), *this);
+  take_words();
   table_.close();
   reap();
   const uint64_t deadline = now_ns() + kDrainNs;
@@ -242,14 +342,20 @@ void StoreServer::Loop::on_accept(StreamSocket socket, const Hello& /*peer*/) {
 
 void StoreServer::Loop::send_reply(ClientId client, const Frame& frame) {
   const auto found = sessions_.find(client);
-  if (found != sessions_.end()) found->second->send(frame);
+  if (found == sessions_.end()) return;
+  sent_bytes_ += frame->size();
+  found->second->send(frame);
 }
 
 bool StoreServer::Loop::on_request(ClientId client, const std::string& name, ConstByteSpan body) {
   Result<StoreRequest> request = decode_request(body);
   if (!request.ok()) return false;
+  const StoreOperation operation = request->operation;
+  if (is_relay_) {
+    if (operation != StoreOperation::kGet) return false;
+    note_reader(client, request->key);
+  }
   if (bounds_) {
-    const StoreOperation operation = request->operation;
     if (operation == StoreOperation::kPut || operation == StoreOperation::kGet) {
       send_reply(client, encode_failure(Status(Code::kPermissionDenied,
                                                "a store without a job secret keeps no values")));
@@ -267,21 +373,39 @@ void StoreServer::Loop::on_closed(ClientId client, std::string_view why) {
 }
 
 StoreServer::StoreServer(std::unique_ptr<Loop> loop)
-    : loop_(std::move(loop)), address_(loop_->address()), owner_pid_(getpid()) {}
+    : loop_(std::move(loop)),
+      address_(loop_->address()),
+      place_(loop_->place()),
+      owner_pid_(getpid()) {}
 
 Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options& options) {
   Result<Poller> poller = Poller::create();
   if (!poller.ok()) return poller.status();
-  UniqueFd stop_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stop_event.valid()) return status_from_errno(errno, "eventfd");
+  UniqueFd wake_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_event.valid()) return status_from_errno(errno, "eventfd");
   auto loop =
-      std::make_unique<Loop>(log, std::move(poller).value(), std::move(stop_event), options);
+      std::make_unique<Loop>(log, std::move(poller).value(), std::move(wake_event), options);
   HETCOMM_RETURN_IF_ERROR(loop->listen(options));
   std::unique_ptr<StoreServer> server(new StoreServer(std::move(loop)));
   // Before the thread runs: from then on the loop is its own.
   if (Status status = server->loop_->start_thread(); !status.ok()) return status;
   return server;
 }
+
+void StoreServer::keep(std::string key, std::vector<std::byte> value) {
+  loop_->add_word({.key = std::move(key), .value = std::move(value)});
+}
+void StoreServer::forget(std::string key) {
+  loop_->add_word({.key = std::move(key), .value = std::nullopt});
+}
+void StoreServer::expect_readers(std::string key, size_t count) {
+  loop_->expect_readers(std::move(key), count);
+}
+void StoreServer::wait_for_readers(uint64_t time_ns) {
+  // In a forked child nobody comes.
+  if (getpid() == owner_pid_) loop_->wait_for_readers(time_ns);
+}
+uint64_t StoreServer::sent_bytes() const { return loop_->sent_bytes(); }
 
 StoreServer::~StoreServer() {
   if (getpid() == owner_pid_) {

@@ -36,9 +36,11 @@ bool StoreTable::handle(ClientId client, const std::string& name, StoreRequest r
                         uint64_t now_ns) {
   if (waits_.contains(client)) return false;
   switch (request.operation) {
-    case StoreOperation::kPut:
-      put(client, std::move(request));
+    case StoreOperation::kPut: {
+      const Status status = put(std::move(request.key), std::move(request.value));
+      sink_.send_reply(client, status.ok() ? encode_success({}) : encode_failure(status));
       return true;
+    }
     case StoreOperation::kGet:
       get(client, request, now_ns);
       return true;
@@ -64,27 +66,35 @@ void StoreTable::refuse(ClientId client, Code code, std::string text) {
   sink_.send_reply(client, encode_failure(Status(code, std::move(text))));
 }
 
-void StoreTable::put(ClientId client, StoreRequest request) {
-  const auto old = values_.find(request.key);
+Status StoreTable::put(std::string key, std::vector<std::byte> value) {
+  const auto old = values_.find(key);
   const size_t old_bytes = old == values_.end() ? 0 : old->second.size();
-  const size_t key_bytes = old == values_.end() ? request.key.size() : 0;
+  const size_t key_bytes = old == values_.end() ? key.size() : 0;
   bytes_ -= old_bytes;
-  if (!has_room(old == values_.end() ? 1 : 0, key_bytes + request.value.size())) {
+  if (!has_room(old == values_.end() ? 1 : 0, key_bytes + value.size())) {
     bytes_ += old_bytes;
-    refuse(client, Code::kOutOfResources, "rank 0's store is full");
-    return;
+    return Status(Code::kOutOfResources, "rank 0's store is full");
   }
-  bytes_ += key_bytes + request.value.size();
-  if (const auto readers = readers_.find(request.key); readers != readers_.end()) {
-    const Frame frame = encode_success(request.value);
+  bytes_ += key_bytes + value.size();
+  if (const auto readers = readers_.find(key); readers != readers_.end()) {
+    const Frame frame = encode_success(value);
     const std::set<ClientId> waiting = readers->second;
     for (const ClientId reader : waiting) {
       stop_wait(reader);
       sink_.send_reply(reader, frame);
     }
   }
-  values_[std::move(request.key)] = std::move(request.value);
-  sink_.send_reply(client, encode_success({}));
+  values_[std::move(key)] = std::move(value);
+  return {};
+}
+
+Status StoreTable::take(Word word) {
+  if (word.value) return put(std::move(word.key), *std::move(word.value));
+  const auto found = values_.find(word.key);
+  if (found == values_.end()) return {};
+  bytes_ -= found->first.size() + found->second.size();
+  values_.erase(found);
+  return {};
 }
 
 void StoreTable::find_survivors(ClientId client, const StoreRequest& request) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -44,9 +45,17 @@ class StoreTable {
     size_t ended = 1 << 15;  // gathers that are remembered
   };
 
+  // What the store's own process says: a key and its value, or none for a key to be forgotten.
+  struct Word {
+    std::string key;
+    std::optional<std::vector<std::byte>> value;
+  };
+
   StoreTable(const Secret& job_key, ReplySink& sink);
   StoreTable(const Secret& job_key, ReplySink& sink, Limits limits);
 
+  // As a put of the store's own process, or as if the key had never been put.
+  Status take(Word word);
   // False: |client| has broken the protocol (a request while another waits) and must be dropped.
   // |name| tells people who it is.
   [[nodiscard]] bool handle(ClientId client, const std::string& name, StoreRequest request,
@@ -93,7 +102,7 @@ class StoreTable {
     uint64_t deadline_ns = 0;
   };
 
-  void put(ClientId client, StoreRequest request);
+  Status put(std::string key, std::vector<std::byte> value);
   void find_survivors(ClientId client, const StoreRequest& request);
   void get(ClientId client, const StoreRequest& request, uint64_t now_ns);
   void gather(ClientId client, const std::string& who, StoreRequest request, uint64_t now_ns);

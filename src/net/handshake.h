@@ -46,7 +46,7 @@ inline constexpr uint16_t kProtocolVersion = 2;
 inline constexpr size_t kMaxHelloExtra = 512;
 
 // The purpose of a connection. The proof covers it, so that one kind cannot pass for another.
-enum class Role : uint8_t { kStore = 1, kControl = 2, kTcp = 3, kShm = 4, kRdma = 5 };
+enum class Role : uint8_t { kStore = 1, kControl = 2, kTcp = 3, kShm = 4, kRdma = 5, kRelay = 6 };
 
 struct Hello {
   Role role = Role::kTcp;
