@@ -95,6 +95,10 @@ constexpr VariableInfo kTable[] = {
      "Within this time a peer that the network has cut off is declared lost, and a connection that "
      "was cut is replaced.",
      at_least(10 * kMs)},
+    {Variable::kSmallJob, kInteger, "HETCOMM_SMALL_JOB", "128", nullptr,
+     "Up to this many ranks each tells all others everything of itself when a communicator is "
+     "created; beyond it they ask each other at first contact. Alike on all ranks.",
+     at_most(1 << 20)},
     {Variable::kStallTime, kDuration, "HETCOMM_STALL_TIME", "60s", nullptr,
      "An operation that waits longer is reported once, with all pending ones.", at_least(kMs)},
     {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "1ms", nullptr,

@@ -40,6 +40,7 @@ enum class Variable : uint8_t {
   kBootstrapTimeout,
   kTimeout,
   kDetectionTime,
+  kSmallJob,
   kStallTime,
   kSpinTime,
   kYield,
