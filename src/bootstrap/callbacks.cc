@@ -17,6 +17,7 @@
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/callback_exchange.h"
 #include "src/bootstrap/exchange_names.h"
+#include "src/bootstrap/relay.h"
 #include "src/bootstrap/secret.h"
 #include "src/bootstrap/store_protocol.h"
 #include "src/net/hash.h"
@@ -33,14 +34,15 @@ static_assert(kMaxStoreValue + kMarkBytes <= kMaxExchangeValue);
 
 class CallbackBootstrap final : public Bootstrap {
  public:
-  CallbackBootstrap(Log& log, int rank, int size, std::string job,
+  CallbackBootstrap(const Config& config, Log& log, int rank, int size, std::string job,
                     std::unique_ptr<CallbackExchange> exchange, std::optional<Secret> configured)
       : log_(log),
         rank_(rank),
         size_(size),
         job_(std::move(job)),
         exchange_(std::move(exchange)),
-        configured_(configured) {}
+        configured_(configured),
+        relay_(config, log) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -122,6 +124,7 @@ class CallbackBootstrap final : public Bootstrap {
     return broadcast_to(scope, Members::of(group, size_), mine, deadline_ns);
   }
 
+  Relay& relay() override { return relay_; }
   SurvivorFinder* survivor_finder() override { return nullptr; }
 
  private:
@@ -243,6 +246,7 @@ class CallbackBootstrap final : public Bootstrap {
   std::string key_scope_;        // rank 0: the key was published under it and not deleted yet
   bool compare_next_ = false;    // the ranks have not compared their secrets yet
   ScopeNames scopes_;
+  Relay relay_;
 };
 
 Status check_options(const hetcomm_bootstrap_options_t& options) {
@@ -281,7 +285,7 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_callbacks(
         allow_without_secret(config, log, options.rank, options.size, KeyChannel::kCallbacks));
   }
   return std::unique_ptr<Bootstrap>(std::make_unique<CallbackBootstrap>(
-      log, options.rank, options.size, std::string(config.text(Variable::kJob)),
+      config, log, options.rank, options.size, std::string(config.text(Variable::kJob)),
       make_callback_exchange(options), secret));
 }
 

@@ -16,6 +16,7 @@
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/exchange_names.h"
 #include "src/bootstrap/launch.h"
+#include "src/bootstrap/relay.h"
 #include "src/bootstrap/secret.h"
 #include "src/bootstrap/store.h"
 #include "src/net/key.h"
@@ -146,10 +147,14 @@ std::string describe(const JobName& job) {
 // The job that one launch of this process belongs to: its ranks, its store and its key.
 class LaunchedJob {
  public:
-  LaunchedJob(const Launch& launch, std::optional<Secret> configured)
-      : launch_(launch), configured_(configured), secret_(configured) {}
+  LaunchedJob(const Config& config, Log& log, const Launch& launch,
+              std::optional<Secret> configured)
+      : config_(config), log_(log), launch_(launch), configured_(configured), secret_(configured) {}
 
   Status start(const Config& config, Log& log);
+
+  const Config& config() const { return config_; }
+  Log& log() const { return log_; }
 
   // The launcher gave these two.
   int rank() const { return launch_.rank; }
@@ -182,6 +187,8 @@ class LaunchedJob {
   Status start_server(const Config& config, Log& log, const Credentials& credentials,
                       const std::vector<Address>& masters, const std::vector<uint16_t>& ports);
 
+  const Config config_;
+  Log& log_;
   const Launch launch_;
   const std::optional<Secret> configured_;
   std::optional<Secret> secret_;
@@ -277,7 +284,8 @@ class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
         members_(std::move(members)),
         round_(std::move(round)),
         rank_(static_cast<int>(std::find(members_.begin(), members_.end(), job_->rank()) -
-                               members_.begin())) {}
+                               members_.begin())),
+        relay_(job_->config(), job_->log()) {}
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
@@ -308,6 +316,7 @@ class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
     return job_->broadcast(round_ + scope, rank_, Members::of(group, size()), mine, deadline_ns);
   }
 
+  Relay& relay() override { return relay_; }
   SurvivorFinder* survivor_finder() override { return this; }
 
  private:
@@ -318,6 +327,7 @@ class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
   const std::vector<int> members_;
   const std::string round_;
   const int rank_;
+  Relay relay_;
 };
 
 Result<std::unique_ptr<Bootstrap>> EnvironmentBootstrap::survivors(const std::string& scope,
@@ -418,7 +428,7 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& conf
     HETCOMM_RETURN_IF_ERROR(
         allow_without_secret(config, log, launch->rank, launch->size, KeyChannel::kStore));
   }
-  auto job = std::make_shared<LaunchedJob>(launch.value(), secret.value());
+  auto job = std::make_shared<LaunchedJob>(config, log, launch.value(), secret.value());
   HETCOMM_RETURN_IF_ERROR(job->start(config, log));
   std::vector<int> members(static_cast<size_t>(job->size()));
   std::iota(members.begin(), members.end(), 0);

@@ -27,6 +27,7 @@ class World {
     const auto* bytes = static_cast<const char*>(value);
     values_[key].assign(bytes, size);
     largest = std::max<size_t>(largest, size);
+    bytes_in += size;
     if (corrupt && key.ends_with("/all")) values_[key].resize(size / 2);
     changed_.notify_all();
     return HETCOMM_OK;
@@ -42,6 +43,7 @@ class World {
     }
     if (!key.ends_with("/all")) ++alone;
     const std::string& found = values_[key];
+    bytes_out += found.size();
     if (found.size() <= *size) {
       std::copy(found.begin(), found.end(), static_cast<char*>(value));
     } else {
@@ -67,6 +69,7 @@ class World {
     for (size_t i = 0; i < count; ++i) {
       const std::string& found = values_[keys[i]];
       sizes[i] = found.size();
+      bytes_out += found.size();
       if (found.size() > room) continue;
       std::copy(found.begin(), found.end(), static_cast<char*>(values) + i * room);
     }
@@ -115,6 +118,8 @@ class World {
   std::atomic<int> alone = 0;       // values of one rank that were asked for by themselves
   std::atomic<int> together = 0;    // calls of get_many
   std::atomic<size_t> largest = 0;  // of all values that were put
+  std::atomic<size_t> bytes_in = 0;
+  std::atomic<size_t> bytes_out = 0;
 
  private:
   struct Round {

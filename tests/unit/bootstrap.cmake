@@ -18,3 +18,8 @@ hetcomm_test(bootstrap_groups_test
   DEPENDS base net bootstrap fmt::fmt
   LABELS asan tsan
   TIMEOUT 60)
+hetcomm_test(bootstrap_digest_test
+  SOURCES bootstrap_digest_test.cc
+  DEPENDS base net bootstrap fmt::fmt OpenSSL::Crypto
+  LABELS asan tsan
+  TIMEOUT 180)

@@ -1,0 +1,50 @@
+// Gathers what all ranks say into one digest, which all ranks get.
+//
+// In a small job every rank hears every card. In a large one that would be n x n cards at one place:
+//   1. the ranks of a block (about sqrt(n)/2 of them) exchange their cards;
+//   2. the leaders of the blocks exchange the parts that they make of the cards, and put the same
+//      digest together;
+//   3. rank 0 tells all that there is a digest, and its hash, or why there is none;
+//   4. in each block the digest goes from rank to rank (relay_chain.h).
+// No place sends more than about n x sqrt(n) cards, and a rank sends the digest once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/bootstrap/bootstrap.h"
+
+namespace hetcomm {
+
+// Makes one digest of what all ranks say. All functions are pure: the same input gives the same
+// bytes or the same failure on every rank.
+class DigestMaker {
+ public:
+  virtual ~DigestMaker() = default;
+  // One part of the cards of the ranks |first|, |first| + 1, ...: a block.
+  virtual Result<std::vector<std::byte>> part(
+      int first, const std::vector<std::vector<std::byte>>& cards) const = 0;
+  // The digest of all ranks, of the parts of all blocks in the order of their ranks.
+  virtual Result<std::vector<std::byte>> digest(
+      const std::vector<std::vector<std::byte>>& parts) const = 0;
+};
+
+// Gathers |card| of every rank and returns the digest of all, the same bytes on each rank.
+// Collective. A failure of |maker|, and a rank that does not come by |deadline_ns|, fail it on all
+// ranks with that text. A rank that gets no digest after all others have come fails alone.
+Result<std::vector<std::byte>> exchange_digest(Bootstrap& bootstrap, const std::string& scope,
+                                               ConstByteSpan card, const DigestMaker& maker,
+                                               uint64_t deadline_ns);
+// Hands rank 0's |mine| (64 MiB at most) to all ranks. In a large job the leaders of blocks pass it
+// on to each other, and then each to its block. Collective. Fails like exchange_digest().
+Result<std::vector<std::byte>> hand_down(Bootstrap& bootstrap, const std::string& scope,
+                                         ConstByteSpan mine, uint64_t deadline_ns);
+
+// The number of ranks in a block of a large job of |size| ranks: a power of two near sqrt(size)/2.
+int block_size_of(int size);
+
+}  // namespace hetcomm
