@@ -290,8 +290,10 @@ class Planner {
     return out;
   }
 
-  // By the library, from what was measured so far.
+  // The declared ones, or else by the library from what was measured so far. A sample of pairs need
+  // not have one of each two declared clusters, of which the library could make no model yet.
   std::vector<int> clusters() const {
+    if (!hosts_.front().cluster.empty()) return declared_clusters();
     const Json model = Json::parse(infer_links(document().dump(), HETCOMM_TOPOLOGY_JSON));
     std::map<std::string, int> numbers;
     std::map<std::string, int> by_label;
@@ -302,6 +304,16 @@ class Planner {
     }
     std::vector<int> result;
     for (const Host& each : hosts_) result.push_back(by_label[each.label]);
+    return result;
+  }
+
+  std::vector<int> declared_clusters() const {
+    std::map<std::string, int> numbers;
+    std::vector<int> result;
+    for (const Host& each : hosts_) {
+      result.push_back(
+          numbers.try_emplace(each.cluster, static_cast<int>(numbers.size())).first->second);
+    }
     return result;
   }
 

@@ -63,6 +63,46 @@ void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds
   }
 }
 
+// Puts all pairs of |count| places into rounds in which nobody is twice.
+std::vector<HostRound> circle(int count) {
+  std::vector<HostRound> rounds;
+  // The last place stands still, and the others turn. With an odd number it is nobody's.
+  const int places = count + count % 2;
+  for (int turn = 0; turn < places - 1; ++turn) {
+    HostRound round;
+    const auto add = [&](int one, int other) {
+      if (one < count && other < count) {
+        round.emplace_back(std::min(one, other), std::max(one, other));
+      }
+    };
+    add(turn, places - 1);
+    for (int i = 1; i < places / 2; ++i) {
+      add((turn + i) % (places - 1), (turn - i + places - 1) % (places - 1));
+    }
+    if (!round.empty()) rounds.push_back(std::move(round));
+  }
+  return rounds;
+}
+
+// Measures one pair of hosts of each two clusters, and of each cluster. Disjoint pairs go at once.
+void add_sampled_clusters(const std::vector<std::vector<int>>& clusters,
+                          std::vector<HostRound>& rounds) {
+  for (const HostRound& pairs : circle(static_cast<int>(clusters.size()))) {
+    HostRound round;
+    for (const auto& [one, other] : pairs) {
+      round.emplace_back(clusters[static_cast<size_t>(one)].front(),
+                         clusters[static_cast<size_t>(other)].front());
+    }
+    rounds.push_back(round);
+    rounds.push_back(turned(round));
+  }
+  HostRound inside;
+  for (const std::vector<int>& cluster : clusters) {
+    if (cluster.size() > 1) inside.emplace_back(cluster[0], cluster[1]);
+  }
+  if (!inside.empty()) rounds.push_back(std::move(inside));
+}
+
 }  // namespace
 
 std::vector<HostRound> tournament(int hosts) {
@@ -80,22 +120,7 @@ std::vector<HostRound> tournament(int hosts) {
     }
     return rounds;
   }
-  // The last place stands still, and the others turn. With an odd number it is nobody's.
-  const int places = hosts + hosts % 2;
-  for (int turn = 0; turn < places - 1; ++turn) {
-    HostRound round;
-    const auto add = [&](int one, int other) {
-      if (one < hosts && other < hosts) {
-        round.emplace_back(std::min(one, other), std::max(one, other));
-      }
-    };
-    add(turn, places - 1);
-    for (int i = 1; i < places / 2; ++i) {
-      add((turn + i) % (places - 1), (turn - i + places - 1) % (places - 1));
-    }
-    if (!round.empty()) rounds.push_back(std::move(round));
-  }
-  return rounds;
+  return circle(hosts);
 }
 
 std::vector<HostRound> first_rounds(int hosts) {
@@ -118,11 +143,13 @@ std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of) {
   std::vector<HostRound> rounds;
   const std::vector<std::vector<int>> clusters = clusters_of(cluster_of);
   add_fans(cluster_of, rounds);
-  size_t pairs = 0;
+  if (clusters.size() * clusters.size() > kMostClusterPairs) {
+    add_sampled_clusters(clusters, rounds);
+    return rounds;
+  }
   for (const std::vector<int>& from : clusters) {
     for (const std::vector<int>& to : clusters) {
       if (&from == &to && from.size() < 2) continue;
-      if (++pairs > kMostClusterPairs) return rounds;
       const HostRound round = crossing(from, to, kMostAcross);
       if (static_cast<int>(cluster_of.size()) > kMostAlone) rounds.push_back({round.front()});
       if (round.size() > 1) rounds.push_back(round);

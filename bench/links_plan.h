@@ -23,7 +23,8 @@ inline constexpr int kMostTournament = 64;
 // So many hosts send to one host at once, receive from one, or send from cluster to cluster.
 inline constexpr size_t kMostFan = 8;
 inline constexpr size_t kMostAcross = 16;
-// So many pairs of clusters are measured.
+// Up to this many pairs of clusters are measured one after the other, with several hosts of each.
+// Beyond, one pair of hosts stands for each two clusters, and disjoint ones are measured at once.
 inline constexpr size_t kMostClusterPairs = 256;
 
 // Puts all pairs of |hosts| into rounds in which no host is twice: a tournament by the circle method. Each

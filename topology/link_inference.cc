@@ -204,6 +204,13 @@ class Inference {
     }
     const std::vector<uint64_t> totals = totals_of(
         measured_.rounds, [&](const MeasuredTransfer& each) { return crosses(each, from, to); });
+    // A sample of pairs need not have one of each two clusters that were found. What is unknown
+    // limits nothing.
+    if (totals.empty() && measured_.clusters.empty()) {
+      model_.path(from, to) = {
+          .exists = true, .latency_ns = 0, .resources = {}, .single_bytes_per_s = 0};
+      return {};
+    }
     if (totals.empty()) {
       return {Code::kInvalidArgument,
               fmt::format("no transfer was measured from cluster '{}' to cluster '{}'",

@@ -3,8 +3,10 @@
 //   - a host with a slow NIC is no cluster of its own;
 //   - random models with noise come back: promised rates are within 10 % of the true ones;
 //   - what several transfers share is told from what limits each of them;
+//   - found clusters that have never met have a path that limits nothing;
 //   - the same measurements give the same model; each fault of them is told with its object.
 #include <algorithm>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -361,6 +363,22 @@ TEST(LinkInference, ASlowHostIsNoClusterOfItsOwn) {
     }
   }
   EXPECT_THAT(infer(measured).value().clusters, SizeIs(1));
+}
+
+TEST(LinkInference, FoundClustersNeedNotAllBeMeasured) {
+  // Clusters of two in a row; the first and the last of them have never met.
+  LinkMeasurements measured;
+  for (int i = 0; i < 6; ++i) measured.hosts.push_back(fmt::format("h{}", i));
+  for (int i = 0; i < 6; ++i) {
+    for (int j = 0; j < 6; ++j) {
+      if (i == j || std::abs(i / 2 - j / 2) == 2) continue;
+      measured.rounds.push_back({{i, j, (i / 2 == j / 2 ? 1000 : 100) * kMbyte}});
+    }
+  }
+  Result<LinkModel> model = infer(measured);
+  ASSERT_TRUE(model.ok()) << model.status().text();
+  EXPECT_THAT(model.value().clusters, SizeIs(3));
+  EXPECT_TRUE(model.value().path(0, 2).exists);
 }
 
 TEST(LinkInference, SaysWhatIsWrong) {

@@ -1,0 +1,3 @@
+hetcomm_test(bench_links_plan_test
+  SOURCES bench_links_plan_test.cc ${PROJECT_SOURCE_DIR}/bench/links_plan.cc
+  LABELS asan)
