@@ -67,7 +67,7 @@ class Bootstrap {
   virtual Result<std::vector<std::byte>> broadcast_among(const std::string& scope,
                                                          const RankGroup& group, ConstByteSpan mine,
                                                          uint64_t deadline_ns) = 0;
-  // What this rank passes on to others in a large job (digest_exchange.h).
+  // The relay passes on to others what a large job has to know (digest_exchange.h).
   virtual Relay& relay() = 0;
   // Null where the caller has named the ranks, and has to name them anew when some are lost.
   virtual SurvivorFinder* survivor_finder() = 0;

@@ -151,7 +151,7 @@ class LaunchedJob {
               std::optional<Secret> configured)
       : config_(config), log_(log), launch_(launch), configured_(configured), secret_(configured) {}
 
-  Status start(const Config& config, Log& log);
+  Status start();
 
   const Config& config() const { return config_; }
   Log& log() const { return log_; }
@@ -184,8 +184,8 @@ class LaunchedJob {
  private:
   Status explain(const Status& failure) const;
   Credentials store_credentials() const;
-  Status start_server(const Config& config, Log& log, const Credentials& credentials,
-                      const std::vector<Address>& masters, const std::vector<uint16_t>& ports);
+  Status start_server(const Credentials& credentials, const std::vector<Address>& masters,
+                      const std::vector<uint16_t>& ports);
 
   const Config config_;
   Log& log_;
@@ -359,12 +359,12 @@ Credentials LaunchedJob::store_credentials() const {
           .secret = secret_ ? *secret_ : secret_from(std::as_bytes(std::span(kKnownKey)))};
 }
 
-Status LaunchedJob::start_server(const Config& config, Log& log, const Credentials& credentials,
+Status LaunchedJob::start_server(const Credentials& credentials,
                                  const std::vector<Address>& masters,
                                  const std::vector<uint16_t>& ports) {
   Result<Secret> key = random_secret();
   if (!key.ok()) return key.status();
-  Result<std::vector<Address>> hosts = listening_hosts(config, log, launch_, masters);
+  Result<std::vector<Address>> hosts = listening_hosts(config_, log_, launch_, masters);
   if (!hosts.ok()) return hosts.status();
   StoreServer::Options options{.credentials = credentials,
                                .job_key = key.value(),
@@ -375,9 +375,9 @@ Status LaunchedJob::start_server(const Config& config, Log& log, const Credentia
   if (!secret_) {
     options.bounds = StoreServer::Bounds{
         .sessions = static_cast<size_t>(launch_.size) + kExtraSessions,
-        .wait_ns = std::max(config.number(Variable::kBootstrapTimeout), kLongestWaitNs)};
+        .wait_ns = std::max(config_.number(Variable::kBootstrapTimeout), kLongestWaitNs)};
   }
-  auto server = StoreServer::start(log, options);
+  auto server = StoreServer::start(log_, options);
   if (!server.ok()) {
     return Status(Code::kBootstrapFailed,
                   fmt::format("rank 0 found no free port from {} to {} for the job's store: {}; "
@@ -385,19 +385,19 @@ Status LaunchedJob::start_server(const Config& config, Log& log, const Credentia
                               ports.front(), ports.back(), server.status().text()));
   }
   server_ = std::move(server).value();
-  log.info("store: rank 0 listens on {}", server_->address().to_string());
+  log_.info("store: rank 0 listens on {}", server_->address().to_string());
   return {};
 }
 
-Status LaunchedJob::start(const Config& config, Log& log) {
+Status LaunchedJob::start() {
   if (launch_.size == 1) return {};
-  Result<std::shared_ptr<const TlsContext>> tls = TlsContext::create(config, log);
+  Result<std::shared_ptr<const TlsContext>> tls = TlsContext::create(config_, log_);
   if (!tls.ok()) return tls.status().annotate("store");
   tls_ = std::move(tls).value();
-  const uint64_t deadline = deadline_after(now_ns(), config.number(Variable::kBootstrapTimeout));
-  Result<std::vector<Address>> hosts = resolve_master(config, launch_);
+  const uint64_t deadline = deadline_after(now_ns(), config_.number(Variable::kBootstrapTimeout));
+  Result<std::vector<Address>> hosts = resolve_master(config_, launch_);
   if (!hosts.ok()) return hosts.status();
-  Result<std::vector<uint16_t>> ports = store_ports(config, launch_);
+  Result<std::vector<uint16_t>> ports = store_ports(config_, launch_);
   if (!ports.ok()) return ports.status();
   StoreClient::Options options{.credentials = store_credentials(),
                                .rank = launch_.rank,
@@ -405,13 +405,12 @@ Status LaunchedJob::start(const Config& config, Log& log) {
                                .quiet_ns = secret_ ? kForever : kQuietNs,
                                .tls = tls_};
   if (launch_.rank == 0) {
-    HETCOMM_RETURN_IF_ERROR(
-        start_server(config, log, options.credentials, hosts.value(), ports.value()));
+    HETCOMM_RETURN_IF_ERROR(start_server(options.credentials, hosts.value(), ports.value()));
     // An address that stands for all of the host's can be connected to: it leads to this host.
     options.addresses = {server_->address()};
   }
-  client_ = std::make_unique<StoreClient>(log, std::move(options));
-  client_->set_time_limit(config.number(Variable::kBootstrapTimeout));
+  client_ = std::make_unique<StoreClient>(log_, std::move(options));
+  client_->set_time_limit(config_.number(Variable::kBootstrapTimeout));
   const Status found = client_->connect(deadline);
   if (found.ok()) return found;
   return Status(found.code(), fmt::format("{}; {}", found.text(), describe(launch_.job)));
@@ -429,7 +428,7 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& conf
         allow_without_secret(config, log, launch->rank, launch->size, KeyChannel::kStore));
   }
   auto job = std::make_shared<LaunchedJob>(config, log, launch.value(), secret.value());
-  HETCOMM_RETURN_IF_ERROR(job->start(config, log));
+  HETCOMM_RETURN_IF_ERROR(job->start());
   std::vector<int> members(static_cast<size_t>(job->size()));
   std::iota(members.begin(), members.end(), 0);
   return std::unique_ptr<Bootstrap>(

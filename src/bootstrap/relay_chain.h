@@ -49,8 +49,8 @@ struct RelaySource {
 void offer(Relay& relay, ConstByteSpan value, uint64_t until_ns);
 // Gets the value from the first of |sources| that has it, and passes each piece on. A source that is
 // gone, silent, or slower than a third of the time is followed by the next one; one that sends
-// something else is not asked again. Fails at |deadline_ns|, or as soon as no source is left, with
-// what is wrong with each.
+// something else is not asked again. Fails at |deadline_ns|, or as soon as no source is left;
+// the text says what is wrong with each.
 Result<std::vector<std::byte>> pull(Relay& relay, const Handout& handout,
                                     const std::vector<RelaySource>& sources, uint64_t deadline_ns);
 
