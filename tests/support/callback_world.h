@@ -158,4 +158,14 @@ inline hetcomm_status_t allgather(void* user, const void* value, size_t size, vo
   return caller->world->allgather(caller->rank, value, size, out);
 }
 
+// The options of |caller|, which outlives them, in a job of |size| ranks. They have no functions yet.
+inline hetcomm_bootstrap_options_t options_of(Caller& caller, int size) {
+  hetcomm_bootstrap_options_t options{};
+  options.struct_size = sizeof(options);
+  options.rank = static_cast<int>(caller.rank);
+  options.size = size;
+  options.user_data = &caller;
+  return options;
+}
+
 }  // namespace hetcomm::test

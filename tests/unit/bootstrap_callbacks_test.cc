@@ -33,11 +33,8 @@ class CallbacksTest : public testing::TestWithParam<bool> {
   CallbacksTest() { log_.set_level(LogLevel::kError); }
 
   hetcomm_bootstrap_options_t options(int rank, int size, Caller& caller) const {
-    hetcomm_bootstrap_options_t options{};
-    options.struct_size = sizeof(options);
+    hetcomm_bootstrap_options_t options = test::options_of(caller, size);
     options.rank = rank;
-    options.size = size;
-    options.user_data = &caller;
     if (GetParam()) {
       options.allgather = test::allgather;
     } else {

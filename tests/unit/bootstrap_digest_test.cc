@@ -133,11 +133,7 @@ class DigestTest : public testing::Test {
     for (const int rank : ranks) {
       threads.emplace_back([&, rank] {
         test::Caller caller{.world = &world, .rank = static_cast<size_t>(rank)};
-        hetcomm_bootstrap_options_t options{};
-        options.struct_size = sizeof(options);
-        options.rank = rank;
-        options.size = size;
-        options.user_data = &caller;
+        hetcomm_bootstrap_options_t options = test::options_of(caller, size);
         if (by_allgather_) {
           options.allgather = test::allgather;
         } else {
@@ -449,7 +445,7 @@ class RelayChainTest : public DigestTest {
   Result<Bytes> pull_as_last(const std::vector<RelaySource>& sources, uint64_t deadline) {
     return pull(*relays_[3], handout_of(value_), sources, deadline);
   }
-  // What |relay| has under |key|, if it has it now.
+  // Returns what |relay| has under |key| now, or fails.
   Result<Bytes> kept(int rank, const std::string& key) {
     auto client = relays_[3]->client_of(rank, relays_[index(rank)]->contact());
     return client.value()->get(key, 100'000'000, in(5));

@@ -393,11 +393,7 @@ class CallbackGroupsTest : public testing::Test {
       const std::function<std::string(int)>& settings = [](int) { return std::string(); }) {
     run_ranks(ranks, [&](int rank) {
       test::Caller caller{.world = &world, .rank = static_cast<size_t>(rank)};
-      hetcomm_bootstrap_options_t options{};
-      options.struct_size = sizeof(options);
-      options.rank = rank;
-      options.size = size;
-      options.user_data = &caller;
+      hetcomm_bootstrap_options_t options = test::options_of(caller, size);
       if (by_allgather_) {
         options.allgather = test::allgather;
       } else {
