@@ -7,6 +7,7 @@ hetcomm_test(base_test LIKE_LIBRARY
     base_free_index_test.cc
     base_log_test.cc
     base_numa_memory_test.cc
+    base_packed_test.cc
     base_processors_test.cc
     base_extent_cursor_test.cc
     base_small_file_test.cc

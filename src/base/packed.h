@@ -1,0 +1,32 @@
+// Packing of numbers and texts that resemble each other, for descriptions of many ranks. As in
+// bytes.h, readers treat their input as hostile: after the first failure everything read is empty,
+// and ByteReader::failed() tells so.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/bytes.h"
+
+namespace hetcomm {
+
+// Seven bits in a byte, the lowest first: small numbers take one byte.
+void write_packed(ByteWriter& writer, uint64_t value);
+// Fails the reader where a number is longer than 64 bits.
+uint64_t read_packed(ByteReader& reader);
+
+// Numbers that repeat, or grow or fall evenly, are written as runs: how many there are, the first,
+// and the step between them. Others are written one by one, where that is shorter.
+void write_column(ByteWriter& writer, const std::vector<uint32_t>& values);
+// Reads |count| numbers, each below |end|.
+std::vector<uint32_t> read_column(ByteReader& reader, size_t count, uint32_t end);
+
+// Texts, each as how many bytes at its beginning are those of the one before, and the rest. Short
+// texts that differ in a letter from the one before take two bytes.
+void write_texts(ByteWriter& writer, const std::vector<std::string>& texts);
+// Reads at most |most| texts of at most |longest| bytes.
+std::vector<std::string> read_texts(ByteReader& reader, size_t most, size_t longest);
+
+}  // namespace hetcomm
