@@ -1,14 +1,10 @@
 #include "src/liveness/control_plane.h"
 
-#include <fmt/format.h>
-
 #include "src/base/clock.h"
 #include "src/liveness/plane.h"
 
 namespace hetcomm::liveness {
 namespace {
-
-constexpr size_t kMaxAddresses = 8;
 
 std::string cut(std::string_view text) { return std::string(text.substr(0, kMaxFrameText)); }
 
@@ -25,7 +21,7 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::create(ControlThread& thread
   Status status(Code::kOutOfMemory);
   thread.call([&] {
     Result<std::unique_ptr<Plane>> plane =
-        Plane::create(thread, log, config, setup, made->mailbox_);
+        Plane::create(thread, log, config, setup, made->mailbox_, made->profiles_);
     if (!plane.ok()) {
       status = plane.status();
       return;
@@ -45,32 +41,9 @@ ControlPlane::~ControlPlane() {
   thread_.post([plane = plane_] { plane->leave(); });
 }
 
-void ControlPlane::encode_addresses(ByteWriter& writer) const {
-  writer.write(static_cast<uint8_t>(addresses_.size()));
-  for (const Address& address : addresses_) address.encode(writer);
-}
-
-Result<std::vector<Address>> ControlPlane::decode_addresses(ByteReader& reader) {
-  const auto count = reader.read<uint8_t>();
-  if (count > kMaxAddresses) {
-    return Status(Code::kBootstrapFailed,
-                  fmt::format("it has {} addresses for control connections, and at most {} are "
-                              "allowed: use the same release of hetcomm on all ranks",
-                              count, kMaxAddresses));
-  }
-  std::vector<Address> addresses;
-  for (uint8_t i = 0; i < count; ++i) {
-    Result<Address> address = Address::decode(reader);
-    if (!address.ok()) return address.status();
-    addresses.push_back(address.value());
-  }
-  return addresses;
-}
-
-Status ControlPlane::start(Credentials credentials, std::vector<std::vector<Address>> addresses,
-                           std::vector<HostId> hosts) {
+Status ControlPlane::start(Membership membership) {
   Status status(Code::kOutOfMemory);
-  thread_.call([&] { status = plane_->start(credentials, std::move(addresses), hosts); });
+  thread_.call([&] { status = plane_->start(std::move(membership)); });
   return status;
 }
 
@@ -119,6 +92,16 @@ void ControlPlane::tell_call(int rank, uint32_t communicator, ConstByteSpan note
 void ControlPlane::ask(int rank, ConstByteSpan question, uint64_t value) {
   with_judge([rank, text = as_text(question), value](Judge& judge, uint64_t now) {
     judge.post(rank, LetterType::kQuestion, value, text, now);
+  });
+}
+
+void ControlPlane::ask_profile(int rank) {
+  thread_.post([plane = plane_, rank] { plane->ask_profile(rank, now_ns()); });
+}
+
+void ControlPlane::learn_addresses(int rank, std::vector<Address> addresses) {
+  thread_.post([plane = plane_, rank, addresses = std::move(addresses)]() mutable {
+    plane->learn(rank, std::move(addresses));
   });
 }
 

@@ -17,6 +17,7 @@
 #include "src/base/log.h"
 #include "src/liveness/control_thread.h"
 #include "src/liveness/mailbox.h"
+#include "src/liveness/profile_book.h"
 #include "src/liveness/ring.h"
 #include "src/liveness/setup.h"
 
@@ -38,13 +39,14 @@ class ControlPlane {
   // Results and letters arrive here.
   Mailbox& mailbox() { return *mailbox_; }
 
-  // Writes the addresses at which peers find this rank.
-  void encode_addresses(ByteWriter& writer) const;
-  static Result<std::vector<Address>> decode_addresses(ByteReader& reader);
-  // Takes connections of ranks that fit |credentials|, and connects to the neighbours. |addresses|
-  // and |hosts| are indexed by rank. Waits for the control thread.
-  Status start(Credentials credentials, std::vector<std::vector<Address>> addresses,
-               std::vector<HostId> hosts);
+  // Profiles that other ranks have sent.
+  ProfileBook& profiles() { return *profiles_; }
+
+  // The addresses at which peers find this rank.
+  const std::vector<Address>& addresses() const { return addresses_; }
+  // Takes connections of ranks that fit the credentials, and connects to the neighbours. Waits for
+  // the control thread.
+  Status start(Membership membership);
   // Returns the neighbours that are not connected. |*last_rejection| gets the reason for which this
   // rank last dropped an incoming connection. Waits for the control thread.
   std::vector<int> missing_neighbours(Status* last_rejection);
@@ -63,6 +65,11 @@ class ControlPlane {
   // Asks the witness of |rank|. Its control thread answers, and the answer comes as kAnswer with
   // |value|. An equal question replaces one that waits to be sent.
   void ask(int rank, ConstByteSpan question, uint64_t value);
+  // Sends this rank's profile to |rank|, which answers with its own. The answer comes as kProfile,
+  // or does not come: then it is to be asked for again.
+  void ask_profile(int rank);
+  // |rank| listens at |addresses|, as its profile says.
+  void learn_addresses(int rank, std::vector<Address> addresses);
   // These two tell all ranks.
   void publish_abort(uint32_t communicator, std::string_view reason);
   void publish_collectives_failed(uint32_t communicator, const Status& why);
@@ -73,12 +80,13 @@ class ControlPlane {
 
  private:
   ControlPlane(ControlThread& thread, std::shared_ptr<Mailbox> mailbox)
-      : thread_(thread), mailbox_(std::move(mailbox)) {}
+      : thread_(thread), mailbox_(std::move(mailbox)), profiles_(std::make_shared<ProfileBook>()) {}
   template <typename Use>
   void with_judge(Use&& use);
 
   ControlThread& thread_;
   std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<ProfileBook> profiles_;
   Plane* plane_ = nullptr;  // the thread owns it
   std::vector<Address> addresses_;
 };

@@ -3,9 +3,18 @@
 #include <algorithm>
 
 namespace hetcomm::liveness {
+namespace {
+
+size_t max_text(FrameType type, uint8_t code) {
+  const bool is_profile =
+      type == FrameType::kLetter && code == static_cast<uint8_t>(LetterType::kProfile);
+  return is_profile ? kMaxProfileText : kMaxFrameText;
+}
+
+}  // namespace
 
 void encode(const Frame& frame, std::vector<std::byte>& out) {
-  const size_t length = std::min(frame.text.size(), kMaxFrameText);
+  const size_t length = std::min(frame.text.size(), max_text(frame.type, frame.code));
   ByteWriter writer;
   writer.write(static_cast<uint8_t>(frame.type));
   writer.write(frame.code);
@@ -27,11 +36,12 @@ Decoded decode(ConstByteSpan bytes, int size, Frame* frame, size_t* used) {
   frame->subject = reader.read<int32_t>();
   frame->number = reader.read<uint32_t>();
   frame->value = reader.read<uint64_t>();
-  if (type < 1 || type > static_cast<uint8_t>(kLastFrameType) || length > kMaxFrameText ||
-      frame->subject < 0 || frame->subject >= size) {
+  if (type < 1 || type > static_cast<uint8_t>(kLastFrameType) || frame->subject < 0 ||
+      frame->subject >= size) {
     return Decoded::kGarbage;
   }
   frame->type = static_cast<FrameType>(type);
+  if (length > max_text(frame->type, frame->code)) return Decoded::kGarbage;
   if (reader.left() < length) return Decoded::kMore;
   const ConstByteSpan text = reader.read_raw(length);
   frame->text.assign(reinterpret_cast<const char*>(text.data()), text.size());

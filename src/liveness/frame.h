@@ -13,18 +13,20 @@ namespace hetcomm::liveness {
 enum class Fate : uint8_t { kAlive = 0, kDead = 1, kLeft = 2 };
 
 enum class FrameType : uint8_t {
-  kBeat = 1,      // the sender's control thread runs
-  kFate,          // |subject| of incarnation |value| is dead or has left (|code| is a Fate)
-  kAborted,       // |subject| has aborted communicator |number|
-  kFailed,        // collective operations of communicator |number| failed on |subject|: |code|
-  kSuspect,       // who has heard of |subject|? |number| counts the questions about it
-  kVouch,         // an answer: |subject| gave a sign of life |value| nanoseconds ago
-  kLetter,        // a message for the receiver alone; |number| counts, |code| is a LetterType
+  kBeat = 1,  // the sender's control thread runs
+  kFate,      // |subject| of incarnation |value| is dead or has left (|code| is a Fate)
+  kAborted,   // |subject| has aborted communicator |number|
+  kFailed,    // collective operations of communicator |number| failed on |subject|: |code|
+  kSuspect,   // who has heard of |subject|? |number| counts the questions about it
+  kVouch,     // an answer: |subject| gave a sign of life |value| nanoseconds ago; |text|: where it
+              // listens, if the answering rank knows more than all do
+  kLetter,    // a message for the receiver alone; |number| counts, |code| is a LetterType
   kLetterTaken,   // the sender has taken letters up to |number|
   kGoodbyeTaken,  // the sender knows that the receiver leaves
   kRelease,       // the sender needs the connection no more; with |code| 1 it agrees and closes
+  kHere,          // |text|: where the sender listens, in a job that does not tell it to all
 };
-inline constexpr auto kLastFrameType = FrameType::kRelease;
+inline constexpr auto kLastFrameType = FrameType::kHere;
 
 enum class LetterType : uint8_t {
   kKnock = 1,  // the sender has something to send and asks the receiver, the lower rank, to connect
@@ -33,8 +35,9 @@ enum class LetterType : uint8_t {
   kCall,       // the sender has called a collective operation
   kQuestion,   // asks what has arrived of the data connection that |text| names
   kAnswer,     // the control thread's answer with the question's |value|; not kept, since it ages
+  kProfile,    // |text| is the sender's profile; with |value| 1 it wants the receiver's
 };
-inline constexpr auto kLastLetterType = LetterType::kAnswer;
+inline constexpr auto kLastLetterType = LetterType::kProfile;
 
 // The number of a letter that is sent once and not kept.
 inline constexpr uint32_t kUncounted = 1U << 31U;
@@ -50,8 +53,9 @@ struct Frame {
 
 inline constexpr size_t kFrameHeaderBytes = 20;
 inline constexpr size_t kMaxFrameText = 400;
+inline constexpr size_t kMaxProfileText = 16 * 1024;  // of a kProfile letter
 
-// Appends |frame|; its text is cut at kMaxFrameText.
+// Appends |frame|; its text is cut at the longest that its type may have.
 void encode(const Frame& frame, std::vector<std::byte>& out);
 
 // kMore: not all of the frame has come yet. kGarbage: the bytes are no frame.

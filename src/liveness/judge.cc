@@ -239,6 +239,9 @@ void Judge::on_frame(ConnectionId id, const Frame& frame, uint64_t now) {
     case FrameType::kRelease:
       released(id, frame, now);
       break;
+    case FrameType::kHere:
+      network_.learn_addresses(from, frame.text);
+      break;
   }
 }
 
@@ -381,8 +384,11 @@ void Judge::question(const Frame& frame, ConnectionId from, uint64_t now) {
     }
   }
   const bool vouches = age < setup_.timing.suspicion_ns();
-  const Frame vouch{
-      .type = FrameType::kVouch, .subject = rank, .number = round.asked, .value = age};
+  const Frame vouch{.type = FrameType::kVouch,
+                    .subject = rank,
+                    .number = round.asked,
+                    .value = age,
+                    .text = vouches ? network_.addresses_of(rank) : std::string()};
   if (newer < 0) {
     // The sender has missed questions of others, so it is told the newest number.
     const Frame question{.type = FrameType::kSuspect, .subject = rank, .number = round.asked};
@@ -403,6 +409,7 @@ void Judge::answer(const Frame& frame, ConnectionId from, uint64_t now) {
   round.unanswered_ns = kNever;
   if (static_cast<int32_t>(frame.number - round.asked) > 0) round.asked = frame.number;
   send_all(frame, from);
+  if (!frame.text.empty()) network_.learn_addresses(rank, frame.text);
   Peer* one = find(rank);
   if (one == nullptr || frame.value >= setup_.timing.suspicion_ns()) return;
   one->life_ns = std::max(one->life_ns, now - std::min(now, frame.value));
@@ -468,6 +475,21 @@ void Judge::take_letter(const Frame& frame, ConnectionId from, Peer& one, uint64
   if (counted) {
     (void)network_.send(from, Frame{.type = FrameType::kLetterTaken, .number = frame.number});
   }
+  if (frame.code == static_cast<uint8_t>(LetterType::kProfile)) {
+    introduced(from, one, frame.value != 0, now);
+  }
+}
+
+// Two ranks that talk for the first time have exchanged their profiles. Most of them have nothing
+// more to say by a control connection. The one that was |asked| lets the other one offer its end.
+void Judge::introduced(ConnectionId id, Peer& one, bool asked, uint64_t now) {
+  one.used_ns = 0;
+  if (asked) return;
+  one.letters.drop(LetterType::kProfile);  // it has come, since this is the answer
+  Connection& connection = connections_[id];
+  if (!connection.initiated || needs(one, now)) return;
+  connection.next_release_ns = now + setup_.timing.detection_ns / 2;
+  (void)network_.send(id, Frame{.type = FrameType::kRelease});
 }
 
 // --- leaving --------------------------------------------------------------------

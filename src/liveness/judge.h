@@ -56,6 +56,10 @@ class Network {
   // Returns the time at which the peer's kernel last acknowledged something on |connection|, or was
   // last seen to run its process.
   virtual uint64_t last_acknowledged_ns(ConnectionId connection) = 0;
+  // Where |rank| listens, as learn_addresses() of another rank takes it; empty if this one knows no
+  // more than all ranks do.
+  virtual std::string addresses_of(int rank) = 0;
+  virtual void learn_addresses(int rank, const std::string& addresses) = 0;
 
  protected:
   ~Network() = default;
@@ -207,6 +211,7 @@ class Judge {
   void answer(const Frame& frame, ConnectionId from, uint64_t now);
   void ask(int rank, Peer& peer, uint64_t now);
   void take_letter(const Frame& frame, ConnectionId from, Peer& peer, uint64_t now);
+  void introduced(ConnectionId connection, Peer& peer, bool asked, uint64_t now);
   void send_letters(int rank, Peer& peer, uint64_t now);
   size_t owed_goodbyes() const;
 

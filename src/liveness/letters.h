@@ -17,8 +17,8 @@ class Letters {
   static constexpr size_t kMostWaiting = 64;
 
   const Frame& add(int sender, LetterType type, uint64_t value, std::string text) {
-    // A later knock says all that an earlier one did.
-    if (type == LetterType::kKnock) drop(LetterType::kKnock);
+    // A later knock or profile says all that an earlier one did.
+    if (type == LetterType::kKnock || type == LetterType::kProfile) drop(type);
     if (type == LetterType::kQuestion) {
       std::erase_if(waiting_, [&](const Frame& letter) {
         return letter.code == static_cast<uint8_t>(type) && letter.text == text;

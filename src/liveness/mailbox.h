@@ -26,6 +26,7 @@ struct Mail {
     kCall,          // |rank| called a collective operation on |communicator|; |text|: the note
     kAnswer,        // |rank| answers the question of |value| by |text|
     kVouched,       // others have heard of |rank|, about which this rank asked
+    kProfile,       // |rank| has sent its profile, which is in the ProfileBook
     kSuspected,     // |rank| is silent; the job is to say whether data has come from it
   };
   Type type = Type::kReady;

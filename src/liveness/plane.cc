@@ -14,7 +14,6 @@
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
-#include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/net/listening_socket.h"
 #include "src/net/tls.h"
@@ -30,16 +29,19 @@ std::string place_of(const Address& address) {
 bool holds_note(const Frame& frame) {
   if (frame.type != FrameType::kLetter) return false;
   const auto type = static_cast<LetterType>(frame.code);
-  return type == LetterType::kCall || type == LetterType::kQuestion || type == LetterType::kAnswer;
+  return type == LetterType::kCall || type == LetterType::kQuestion ||
+         type == LetterType::kAnswer || type == LetterType::kProfile;
 }
 
-// The name is random: another process of this network namespace could take it only by chance.
-Result<Address> local_address() {
-  std::array<std::byte, 16> random{};
-  HETCOMM_RETURN_IF_ERROR(fill_random(random));
-  std::string name = "hetcomm-control-";
-  for (const std::byte byte : random) name += fmt::format("{:02x}", std::to_integer<int>(byte));
-  return Address::local(name);
+// The texts of these are bytes, and not for people.
+bool holds_bytes(const Frame& frame) {
+  return holds_note(frame) || frame.type == FrameType::kVouch || frame.type == FrameType::kHere;
+}
+
+// The incarnation is random: another process of this network namespace could take the name only by
+// chance. Ranks of the host know it, since they know incarnation and port of this rank.
+Address local_address(uint32_t incarnation, uint16_t port) {
+  return Address::local(fmt::format("hetcomm-control-{:08x}-{}", incarnation, port));
 }
 
 // Returns a pidfd of this process, invalid if the kernel has none.
@@ -116,12 +118,19 @@ class Plane::ExitWatch final : public Watcher {
 
 // --- life -----------------------------------------------------------------------
 
-Plane::Plane(ControlThread& thread, Log& log, Setup setup, std::shared_ptr<Mailbox> mailbox)
-    : thread_(thread), log_(log), setup_(std::move(setup)), mailbox_(std::move(mailbox)) {}
+Plane::Plane(ControlThread& thread, Log& log, Setup setup, std::shared_ptr<Mailbox> mailbox,
+             std::shared_ptr<ProfileBook> profiles)
+    : thread_(thread),
+      log_(log),
+      setup_(std::move(setup)),
+      mailbox_(std::move(mailbox)),
+      profiles_(std::move(profiles)) {}
 
 Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, const Config& config,
-                                             Setup setup, std::shared_ptr<Mailbox> mailbox) {
-  std::unique_ptr<Plane> plane(new Plane(thread, log, std::move(setup), std::move(mailbox)));
+                                             Setup setup, std::shared_ptr<Mailbox> mailbox,
+                                             std::shared_ptr<ProfileBook> profiles) {
+  std::unique_ptr<Plane> plane(
+      new Plane(thread, log, std::move(setup), std::move(mailbox), std::move(profiles)));
   if (plane->setup_.size == 1) return plane;
   Result<std::shared_ptr<const TlsContext>> tls = TlsContext::create(config, log);
   if (!tls.ok()) return tls.status().annotate("control plane");
@@ -153,9 +162,8 @@ Status Plane::listen(const Config& config) {
               candidate.interface);
   }
   same_user_ = config.text(Variable::kShmUsers) == "same";
-  Result<Address> local = local_address();
-  if (!local.ok()) return local.status();
-  return listen_at(local.value());
+  const uint16_t port = acceptors_.empty() ? uint16_t{0} : acceptors_.front()->address().port();
+  return listen_at(local_address(setup_.incarnation, port));
 }
 
 Status Plane::listen_at(const Address& address) {
@@ -192,18 +200,17 @@ std::vector<Address> Plane::addresses() const {
   return result;
 }
 
-Status Plane::start(const Credentials& credentials, std::vector<std::vector<Address>> addresses,
-                    const std::vector<HostId>& hosts) {
-  setup_.credentials = credentials;
-  addresses_ = std::move(addresses);
-  hosts_ = hosts;
-  judge_ = std::make_unique<Judge>(Judge::Setup{.rank = setup_.rank,
-                                                .timing = {.detection_ns = setup_.detection_ns},
-                                                .ring = std::make_shared<const Ring>(hosts),
-                                                .incarnations = setup_.credentials.incarnations},
-                                   static_cast<Network&>(*this), static_cast<Observer&>(*this));
+Status Plane::start(Membership membership) {
+  members_ = std::move(membership);
+  setup_.credentials = members_.credentials;
+  judge_ =
+      std::make_unique<Judge>(Judge::Setup{.rank = setup_.rank,
+                                           .timing = {.detection_ns = setup_.detection_ns},
+                                           .ring = std::make_shared<const Ring>(members_.hosts),
+                                           .incarnations = setup_.credentials.incarnations},
+                              static_cast<Network&>(*this), static_cast<Observer&>(*this));
   for (const auto& acceptor : acceptors_) {
-    HETCOMM_RETURN_IF_ERROR(acceptor->open(credentials).annotate("control plane"));
+    HETCOMM_RETURN_IF_ERROR(acceptor->open(setup_.credentials).annotate("control plane"));
   }
   judge_->start(now_ns());
   return {};
@@ -260,9 +267,14 @@ uint64_t Plane::next_timer_ns() const {
 
 // Each attempt begins with another address, because the path to the first one may be gone.
 std::vector<Address> Plane::candidates(int rank) {
-  const bool near = hosts_[static_cast<size_t>(rank)] == hosts_[static_cast<size_t>(setup_.rank)];
+  const bool near =
+      members_.hosts[static_cast<size_t>(rank)] == members_.hosts[static_cast<size_t>(setup_.rank)];
   std::vector<Address> result;
-  const std::vector<Address>& all = addresses_[static_cast<size_t>(rank)];
+  std::vector<Address> all = members_.addresses.find(rank);
+  if (tells_addresses() && near && all.size() == 1) {
+    const uint64_t incarnation = setup_.credentials.incarnation_of(rank);
+    all.push_back(local_address(static_cast<uint32_t>(incarnation), all.front().port()));
+  }
   for (const Address& address : all) {
     // A loopback address of another host would lead to this host.
     const bool leads_there = near || !address.is_loopback();
@@ -276,7 +288,7 @@ std::vector<Address> Plane::candidates(int rank) {
     const size_t first = attempts_made_++ % result.size();
     std::rotate(result.begin(), result.begin() + static_cast<std::ptrdiff_t>(first), result.end());
   }
-  for (const Address& address : addresses_[static_cast<size_t>(rank)]) {
+  for (const Address& address : all) {
     if (near && address.family() == AF_UNIX) result.insert(result.begin(), address);
   }
   return result;
@@ -362,6 +374,11 @@ Status Plane::adopt(StreamSocket socket, int rank, bool initiated, ConnectionId*
     proved_at_.emplace(rank, place);
   }
   log_.debug("control connection with rank {} is up ({})", rank, place);
+  if (tells_addresses()) {
+    (void)connection->send({.type = FrameType::kHere,
+                            .subject = setup_.rank,
+                            .text = members_.addresses.text(setup_.rank)});
+  }
   connections_.emplace(*id, std::move(connection));
   return {};
 }
@@ -397,8 +414,8 @@ uint64_t Plane::last_acknowledged_ns(ConnectionId id) {
 }
 
 void Plane::on_frame(ControlConnection& connection, Frame& frame) {
-  // Logs and errors show all texts except notes.
-  if (!holds_note(frame) && !frame.text.empty()) frame.text = printable(frame.text);
+  // Logs and errors show all other texts.
+  if (!holds_bytes(frame) && !frame.text.empty()) frame.text = printable(frame.text);
   judge_->on_frame(connection.id(), frame, now_ns());
 }
 
@@ -516,24 +533,47 @@ void Plane::on_letter(int from, const Frame& letter) {
     case LetterType::kAnswer:
       mail.type = Mail::Type::kAnswer;
       break;
+    case LetterType::kProfile:
+      take_profile(from, letter);
+      return;
   }
   tell(std::move(mail));
+}
+
+void Plane::learn_addresses(int rank, const std::string& addresses) {
+  // A rank knows its own. What cannot be read leaves what is known.
+  if (rank != setup_.rank) (void)members_.addresses.learn_text(rank, addresses);
+}
+
+void Plane::ask_profile(int rank, uint64_t now) {
+  if (judge_ != nullptr) judge_->post(rank, LetterType::kProfile, 1, members_.profile, now);
+}
+
+// The answer leaves after the profile of |from| has been put where the job finds it: |from| may
+// connect as soon as it has the answer.
+void Plane::take_profile(int from, const Frame& letter) {
+  profiles_->put(from, letter.text);
+  tell({.type = Mail::Type::kProfile, .rank = from});
+  if (letter.value != 0) send_uncounted(from, LetterType::kProfile, 0, members_.profile);
+}
+
+void Plane::send_uncounted(int to, LetterType type, uint64_t value, std::string text) {
+  const Frame frame{.type = FrameType::kLetter,
+                    .code = static_cast<uint8_t>(type),
+                    .subject = setup_.rank,
+                    .number = kUncounted,
+                    .value = value,
+                    .text = std::move(text)};
+  // The newest connection is the most likely to work.
+  const auto newest = std::find_if(connections_.rbegin(), connections_.rend(),
+                                   [to](const auto& one) { return one.second->rank() == to; });
+  if (newest != connections_.rend()) (void)newest->second->send(frame);
 }
 
 void Plane::answer(int from, const Frame& question) {
   if (setup_.witness == nullptr) return;
   std::string text = setup_.witness->testify(from, std::as_bytes(std::span(question.text)));
-  if (text.empty()) return;
-  const Frame frame{.type = FrameType::kLetter,
-                    .code = static_cast<uint8_t>(LetterType::kAnswer),
-                    .subject = setup_.rank,
-                    .number = kUncounted,
-                    .value = question.value,
-                    .text = std::move(text)};
-  // The newest connection is the most likely to work.
-  const auto newest = std::find_if(connections_.rbegin(), connections_.rend(),
-                                   [from](const auto& one) { return one.second->rank() == from; });
-  if (newest != connections_.rend()) (void)newest->second->send(frame);
+  if (!text.empty()) send_uncounted(from, LetterType::kAnswer, question.value, std::move(text));
 }
 
 void Plane::on_suspect(int rank) { tell({.type = Mail::Type::kSuspected, .rank = rank}); }

@@ -14,6 +14,7 @@
 #include "src/liveness/control_thread.h"
 #include "src/liveness/judge.h"
 #include "src/liveness/mailbox.h"
+#include "src/liveness/profile_book.h"
 #include "src/liveness/setup.h"
 #include "src/net/acceptor.h"
 #include "src/net/connector.h"
@@ -28,14 +29,20 @@ class Plane final : public Resident,
  public:
   static Result<std::unique_ptr<Plane>> create(ControlThread& thread, Log& log,
                                                const Config& config, Setup setup,
-                                               std::shared_ptr<Mailbox> mailbox);
+                                               std::shared_ptr<Mailbox> mailbox,
+                                               std::shared_ptr<ProfileBook> profiles);
   ~Plane() override;
 
   // Returns the addresses at which peers find this rank.
   std::vector<Address> addresses() const;
-  // Takes connections and connects to the neighbours. |addresses| and |hosts| are indexed by rank.
-  Status start(const Credentials& credentials, std::vector<std::vector<Address>> addresses,
-               const std::vector<HostId>& hosts);
+  // Takes connections and connects to the neighbours.
+  Status start(Membership membership);
+  // |rank| listens at |addresses|, as it has told.
+  void learn(int rank, std::vector<Address> addresses) {
+    members_.addresses.learn(rank, std::move(addresses));
+  }
+  // Sends this rank's profile to |rank|, which answers with its own.
+  void ask_profile(int rank, uint64_t now_ns);
   Judge& judge() { return *judge_; }
   // Says why this rank last dropped an incoming connection; ok if it dropped none.
   Status last_rejection() const;
@@ -57,7 +64,8 @@ class Plane final : public Resident,
     uint64_t deadline_ns;
   };
 
-  Plane(ControlThread& thread, Log& log, Setup setup, std::shared_ptr<Mailbox> mailbox);
+  Plane(ControlThread& thread, Log& log, Setup setup, std::shared_ptr<Mailbox> mailbox,
+        std::shared_ptr<ProfileBook> profiles);
   Status listen(const Config& config);
   Status listen_at(const Address& address);
   std::vector<Address> candidates(int rank);
@@ -71,6 +79,9 @@ class Plane final : public Resident,
   void process_exited(int rank);
   void forget_process(int rank);
   void answer(int from, const Frame& question);
+  void take_profile(int from, const Frame& letter);
+  void send_uncounted(int to, LetterType type, uint64_t value, std::string text);
+  bool tells_addresses() const { return !members_.profile.empty(); }
   void tell(Mail mail);
 
   // Overrides of Network.
@@ -78,6 +89,8 @@ class Plane final : public Resident,
   bool send(ConnectionId connection, const Frame& frame) override;
   void close(ConnectionId connection) override;
   uint64_t last_acknowledged_ns(ConnectionId connection) override;
+  std::string addresses_of(int rank) override { return members_.addresses.text(rank); }
+  void learn_addresses(int rank, const std::string& addresses) override;
   // Overrides of Observer.
   void on_ready() override;
   void on_dead(int rank, const std::string& why) override;
@@ -100,13 +113,13 @@ class Plane final : public Resident,
   Log& log_;
   Setup setup_;
   std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<ProfileBook> profiles_;
   std::shared_ptr<const TlsContext> tls_;  // null: TLS is off
   std::unique_ptr<Judge> judge_;           // null before start()
   PortRange ports_;
   bool same_user_ = true;  // the local socket takes peers of this user only
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
-  std::vector<std::vector<Address>> addresses_;
-  std::vector<HostId> hosts_;
+  Membership members_;
   std::map<ConnectionId, std::unique_ptr<ControlConnection>> connections_;
   std::vector<Closing> closing_;
   std::vector<std::unique_ptr<ConnectAttempt>> attempts_;

@@ -12,8 +12,8 @@ constexpr int kMostPassed = 4;
 
 }  // namespace
 
-Ring::Ring(const std::vector<HostId>& hosts) : position_(hosts.size()), host_(hosts.size()) {
-  std::map<HostId, int> numbers;
+Ring::Ring(const std::vector<uint32_t>& hosts) : position_(hosts.size()), host_(hosts.size()) {
+  std::map<uint32_t, int> numbers;
   std::vector<int> index(hosts.size());  // number of a rank on its host
   std::vector<int> count;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {

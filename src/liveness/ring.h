@@ -11,13 +11,12 @@
 #include <functional>
 #include <vector>
 
-#include "src/base/host_id.h"
-
 namespace hetcomm::liveness {
 
 class Ring {
  public:
-  explicit Ring(const std::vector<HostId>& hosts);
+  // |hosts|: the number of each rank's host, by rank.
+  explicit Ring(const std::vector<uint32_t>& hosts);
 
   int size() const { return static_cast<int>(order_.size()); }
   bool same_host(int one, int other) const {

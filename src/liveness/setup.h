@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "src/base/bytes.h"
+#include "src/liveness/address_book.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
 
@@ -24,10 +26,21 @@ struct Setup {
   int rank = 0;
   int size = 0;
   uint64_t detection_ns = 0;
-  Credentials credentials;  // complete from start() on
-  int doorbell = -1;        // an eventfd that rings when the mailbox has something
-  Address route{};          // this host's address that leads to the other ranks; may be unknown
+  Credentials credentials;   // complete from start() on
+  uint32_t incarnation = 0;  // this rank's
+  int doorbell = -1;         // an eventfd that rings when the mailbox has something
+  Address route{};           // this host's address that leads to the other ranks; may be unknown
   std::shared_ptr<Witness> witness{};  // null: this rank answers no questions
+};
+
+// What a control plane has to know of all ranks when it starts.
+struct Membership {
+  Credentials credentials;  // complete
+  AddressBook addresses;
+  std::vector<uint32_t> hosts;  // by rank: the number of its host
+  // This rank's profile, for ranks that ask for it; empty in a job in which all know it. At most
+  // kMaxProfileText bytes.
+  std::string profile;
 };
 
 }  // namespace hetcomm::liveness

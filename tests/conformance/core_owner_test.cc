@@ -700,7 +700,7 @@ TEST_P(Counters, EagerMessagesFillWhatWasGranted) {
 TEST_P(Counters, SendsStopWithoutCreditAndGoOnWithIt) {
   constexpr uint64_t kEach = 1000;
   constexpr uint64_t kCost = kEach + kMessageCost;
-  const uint64_t granted = me_.communicator().job().peers().at(1).credit;
+  const uint64_t granted = me_.communicator().job().peers().class_of(1).credit;
   const uint64_t count = granted / kCost;
   std::vector<Operation*> sends;
   for (uint64_t i = 0; i < count + 20; ++i) sends.push_back(send(kEach));

@@ -66,6 +66,9 @@ struct Simulation::Node final : live::Network, live::Observer {
     const int side = wire.rank[0] == rank ? 0 : 1;
     return std::min(simulation.now_, wire.direction[side].acknowledged_ns);
   }
+  // All ranks know all addresses.
+  std::string addresses_of(int /*rank*/) override { return {}; }
+  void learn_addresses(int /*rank*/, const std::string& /*addresses*/) override {}
 
   // Observer.
   void on_ready() override { ready = true; }
@@ -101,14 +104,7 @@ struct Simulation::Node final : live::Network, live::Observer {
 
 Simulation::Simulation(uint64_t seed, const std::vector<int>& hosts, uint64_t detection_ns)
     : random_(seed), timing_{detection_ns}, hosts_(hosts), groups_(hosts.size(), 0) {
-  std::vector<hetcomm::HostId> ids;
-  for (const int host : hosts) {
-    hetcomm::HostId id{};
-    id[0] = static_cast<std::byte>(host & 255);
-    id[1] = static_cast<std::byte>(host >> 8);
-    ids.push_back(id);
-  }
-  ring_ = std::make_shared<live::Ring>(ids);
+  ring_ = std::make_shared<live::Ring>(std::vector<uint32_t>(hosts.begin(), hosts.end()));
   incarnations_ = std::make_shared<std::vector<uint64_t>>(hosts.size(), 7);
   known_ns_.resize(hosts.size());
   now_ = kSecond;

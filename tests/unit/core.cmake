@@ -23,6 +23,11 @@ hetcomm_test(core_job_offer_test
   DEPENDS core net base fmt::fmt
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_job_digest_test
+  SOURCES core_job_digest_test.cc
+  DEPENDS core bootstrap net base fmt::fmt
+  LABELS asan
+  TIMEOUT 60)
 hetcomm_test(core_link_agreement_test
   SOURCES core_link_agreement_test.cc
   DEPENDS core topology net base fmt::fmt

@@ -31,12 +31,12 @@ constexpr const char* kModel = R"({
 // Ranks by host label and cluster.
 std::string checked(const std::vector<std::pair<std::string, std::string>>& ranks) {
   PeerDirectory peers(static_cast<int>(ranks.size()));
+  std::vector<RankCard> cards(ranks.size());
   for (size_t i = 0; i < ranks.size(); ++i) {
-    PeerInfo info;
-    info.host_label = ranks[i].first;
-    info.cluster = ranks[i].second;
-    peers.set(static_cast<int>(i), info);
+    cards[i].host_label = ranks[i].first;
+    cards[i].cluster = ranks[i].second;
   }
+  peers.set(gather(0, cards).value());
   const Status status = check_ranks(topology::parse_link_model(kModel).value(), peers);
   return status.ok() ? "" : std::string(status.text());
 }

@@ -115,7 +115,7 @@ TEST_F(RegistrationTest, ExportedBytesSayAll) {
   given.id = 0x1122334455667788;
   given.length = uint64_t{1} << 45 | 5;
   given.rights = HETCOMM_ACCESS_GET | HETCOMM_ACCESS_ATOMIC;
-  given.keys = {{"shm", {{1, 2, 3}}}, {"rdma", {{kTop, 5, 6}}}};
+  given.keys = {{1, {{1, 2, 3}}}, {63, {{kTop, 5, 6}}}};
   for (const bool host : {false, true}) {
     for (const bool flush : {false, true}) {
       given.host_accessible = host;

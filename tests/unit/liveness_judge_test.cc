@@ -9,6 +9,8 @@
 //   * facts of another incarnation are ignored, left wins over dead, and each is acted upon once;
 //   * news go to all but their teller, in order, again over each new connection;
 //   * letters are sent until they are taken and handed over once; answers come only to questions;
+//   * where a rank listens is told by it and by those that vouch for it;
+//   * a connection that was made for an introduction ends once the answer is there;
 //   * a goodbye is acknowledged; who leaves waits for all; idle connections end when both agree.
 #include <algorithm>
 #include <map>
@@ -104,13 +106,14 @@ class Stage final : private Network, private Observer {
   std::vector<std::pair<int, Frame>> letters;
   std::vector<int> vouches;
   std::vector<int> suspects;
+  std::map<int, std::string> addresses;
 
  private:
   static Judge::Setup setup_of(int rank, int size) {
-    std::vector<HostId> hosts(static_cast<size_t>(size));
+    std::vector<uint32_t> hosts(static_cast<size_t>(size));
     std::vector<uint64_t> incarnations(static_cast<size_t>(size));
     for (size_t i = 0; i < hosts.size(); ++i) {
-      hosts[i][0] = static_cast<std::byte>(i);
+      hosts[i] = static_cast<uint32_t>(i);
       incarnations[i] = kOwnIncarnation + i;
     }
     return {.rank = rank,
@@ -126,6 +129,11 @@ class Stage final : private Network, private Observer {
     return true;
   }
   void close(ConnectionId connection) override { closed.push_back(connection); }
+  std::string addresses_of(int rank) override {
+    const auto found = addresses.find(rank);
+    return found != addresses.end() ? found->second : std::string();
+  }
+  void learn_addresses(int rank, const std::string& told) override { addresses[rank] = told; }
   uint64_t last_acknowledged_ns(ConnectionId connection) override {
     return acknowledged[connection];
   }
@@ -660,7 +668,10 @@ TEST(LivenessJudge, ALetterThatComesTwiceIsHandedOverOnceAndTakenTwice) {
   ASSERT_EQ(stage.letters.size(), 3u);
   EXPECT_EQ(stage.letters[2].first, 3);
   // A type that this release does not know is taken and dropped.
-  stage.frame(3, {.type = FrameType::kLetter, .code = 7, .subject = 3, .number = 2});
+  stage.frame(3, {.type = FrameType::kLetter,
+                  .code = static_cast<uint8_t>(kLastLetterType) + 1,
+                  .subject = 3,
+                  .number = 2});
   stage.frame(3, {.type = FrameType::kLetter, .code = 0, .subject = 3, .number = 3});
   EXPECT_EQ(stage.letters.size(), 3u);
   EXPECT_EQ(stage.take(FrameType::kLetterTaken).size(), 3u);
@@ -685,6 +696,59 @@ TEST(LivenessJudge, AnswersComeOnlyToQuestions) {
 }
 
 // --- ends ---------------------------------------------------------------------------------------
+
+TEST(LivenessJudge, WhereARankListensIsToldByItAndByVouches) {
+  Stage stage(0, 5);
+  stage.start(kOthers);
+  stage.frame(2, {.type = FrameType::kHere, .subject = 2, .text = "place of 2"});
+  EXPECT_EQ(stage.addresses[2], "place of 2");
+  // Rank 1 asks about rank 2, of which this rank has just heard.
+  stage.frame(1, {.type = FrameType::kSuspect, .subject = 2, .number = 1});
+  std::vector<Frame> vouches;
+  EXPECT_THAT(stage.take(FrameType::kVouch, &vouches), testing::Contains(1));
+  EXPECT_EQ(vouches.front().text, "place of 2");
+  // Rank 3 knows more of rank 4, and its word is passed on with what it says.
+  stage.frame(3, {.type = FrameType::kVouch, .subject = 4, .number = 1, .text = "place of 4"});
+  EXPECT_EQ(stage.addresses[4], "place of 4");
+  vouches.clear();
+  EXPECT_THAT(stage.take(FrameType::kVouch, &vouches), testing::Not(testing::Contains(3)));
+  ASSERT_FALSE(vouches.empty());
+  EXPECT_EQ(vouches.front().text, "place of 4");
+}
+
+// Of 16 ranks, |introduced| is no neighbour of rank 0.
+TEST(LivenessJudge, AConnectionForAnIntroductionEndsWithTheAnswer) {
+  Stage stage(0, 16);
+  stage.start({1, 15, 4, 12});
+  stage.judge.post(8, LetterType::kProfile, 1, "mine", stage.now);
+  stage.up(8, true);
+  EXPECT_THAT(stage.take(FrameType::kLetter), ElementsAre(8));
+  EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
+  Frame answer = letter_of(LetterType::kProfile, 8, kUncounted);
+  stage.frame(8, answer);
+  ASSERT_EQ(stage.letters.size(), 1u);
+  EXPECT_THAT(stage.take(FrameType::kRelease), ElementsAre(8));
+  stage.frame(8, {.type = FrameType::kLetterTaken, .number = 1});
+  stage.frame(8, {.type = FrameType::kRelease, .code = 1, .subject = 8});
+  EXPECT_THAT(stage.closed, ElementsAre(stage.connections[8]));
+  // A neighbour's connection stays.
+  stage.judge.post(4, LetterType::kProfile, 1, "mine", stage.now);
+  stage.frame(4, letter_of(LetterType::kProfile, 4, kUncounted));
+  EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
+}
+
+TEST(LivenessJudge, WhoWasAskedForAnIntroductionAgreesToTheEnd) {
+  Stage stage(8, 16);
+  stage.start({7, 9, 4, 12});
+  stage.up(0);
+  stage.frame(0, letter_of(LetterType::kProfile, 0, 1, 1));
+  EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
+  stage.frame(0, {.type = FrameType::kRelease});
+  std::vector<Frame> agreed;
+  EXPECT_THAT(stage.take(FrameType::kRelease, &agreed), ElementsAre(0));
+  EXPECT_EQ(agreed.front().code, 1);
+  EXPECT_THAT(stage.closed, ElementsAre(stage.connections[0]));
+}
 
 TEST(LivenessJudge, AGoodbyeIsAcknowledgedToWhoSaysIt) {
   Stage stage(0, 5);

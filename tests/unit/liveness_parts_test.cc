@@ -1,6 +1,10 @@
 // The parts of the control plane that hold no state machine:
 //
 //   * a frame comes out as it went in, at every length, and nothing but a frame does;
+//   * a profile may be long, and no other text may;
+//   * the book of addresses finds what a rank has told, before that the one that all know, and keeps
+//     what it knows where a text cannot be read;
+//   * a profile is taken once, the newest one;
 //   * the ring: watching is mutual, the graph stays connected when any rank goes, ranks are few
 //     steps apart, and a neighbour on another host is preferred where one is near;
 //   * news: a fact is kept once, fates stay, the oldest notices go;
@@ -22,10 +26,12 @@
 #include <gtest/gtest.h>
 
 #include "src/base/unique_fd.h"
+#include "src/liveness/address_book.h"
 #include "src/liveness/frame.h"
 #include "src/liveness/letters.h"
 #include "src/liveness/mailbox.h"
 #include "src/liveness/news.h"
+#include "src/liveness/profile_book.h"
 #include "src/liveness/ring.h"
 
 namespace hetcomm::liveness {
@@ -134,17 +140,72 @@ TEST(LivenessFrame, GarbageIsTold) {
   }
 }
 
+TEST(LivenessFrame, OnlyAProfileIsLong) {
+  Frame profile{.type = FrameType::kLetter, .code = static_cast<uint8_t>(LetterType::kProfile)};
+  profile.text = std::string(kMaxProfileText, 'p');
+  std::vector<std::byte> bytes = encoded(profile);
+  Frame got;
+  size_t used = 0;
+  ASSERT_EQ(decode(bytes, 7, &got, &used), Decoded::kFrame);
+  expect_equal(got, profile);
+  bytes[2] = std::byte{1};  // the length, one more
+  EXPECT_EQ(decode(bytes, 7, &got, &used), Decoded::kGarbage);
+  profile.text += 'p';
+  ASSERT_EQ(decode(encoded(profile), 7, &got, &used), Decoded::kFrame);
+  EXPECT_EQ(got.text.size(), kMaxProfileText);
+  std::vector<std::byte> other = encoded(profile);
+  other[1] = static_cast<std::byte>(LetterType::kCall);
+  EXPECT_EQ(decode(other, 7, &got, &used), Decoded::kGarbage);
+  other[0] = static_cast<std::byte>(FrameType::kHere);
+  other[1] = static_cast<std::byte>(LetterType::kProfile);
+  EXPECT_EQ(decode(other, 7, &got, &used), Decoded::kGarbage);
+}
+
+// --- addresses and profiles -------------------------------------------------------------------
+
+TEST(LivenessAddressBook, FindsWhatIsKnown) {
+  const auto place = [](const char* text, uint16_t port) {
+    return Address::parse_numeric(text, port).value();
+  };
+  const auto texts = [](const std::vector<Address>& addresses) {
+    std::vector<std::string> result;
+    for (const Address& address : addresses) result.push_back(address.to_string());
+    return result;
+  };
+  using Texts = std::vector<std::string>;
+  AddressBook book({place("10.0.0.1", 0), place("fd00::2", 0)}, {0, 1, 1}, {4000, 4001, 4002});
+  EXPECT_EQ(texts(book.find(0)), Texts({"10.0.0.1:4000"}));
+  EXPECT_EQ(texts(book.find(2)), Texts({"[fd00::2]:4002"}));
+  EXPECT_EQ(texts(book.find(3)), Texts());
+  EXPECT_EQ(book.text(1), "");
+  book.learn(1, {place("10.0.0.7", 1), Address::local("name")});
+  EXPECT_EQ(texts(book.find(1)), Texts({"10.0.0.7:1", "local:name"}));
+  AddressBook other;
+  EXPECT_TRUE(other.learn_text(1, book.text(1)));
+  EXPECT_EQ(texts(other.find(1)), texts(book.find(1)));
+  book.learn(1, {});
+  for (const std::string& bad : {std::string(), std::string("\x09"), std::string("\x01\x02"),
+                                 book.text(1) + "x", book.text(1).substr(1)}) {
+    EXPECT_FALSE(other.learn_text(1, bad));
+    EXPECT_EQ(texts(other.find(1)), texts(book.find(1)));
+  }
+}
+
+TEST(LivenessProfileBook, AProfileIsTakenOnce) {
+  ProfileBook book;
+  EXPECT_EQ(book.take(3), "");
+  book.put(3, "old");
+  book.put(3, "new");
+  book.put(4, "other");
+  EXPECT_EQ(book.take(3), "new");
+  EXPECT_EQ(book.take(3), "");
+  EXPECT_EQ(book.take(4), "other");
+}
+
 // --- the ring ---------------------------------------------------------------------------------
 
-std::vector<HostId> on_hosts(const std::vector<int>& hosts) {
-  std::vector<HostId> ids;
-  for (const int host : hosts) {
-    HostId id{};
-    id[15] = static_cast<std::byte>(host & 255);
-    id[0] = static_cast<std::byte>(host >> 8);
-    ids.push_back(id);
-  }
-  return ids;
+std::vector<uint32_t> on_hosts(const std::vector<int>& hosts) {
+  return {hosts.begin(), hosts.end()};
 }
 
 // |ranks| ranks, |each| following ones on a host.

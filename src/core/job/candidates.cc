@@ -10,9 +10,9 @@
 namespace hetcomm {
 namespace {
 
-Candidate candidate_to(JobTransport& own, const PeerInfo& peer, size_t index,
+Candidate candidate_to(JobTransport& own, std::span<const PeerInfo::Offer> offers, size_t index,
                        const CandidateOptions& options) HETCOMM_UNDER_BATON {
-  const PeerInfo::Offer& offer = peer.offers[index];
+  const PeerInfo::Offer& offer = offers[index];
   return {.transport = &own,
           .ends = {own.index, index},
           .offer = &offer,
@@ -147,15 +147,16 @@ void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
 
 }  // namespace
 
-std::vector<Candidate> find_candidates(const JobTransports& transports, const PeerInfo& peer,
+std::vector<Candidate> find_candidates(const JobTransports& transports,
+                                       std::span<const PeerInfo::Offer> offers,
                                        const CandidateOptions& options) {
   std::vector<Candidate> candidates;
   for (const auto& own : transports.all()) {
     if ((own->kind == "self") != options.itself) continue;
     const size_t before = candidates.size();
-    for (size_t i = 0; i < peer.offers.size(); ++i) {
-      if (peer.offers[i].kind() != own->kind) continue;
-      candidates.push_back(candidate_to(*own, peer, i, options));
+    for (size_t i = 0; i < offers.size(); ++i) {
+      if (offers[i].kind() != own->kind) continue;
+      candidates.push_back(candidate_to(*own, offers, i, options));
     }
     const bool is_first = before == 0 || candidates[before - 1].transport->kind != own->kind;
     if (candidates.size() > before || !is_first) continue;
@@ -196,9 +197,9 @@ bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) {
   return is_served_by(near, of_kind);
 }
 
-Status reach_by(const JobTransport& own, const PeerInfo& peer) {
+Status reach_by(const JobTransport& own, std::span<const PeerInfo::Offer> offers) {
   Status best(Code::kUnsupported, "the peer does not offer it");
-  for (const PeerInfo::Offer& offer : peer.offers) {
+  for (const PeerInfo::Offer& offer : offers) {
     if (offer.kind() != own.kind) continue;
     Status reach = own.transport->reach(offer.contact);
     if (reach.ok()) return reach;

@@ -50,15 +50,17 @@ struct CandidateOptions {
   std::function<Status(const JobTransport&, size_t)> reach;  // of the peer's offer of that number
 };
 
-// The ways from this rank, which has |transports|, to |peer|, best first.
-std::vector<Candidate> find_candidates(const JobTransports& transports, const PeerInfo& peer,
+// The ways from this rank, which has |transports|, to a peer with |offers|, best first.
+std::vector<Candidate> find_candidates(const JobTransports& transports,
+                                       std::span<const PeerInfo::Offer> offers,
                                        const CandidateOptions& options) HETCOMM_UNDER_BATON;
 
 // Whether some of |candidates| between transports of |need| is as likely to work as any other of
 // its kind.
 bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) HETCOMM_UNDER_BATON;
 
-// Whether |own| reaches some transport of |peer|'s of its kind. OUT_OF_RESOURCES: perhaps later.
-Status reach_by(const JobTransport& own, const PeerInfo& peer) HETCOMM_UNDER_BATON;
+// Whether |own| reaches some transport of its kind among |offers|. OUT_OF_RESOURCES: perhaps later.
+Status reach_by(const JobTransport& own,
+                std::span<const PeerInfo::Offer> offers) HETCOMM_UNDER_BATON;
 
 }  // namespace hetcomm

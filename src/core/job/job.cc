@@ -13,7 +13,10 @@
 #include "src/base/baton_role.h"
 #include "src/base/host_id.h"
 #include "src/base/random.h"
+#include "src/core/job/job_digest.h"
 #include "src/core/job/link_agreement.h"
+#include "src/core/job/rank_card.h"
+#include "src/liveness/frame.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 #include "src/net/tls.h"
@@ -45,24 +48,26 @@ void adapt_to_crowd(int64_t ranks_here, const Config& config, Log& log, SpinPoli
 
 // Ranks of other hosts that are offered loopback only would look for this rank on themselves. Those
 // hosts may be namespaces of one machine, so what tells them apart is whose addresses they have.
-void warn_of_loopback(const Config& config, Log& log, const Address& route,
-                      const std::vector<std::vector<Address>>& control) {
+void warn_of_loopback(const Config& config, Log& log, const Address& route, int size,
+                      const liveness::AddressBook& control) {
   Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config, route);
   const auto offers_loopback = [](const InterfaceAddress& entry) {
     return entry.address.is_loopback();
   };
   if (!chosen.ok() || !std::all_of(chosen->begin(), chosen->end(), offers_loopback)) return;
-  const auto is_far = [](const std::vector<Address>& addresses) {
+  const auto is_far = [&](int rank) {
+    const std::vector<Address> addresses = control.find(rank);
     return std::any_of(addresses.begin(), addresses.end(), [](const Address& address) {
       return !address.is_loopback() && !is_local(address);
     });
   };
-  const auto far = std::find_if(control.begin(), control.end(), is_far);
-  if (far == control.end()) return;
+  int far = 0;
+  while (far < size && !is_far(far)) ++far;
+  if (far == size) return;
   log.warn(
       "rank {} runs on another host, and this rank has loopback addresses only to offer: is an "
       "interface down, or left out by HETCOMM_INTERFACE='{}'?",
-      far - control.begin(), config.text(Variable::kInterface));
+      far, config.text(Variable::kInterface));
 }
 
 }  // namespace
@@ -74,7 +79,7 @@ Job::Job(const JobEnvironment& environment, int rank, int size)
                environment.places.devices, environment.overlaps, paths_, events_, rank),
       pairs_(commons_, peers_),
       idle_(commons_, pairs_),
-      paths_(commons_, peers_, pairs_, transports_, idle_,
+      paths_(commons_, peers_, credentials_, pairs_, transports_, idle_,
              environment.config.number(Variable::kRails)),
       ender_(commons_),
       members_(commons_, pairs_, ender_),
@@ -108,51 +113,133 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
   if (!prepared.ok()) {
     log().warn("communicator '{}' cannot be made: {}", options.name, prepared.text());
   }
-  const std::vector<std::byte> mine =
-      prepared.ok() ? encode_profile(own, control_.get()) : encode_refusal(prepared);
   const std::string scope = fmt::format("{}/epoch {}", options.name, options.epoch);
-  auto all = bootstrap.allgather(scope, mine, options.deadline_ns);
+  const bool is_large =
+      static_cast<uint64_t>(size()) > environment_.config.number(Variable::kSmallJob);
+  Result<Meeting> met = is_large ? meet_by_cards(bootstrap, scope, own, prepared, options)
+                                 : meet_by_profiles(bootstrap, scope, own, prepared, options);
   HETCOMM_RETURN_IF_ERROR(prepared);
-  if (!all.ok()) return all.status();
-  std::vector<std::vector<Address>> control(static_cast<size_t>(size()));
-  size_t link_model_bytes = 0;
-  {
-    const Engine::Baton baton(engine());
-    for (int rank = 0; rank < size(); ++rank) {
-      const auto index = static_cast<size_t>(rank);
-      HETCOMM_RETURN_IF_ERROR(
-          add_peer(rank, all.value()[index], own, &control[index], &link_model_bytes)
-              .annotate(fmt::format("what rank {} says of itself", rank)));
-    }
-  }
+  if (!met.ok()) return met.status();
   std::optional<topology::LinkModel> model;
-  if (link_model_bytes > 0) {
-    auto told = hand_out_link_model(bootstrap, scope, link_model_text_, link_model_bytes,
-                                    options.deadline_ns);
+  if (met->digest.link_model_bytes > 0) {
+    auto told = hand_out_link_model(bootstrap, scope, link_model_text_, options.deadline_ns);
     if (!told.ok()) return told.status();
     model = std::move(told).value();
   }
   {
     const Engine::Baton baton(engine());
-    peers_.gather_links();
-    if (model) {
-      HETCOMM_RETURN_IF_ERROR(check_ranks(*model, peers_));
-      peers_.set_link_model(*std::move(model));
-    }
-    adapt_to_crowd(peers_.ranks_beside(rank()), environment_.config, log(), engine().spin());
-    warn_of_loopback(environment_.config, log(), route, control);
-    paths_.warn_of_unreachable();
-    commons_.channels.open();
-    HETCOMM_RETURN_IF_ERROR(start_connections(std::move(control)));
+    HETCOMM_RETURN_IF_ERROR(take_members(std::move(met).value(), std::move(model), route));
   }
   return wait_for_control(options.deadline_ns);
+}
+
+// In a small job every rank tells all others everything.
+Result<Job::Meeting> Job::meet_by_profiles(Bootstrap& bootstrap, const std::string& scope,
+                                           const RankProfile& own, const Status& prepared,
+                                           const JobOptions& options) {
+  auto all = bootstrap.allgather(
+      scope, prepared.ok() ? encode_profile(own) : encode_refusal(prepared), options.deadline_ns);
+  if (!all.ok()) return all.status();
+  Meeting meeting;
+  std::vector<RankCard> cards;
+  for (int rank = 0; rank < size(); ++rank) {
+    RankProfile told;
+    HETCOMM_RETURN_IF_ERROR(
+        decode_profile(all.value()[static_cast<size_t>(rank)], this->rank(), own.tls, &told)
+            .annotate(fmt::format("what rank {} says of itself", rank)));
+    cards.push_back(card_of(told));
+    meeting.addresses.learn(rank, std::move(told.control));
+    meeting.offers[rank] = std::move(told.info.offers);
+  }
+  Result<JobDigest> digest = gather(0, cards);
+  if (!digest.ok()) return digest.status();
+  meeting.digest = std::move(digest).value();
+  HETCOMM_RETURN_IF_ERROR(check_own(meeting.digest, own));
+  return meeting;
+}
+
+// In a large job it tells what all have to know before they talk to it, and the rest to those that
+// ask for it.
+Result<Job::Meeting> Job::meet_by_cards(Bootstrap& bootstrap, const std::string& scope,
+                                        const RankProfile& own, const Status& prepared,
+                                        const JobOptions& options) {
+  Meeting meeting;
+  meeting.profile = encode_profile(own);
+  Status refusal = prepared;
+  if (refusal.ok() && meeting.profile.size() > liveness::kMaxProfileText) {
+    refusal = Status(
+        Code::kOutOfResources,
+        fmt::format("what it says of its transports takes {} bytes, and {} are the most in a job "
+                    "of more than HETCOMM_SMALL_JOB ranks: use fewer network interfaces",
+                    meeting.profile.size(), liveness::kMaxProfileText));
+  }
+  auto bytes = exchange_digest(
+      bootstrap, scope, refusal.ok() ? encode_card(card_of(own)) : encode_refused_card(refusal),
+      JobDigestMaker(), options.deadline_ns);
+  if (!bytes.ok()) return bytes.status();
+  Result<JobDigest> digest = decode_digest(bytes.value());
+  if (!digest.ok()) return digest.status();
+  meeting.digest = std::move(digest).value();
+  if (meeting.digest.size() != static_cast<size_t>(size())) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("{} ranks have introduced themselves; the job has {}",
+                              meeting.digest.size(), size()));
+  }
+  HETCOMM_RETURN_IF_ERROR(check_own(meeting.digest, own));
+  meeting.addresses =
+      liveness::AddressBook(meeting.digest.places, meeting.digest.place_of, meeting.digest.ports);
+  meeting.addresses.learn(rank(), own.control);
+  meeting.offers[rank()] = own.info.offers;
+  return meeting;
+}
+
+Status Job::check_own(const JobDigest& digest, const RankProfile& own) const {
+  if (digest.incarnations[static_cast<size_t>(rank())] == own.info.incarnation) return {};
+  return Status(Code::kBootstrapFailed,
+                fmt::format("what rank {} says of itself comes from another process: two processes "
+                            "have the same rank",
+                            rank()));
+}
+
+// All ranks have introduced themselves: this rank can judge from now on who connects.
+Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model,
+                         const Address& route) {
+  credentials_.identity.instance = met.digest.instance;
+  credentials_.incarnations = std::make_shared<std::vector<uint64_t>>(
+      met.digest.incarnations.begin(), met.digest.incarnations.end());
+  peers_.set(std::move(met.digest));
+  for (auto& [rank, offers] : met.offers) peers_.set_offers(rank, std::move(offers));
+  if (model) {
+    HETCOMM_RETURN_IF_ERROR(check_ranks(*model, peers_));
+    peers_.set_link_model(*std::move(model));
+  }
+  adapt_to_crowd(peers_.ranks_beside(rank()), environment_.config, log(), engine().spin());
+  warn_of_loopback(environment_.config, log(), route, size(), met.addresses);
+  paths_.warn_of_unreachable();
+  commons_.channels.open();
+  HETCOMM_RETURN_IF_ERROR(transports_.start());
+  if (control_ == nullptr) {
+    events_.set_ready();
+    return {};
+  }
+  return control_->start({.credentials = credentials_,
+                          .addresses = std::move(met.addresses),
+                          .hosts = peers_.digest().host_of,
+                          .profile = std::string(reinterpret_cast<const char*>(met.profile.data()),
+                                                 met.profile.size())});
 }
 
 Status Job::prepare(const JobOptions& options, const Address& route, RankProfile* own) {
   const Engine::Baton baton(engine());
   engine().refresh_now();
   HETCOMM_RETURN_IF_ERROR(environment_.nics_failure);
-  HETCOMM_RETURN_IF_ERROR(make_control(route));
+  // Drawn for this job alone. 0 stands for a rank that has none.
+  uint32_t& incarnation = own->info.incarnation;
+  while (incarnation == 0) {
+    HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&incarnation, 1))));
+  }
+  HETCOMM_RETURN_IF_ERROR(make_control(route, incarnation));
+  if (control_ != nullptr) own->control = control_->addresses();
   HETCOMM_RETURN_IF_ERROR(transports_.make(options.transports, route));
   std::vector<NearTransports::Served> served;
   for (const auto& each : transports_.all()) {
@@ -166,7 +253,7 @@ Status Job::prepare(const JobOptions& options, const Address& route, RankProfile
   return {};
 }
 
-Status Job::make_control(const Address& route) {
+Status Job::make_control(const Address& route, uint32_t incarnation) {
   if (size() == 1) return {};
   Result<std::unique_ptr<liveness::ControlPlane>> control =
       liveness::ControlPlane::create(*environment_.control, log(), environment_.config,
@@ -174,6 +261,7 @@ Status Job::make_control(const Address& route) {
                                       .size = size(),
                                       .detection_ns = commons_.detection_ns,
                                       .credentials = credentials_,
+                                      .incarnation = incarnation,
                                       .doorbell = engine().doorbell(),
                                       .route = route,
                                       .witness = witness_});
@@ -183,8 +271,7 @@ Status Job::make_control(const Address& route) {
   return {};
 }
 
-// Draws what makes this job another one than all before: its id, which counts if this is rank 0,
-// and the incarnation of this process.
+// Rank 0 draws the id that makes this job another one than all before.
 Status Job::describe_self(RankProfile* own) {
   const Config& config = environment_.config;
   const std::string_view cluster = config.text(Variable::kCluster);
@@ -198,7 +285,6 @@ Status Job::describe_self(RankProfile* own) {
   Result<std::string> label = own_host_label(config);
   if (!label.ok()) return label.status();
   PeerInfo& info = own->info;
-  HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&info.incarnation, 1))));
   if (rank() == 0) HETCOMM_RETURN_IF_ERROR(fill_random(own->instance));
   own->tls = tls_wanted(config);
   info.host = read_host_id();
@@ -220,37 +306,6 @@ Status Job::describe_self(RankProfile* own) {
                            .contact = each->transport->contact()});
   }
   return {};
-}
-
-Status Job::add_peer(int rank, ConstByteSpan bytes, const RankProfile& own,
-                     std::vector<Address>* control, size_t* link_model_bytes) {
-  RankProfile told;
-  HETCOMM_RETURN_IF_ERROR(decode_profile(bytes, this->rank(), own.tls, &told));
-  if (rank == this->rank() && told.info.incarnation != own.info.incarnation) {
-    return Status(Code::kBootstrapFailed,
-                  "it comes from another process: two processes have the same rank");
-  }
-  if (rank == 0) {
-    credentials_.identity.instance = told.instance;
-    if (told.link_model_bytes > topology::kMaxLinkModelBytes) {
-      return Status(Code::kBootstrapFailed, "its link model is too long");
-    }
-    *link_model_bytes = told.link_model_bytes;
-  }
-  *control = std::move(told.control);
-  peers_.set(rank, std::move(told.info));
-  return {};
-}
-
-// The profiles are complete: this rank can judge from now on who connects.
-Status Job::start_connections(std::vector<std::vector<Address>> control) {
-  credentials_.incarnations = std::make_shared<std::vector<uint64_t>>(peers_.incarnations());
-  HETCOMM_RETURN_IF_ERROR(transports_.start());
-  if (control_ == nullptr) {
-    events_.set_ready();
-    return {};
-  }
-  return control_->start(credentials_, std::move(control), peers_.hosts());
 }
 
 Status Job::wait_for_control(uint64_t deadline_ns) {
@@ -389,11 +444,12 @@ void Job::tick(uint64_t now_ns) {
 void Job::run_timers(uint64_t now_ns) {
   tasks_.tick(now_ns);
   idle_.tick(now_ns);
+  paths_.tick(now_ns);
   commons_.schedule.tick(now_ns);
 }
 
 uint64_t Job::next_timer_ns() const {
-  return std::min({commons_.schedule.next_timer_ns(), idle_.next_timer_ns(),
+  return std::min({commons_.schedule.next_timer_ns(), idle_.next_timer_ns(), paths_.next_timer_ns(),
                    transports_.next_timer_ns(), tasks_.next_timer_ns()});
 }
 

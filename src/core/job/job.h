@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -117,15 +118,30 @@ class Job final : public Driven {
   void finish_sleep() override HETCOMM_UNDER_BATON;
 
  private:
+  // What this rank knows of the others when all have introduced themselves.
+  struct Meeting {
+    JobDigest digest;
+    liveness::AddressBook addresses;                     // of control planes
+    std::map<int, std::vector<PeerInfo::Offer>> offers;  // of those ranks that have told them
+    std::vector<std::byte> profile;                      // of this rank, for those that ask for it
+  };
+
   Job(const JobEnvironment& environment, int rank, int size);
   Status set_up(Bootstrap& bootstrap, const JobOptions& options);
   // Makes what this rank has to have before the others are asked, and says what it tells them.
   Status prepare(const JobOptions& options, const Address& route, RankProfile* own);
-  Status make_control(const Address& route) HETCOMM_UNDER_BATON;
+  Status make_control(const Address& route, uint32_t incarnation) HETCOMM_UNDER_BATON;
   Status describe_self(RankProfile* own) HETCOMM_UNDER_BATON;
-  Status add_peer(int rank, ConstByteSpan bytes, const RankProfile& own,
-                  std::vector<Address>* control, size_t* link_model_bytes) HETCOMM_UNDER_BATON;
-  Status start_connections(std::vector<std::vector<Address>> control) HETCOMM_UNDER_BATON;
+  // These are collective. |prepared|: whether this rank can take part.
+  Result<Meeting> meet_by_profiles(Bootstrap& bootstrap, const std::string& scope,
+                                   const RankProfile& own, const Status& prepared,
+                                   const JobOptions& options);
+  Result<Meeting> meet_by_cards(Bootstrap& bootstrap, const std::string& scope,
+                                const RankProfile& own, const Status& prepared,
+                                const JobOptions& options);
+  Status check_own(const JobDigest& digest, const RankProfile& own) const;
+  Status take_members(Meeting met, std::optional<topology::LinkModel> model,
+                      const Address& route) HETCOMM_UNDER_BATON;
   Status wait_for_control(uint64_t deadline_ns);
   int make_progress() HETCOMM_UNDER_BATON;
   void run_timers(uint64_t now_ns) HETCOMM_UNDER_BATON;

@@ -11,16 +11,10 @@
 
 #include "src/base/small_file.h"
 #include "src/base/text.h"
+#include "src/bootstrap/digest_exchange.h"
 #include "topology/link_model_json.h"
 
 namespace hetcomm {
-namespace {
-
-// A bootstrap carries values of up to 64 KiB.
-constexpr size_t kPieceBytes = 60u << 10;
-
-}  // namespace
-
 Result<LinkFile> read_link_file(const std::string& path) {
   const std::string what = fmt::format("HETCOMM_LINK_MODEL={}", path);
   Result<SmallFile> file = read_small_file(path, topology::kMaxLinkModelBytes, what);
@@ -62,22 +56,14 @@ Result<std::string> own_host_label(const Config& config) {
 }
 
 Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std::string& scope,
-                                                const std::string& text, size_t size,
-                                                uint64_t deadline_ns) {
-  std::string received;
-  for (size_t piece = 0; received.size() < size; ++piece) {
-    const size_t length = std::min(kPieceBytes, size - received.size());
-    const ConstByteSpan mine = bootstrap.rank() == 0
-                                   ? std::as_bytes(std::span(text).subspan(received.size(), length))
-                                   : ConstByteSpan();
-    auto told = bootstrap.broadcast(fmt::format("{}/links {}", scope, piece), mine, deadline_ns);
-    if (!told.ok()) return told.status();
-    if (told.value().size() != length) {
-      return Status(Code::kBootstrapFailed, "rank 0's link model did not come whole");
-    }
-    received.append(reinterpret_cast<const char*>(told.value().data()), length);
+                                                const std::string& text, uint64_t deadline_ns) {
+  auto told = hand_down(bootstrap, scope + "/links", std::as_bytes(std::span(text)), deadline_ns);
+  if (!told.ok()) return told.status();
+  if (told->size() > topology::kMaxLinkModelBytes) {
+    return Status(Code::kBootstrapFailed, "rank 0's link model is too long");
   }
-  Result<topology::LinkModel> model = topology::parse_link_model(received);
+  Result<topology::LinkModel> model = topology::parse_link_model(
+      std::string_view(reinterpret_cast<const char*>(told->data()), told->size()));
   if (!model.ok()) return model.status().annotate("rank 0's link model");
   return model;
 }
@@ -86,27 +72,28 @@ Status check_ranks(const topology::LinkModel& model, const PeerDirectory& peers)
   std::map<int, int> ranks;  // first rank with a name, by the model's cluster
   std::map<std::string, std::pair<int, int>> names;  // model's cluster and first rank, by name
   for (int rank = 0; rank < peers.size(); ++rank) {
-    const PeerInfo& info = peers.at(rank);
-    const int host = model.find_host(info.host_label);
+    const std::string& label = peers.host_label(rank);
+    const std::string& cluster_name = peers.cluster(rank);
+    const int host = model.find_host(label);
     if (host < 0) {
       return {Code::kInvalidArgument,
               fmt::format("rank {} runs on host '{}', of which rank 0's HETCOMM_LINK_MODEL says "
                           "nothing: measure it anew, or set HETCOMM_HOST_LABEL",
-                          rank, printable(info.host_label))};
+                          rank, printable(label))};
     }
-    if (info.cluster.empty()) continue;
+    if (cluster_name.empty()) continue;
     const int cluster = model.hosts[static_cast<size_t>(host)].cluster;
     const int first = ranks.try_emplace(cluster, rank).first->second;
-    const auto& [other, namesake] = names.try_emplace(info.cluster, cluster, rank).first->second;
-    if (peers.at(first).cluster == info.cluster && other == cluster) continue;
-    const bool split = peers.at(first).cluster != info.cluster;
+    const auto& [other, namesake] = names.try_emplace(cluster_name, cluster, rank).first->second;
+    if (peers.cluster(first) == cluster_name && other == cluster) continue;
+    const bool split = peers.cluster(first) != cluster_name;
     return {Code::kInvalidArgument,
             fmt::format("ranks {} and {} have HETCOMM_CLUSTER='{}' and '{}', and rank 0's "
                         "HETCOMM_LINK_MODEL has their hosts in {}: set it as the model does, or "
                         "leave it out",
                         split ? first : namesake, rank,
-                        printable(peers.at(split ? first : namesake).cluster),
-                        printable(info.cluster), split ? "one cluster" : "different clusters")};
+                        printable(peers.cluster(split ? first : namesake)), printable(cluster_name),
+                        split ? "one cluster" : "different clusters")};
   }
   return {};
 }

@@ -30,11 +30,10 @@ Result<LinkFile> read_link_file(const Config& config);
 // Returns HETCOMM_HOST_LABEL, or the host's own name.
 Result<std::string> own_host_label(const Config& config);
 
-// Gives rank 0's |text| of |size| bytes to all ranks. It is collective, and blocks without the
-// baton. |scope| as for Bootstrap::broadcast().
+// Gives rank 0's |text| to all ranks. It is collective, and blocks without the baton. |scope| as for
+// Bootstrap::broadcast().
 Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std::string& scope,
-                                                const std::string& text, size_t size,
-                                                uint64_t deadline_ns);
+                                                const std::string& text, uint64_t deadline_ns);
 
 // Fails with INVALID_ARGUMENT and a text that names the rank where the model lacks a rank's host, or
 // contradicts its cluster.

@@ -56,7 +56,7 @@ void MemoryExports::publish(Registration& registration) {
       }
     }
     // Nothing is published that is not noted here, to be withdrawn.
-    registration.keys.emplace_back(each->name, RemoteKey{});
+    registration.keys.emplace_back(static_cast<uint8_t>(each->index), RemoteKey{});
     Result<RemoteKey> key = publish_over(*each->abilities.regions, region);
     if (key.ok()) {
       registration.keys.back().second = key.value();
@@ -70,10 +70,8 @@ void MemoryExports::publish(Registration& registration) {
 
 bool MemoryExports::withdraw(Registration& registration) {
   const auto& all = transports_.all();
-  std::erase_if(registration.keys, [&](const auto& named) {
-    return std::all_of(all.begin(), all.end(), [&](const auto& each) HETCOMM_UNDER_BATON {
-      return each->name != named.first || each->abilities.regions->withdraw(named.second);
-    });
+  std::erase_if(registration.keys, [&](const auto& numbered) HETCOMM_UNDER_BATON {
+    return all[numbered.first]->abilities.regions->withdraw(numbered.second);
   });
   return registration.keys.empty();
 }
@@ -98,12 +96,11 @@ Status MemoryExports::find_keys(const ExportedMemory& exported,
   if (exported.rank < 0 || exported.rank >= peers_.size()) {
     return Status(Code::kOutOfRange, fmt::format("the job has no rank {}", exported.rank));
   }
-  const std::vector<PeerInfo::Offer>& offers = peers_.at(exported.rank).offers;
-  keys->assign(offers.size(), {});
-  for (const auto& [name, key] : exported.keys) {
-    for (size_t i = 0; i < offers.size(); ++i) {
-      if (offers[i].name == name) (*keys)[i] = key;
-    }
+  keys->clear();
+  for (const auto& [transport, key] : exported.keys) {
+    if (transport >= kMaxOffers) continue;
+    if (keys->size() <= transport) keys->resize(transport + size_t{1});
+    (*keys)[transport] = key;
   }
   return {};
 }

@@ -27,7 +27,8 @@ class MemoryExports {
   // Takes it back from the transports. True when no peer reaches it by a transport any more.
   bool withdraw(Registration& registration) HETCOMM_UNDER_BATON;
   ExportedMemory describe(const Registration& registration) const HETCOMM_UNDER_BATON;
-  // Checks that |exported| is of this job, and puts its keys in the order of the owner's transports.
+  // Checks that |exported| is of this job, and puts its keys in the order of the owner's
+  // transports.
   Status find_keys(const ExportedMemory& exported,
                    std::vector<RemoteKey>* keys) const HETCOMM_UNDER_BATON;
 

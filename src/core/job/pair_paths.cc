@@ -45,7 +45,7 @@ std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks
   };
   options.reach = [&](const JobTransport& own, size_t index)
                       HETCOMM_UNDER_BATON { return reach(rank, own, index); };
-  return find_candidates(transports_, peers_.at(rank), options);
+  return find_candidates(transports_, peers_.offers(rank), options);
 }
 
 std::vector<RailMasks> PairPaths::known_needs(Pair* pair) {
@@ -58,7 +58,7 @@ std::vector<RailMasks> PairPaths::known_needs(Pair* pair) {
 }
 
 Status PairPaths::reach(int rank, const JobTransport& own, size_t index) {
-  const std::vector<PeerInfo::Offer>& offers = peers_.at(rank).offers;
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
   auto& kept = reaches_[static_cast<size_t>(rank)];
   if (kept == nullptr) {
     kept = std::make_unique<std::vector<bool>>(transports_.size() * offers.size());
@@ -80,7 +80,7 @@ RailMasks PairPaths::all_of_kind(int rank, std::string_view kind) const {
   for (const auto& each : transports_.all()) {
     if (each->kind == kind) masks.own |= bit(each->index);
   }
-  const std::vector<PeerInfo::Offer>& offers = peers_.at(rank).offers;
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
   for (size_t i = 0; i < offers.size(); ++i) {
     if (offers[i].kind() == kind) masks.peer |= bit(i);
   }
@@ -109,13 +109,13 @@ std::vector<RailEnds> PairPaths::useful_beside(int rank, const RailEnds& used,
 }
 
 bool PairPaths::is_offered(int rank, size_t index, std::string_view kind) const {
-  const std::vector<PeerInfo::Offer>& offers = peers_.at(rank).offers;
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
   return index < offers.size() && offers[index].kind() == kind;
 }
 
 std::string PairPaths::name_of(int rank, const RailEnds& ends) const {
   const std::string& own = transports_.at(ends.own).name;
-  const std::vector<PeerInfo::Offer>& offers = peers_.at(rank).offers;
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
   if (ends.peer >= offers.size() || offers[ends.peer].name == own) return own;
   return fmt::format("{} to {}", own, printable(offers[ends.peer].name));
 }
@@ -126,15 +126,27 @@ uint32_t PairPaths::kept_payload_bytes(int rank) {
   for (const auto& own : transports_.all()) {
     const Capabilities& can = own->capabilities();
     if (!can.lossless || (own->kind == "self") != (rank == commons_.rank)) continue;
-    if (reach_by(*own, peers_.at(rank)).ok()) least = std::min(least, can.max_payload_bytes);
+    if (reach_by(*own, peers_.offers(rank)).ok()) least = std::min(least, can.max_payload_bytes);
   }
   return least;
 }
 
 bool PairPaths::has_common_transport(int rank) const {
-  const PeerInfo& peer = peers_.at(rank);
+  const RankClass& peer = peers_.class_of(rank);
   return std::any_of(transports_.all().begin(), transports_.all().end(), [&](const auto& each) {
-    return each->kind != "self" && peer.offers_kind(each->kind);
+    return each->kind != "self" && peer.offers(each->kind);
+  });
+}
+
+bool PairPaths::may_reach(int rank) {
+  const auto& own = transports_.all();
+  return std::any_of(own.begin(), own.end(), [&](const auto& each) HETCOMM_UNDER_BATON {
+    if (each->kind == "self" || !peers_.class_of(rank).offers(each->kind)) return false;
+    if (!peers_.knows(rank)) {
+      return !each->capabilities().within_host || peers_.share_host(commons_.rank, rank);
+    }
+    const Code code = reach_by(*each, peers_.offers(rank)).code();
+    return code == Code::kOk || code == Code::kOutOfResources;
   });
 }
 
@@ -143,14 +155,7 @@ void PairPaths::warn_of_unreachable() {
   std::string why;  // for the first of them
   for (int rank = 0; rank < peers_.size(); ++rank) {
     if (rank == commons_.rank) continue;
-    const auto& own = transports_.all();
-    const bool some =
-        std::any_of(own.begin(), own.end(), [&](const auto& each) HETCOMM_UNDER_BATON {
-          if (each->kind == "self") return false;
-          const Code code = reach_by(*each, peers_.at(rank)).code();
-          return code == Code::kOk || code == Code::kOutOfResources;
-        });
-    if (some) continue;
+    if (may_reach(rank)) continue;
     if (unreachable.empty()) {
       for (const Candidate& way : candidates(rank, kAnyData)) {
         why += fmt::format("; {}: {}", name_of(rank, way.ends), way.reach.text());
@@ -162,8 +167,8 @@ void PairPaths::warn_of_unreachable() {
   std::vector<std::string_view> mine;
   for (const auto& each : transports_.all()) mine.push_back(each->name);
   std::vector<std::string> theirs;
-  for (const PeerInfo::Offer& offer : peers_.at(unreachable.front()).offers) {
-    theirs.push_back(printable(offer.name));
+  for (const RankClass::Kind& kind : peers_.class_of(unreachable.front()).kinds) {
+    theirs.push_back(printable(kind.name));
   }
   const std::string more =
       unreachable.size() > 1 ? fmt::format(" (nor this rank and {} others)", unreachable.size() - 1)
@@ -200,6 +205,14 @@ std::vector<Pairing> PairPaths::pairings(int rank) {
 
 std::string PairPaths::explain(int rank) {
   std::string text = fmt::format("path to rank {}:\n", rank);
+  if (!introductions_.knows(rank)) {
+    std::vector<std::string> kinds;
+    for (const auto& kind : peers_.class_of(rank).kinds) kinds.push_back(printable(kind.name));
+    return text + fmt::format(
+                      "  it offers {}, and says how to reach them when the pair first "
+                      "talks\n",
+                      fmt::join(kinds, ", "));
+  }
   Pair* const pair = pairs_.find(rank);
   for (const Candidate& candidate : candidates(rank, known_needs(pair))) {
     std::string verdict = candidate.reach.ok()
@@ -242,18 +255,39 @@ std::string PairPaths::explain(int rank) {
 void PairPaths::connect_over(int rank, const RailEnds& ends) {
   commons_.log.info("rank {}: also connecting over {}", rank, name_of(rank, ends));
   transports_.at(ends.own).transport->connect({rank, ends.peer},
-                                              peers_.at(rank).offers[ends.peer].contact);
+                                              peers_.offers(rank)[ends.peer].contact);
 }
 
 void PairPaths::connect(int rank) {
   auto& connect = connect_of(rank);
   connect = std::make_unique<PairConnect>();
+  if (!introductions_.knows(rank)) {
+    introductions_.ask(rank);
+    return;
+  }
   connect->candidates = candidates(rank, kAnyData);
   // Of one kind a few suffice: when they fail, others stand in for them in the next attempt.
   std::erase_if(connect->candidates, [](const Candidate& candidate) {
     return candidate.reach.ok() && candidate.role == PairingRole::kUnused;
   });
   try_next(pairs_.at(rank));
+}
+
+void PairPaths::introduced(int rank) {
+  const bool asked = introductions_.is_asking(rank);
+  if (introductions_.knows(rank)) {
+    if (asked && connect_of(rank) != nullptr) connect(rank);
+  } else if (asked) {
+    tick(commons_.engine.refresh_now());  // it may be of no use
+  }
+}
+
+void PairPaths::tick(uint64_t now_ns) {
+  for (const int rank : introductions_.take_overdue(now_ns)) {
+    const bool waits = connect_of(rank) != nullptr;
+    connect_of(rank).reset();
+    if (waits) pairs_.at(rank).connect_failed(introductions_.why(rank), true);
+  }
 }
 
 void PairPaths::try_next(Pair& pair) {
@@ -288,6 +322,7 @@ void PairPaths::try_next(Pair& pair) {
 }
 
 void PairPaths::give_up(int rank) {
+  introductions_.forget(rank);
   auto& connect = connect_of(rank);
   if (connect == nullptr) return;
   if (connect->next < connect->candidates.size()) {
@@ -356,12 +391,12 @@ void PairPaths::connected(JobTransport& transport, const Destination& destinatio
 }
 
 void PairPaths::on_accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {
-  // Only the lower rank of a pair connects.
-  if (peer < 0 || peer >= commons_.rank) return;
+  // Only the lower rank of a pair connects. It has sent its profile before.
+  if (peer < 0 || peer >= commons_.rank || !introductions_.knows(peer)) return;
   // Which of the peer's transports it comes from is clear where there is one of the kind. Where
   // there are several the first message tells.
   Destination from{.rank = peer, .transport = RailEnds::kUnknown};
-  const std::vector<PeerInfo::Offer>& offers = peers_.at(peer).offers;
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(peer);
   for (size_t i = 0, known = 0; i < offers.size(); ++i) {
     if (offers[i].kind() == transport.kind) from.transport = ++known == 1 ? i : RailEnds::kUnknown;
   }

@@ -13,6 +13,7 @@
 #include "src/base/baton_role.h"
 #include "src/core/job/candidates.h"
 #include "src/core/job/idle_connections.h"
+#include "src/core/job/introductions.h"
 #include "src/core/job/job_transports.h"
 #include "src/core/job/pair_table.h"
 #include "src/core/job/pairing_report.h"
@@ -23,10 +24,11 @@ namespace hetcomm {
 
 class PairPaths final : public PairConnector, public ConnectionHandler {
  public:
-  PairPaths(PairCommons& commons, const PeerDirectory& peers, PairTable& pairs,
-            JobTransports& transports, IdleConnections& idle, size_t most_rails)
+  PairPaths(PairCommons& commons, PeerDirectory& peers, const Credentials& credentials,
+            PairTable& pairs, JobTransports& transports, IdleConnections& idle, size_t most_rails)
       : commons_(commons),
         peers_(peers),
+        introductions_(commons, peers, credentials),
         pairs_(pairs),
         transports_(transports),
         idle_(idle),
@@ -39,6 +41,10 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   // Logs one line if no transport reaches some ranks. Operations with such a rank fail later, each
   // with the reason.
   void warn_of_unreachable() HETCOMM_UNDER_BATON;
+  // The profile of |rank| has come, which this rank may wait for.
+  void introduced(int rank) HETCOMM_UNDER_BATON;
+  void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return introductions_.next_timer_ns(); }
   // Gives up connecting to |rank|, which is lost.
   void give_up(int rank) HETCOMM_UNDER_BATON;
   // A text for people: which transports reach |rank|, which are in use, what was measured.
@@ -89,6 +95,8 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   static std::vector<RailMasks> known_needs(Pair* pair) HETCOMM_UNDER_BATON;
   // Whether |own| reaches transport |index| of |rank|. That it does is remembered.
   Status reach(int rank, const JobTransport& own, size_t index) HETCOMM_UNDER_BATON;
+  // False: no transport joins this rank with |rank|, as far as is known.
+  bool may_reach(int rank) HETCOMM_UNDER_BATON;
   std::unique_ptr<PairConnect>& connect_of(int rank) HETCOMM_UNDER_BATON {
     return connects_[static_cast<size_t>(rank)];
   }
@@ -103,6 +111,7 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
 
   PairCommons& commons_;
   const PeerDirectory& peers_;
+  Introductions introductions_;
   PairTable& pairs_;
   JobTransports& transports_;
   IdleConnections& idle_;

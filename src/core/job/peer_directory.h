@@ -1,51 +1,34 @@
 // The directory holds what each rank of a job has published about itself. All ranks alike conclude
 // from it which ranks are near each other, and what the links between them cost.
+//
+// The digest (job_digest.h) tells a little of every rank. The offers of a rank, which say how its
+// transports are reached, are known of all ranks in a small job, and in a large one of those that
+// this rank has met.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "src/core/job/job_digest.h"
 #include "src/core/job/rank_placement.h"
+#include "src/core/job/rank_profile.h"
 #include "src/core/job/transport_costs.h"
-#include "src/net/listening_place.h"
 #include "topology/link_model.h"
-#include "topology/pairing.h"
 
 namespace hetcomm {
 
-// One rank's own word about itself.
-struct PeerInfo {
-  struct Offer {       // of one transport
-    std::string name;  // "rdma", "rdma#1"
-    bool within_host = false;
-    LinkCost link;
-    topology::Port port;
-    std::vector<std::byte> contact;
-
-    // The kind of transport: its name without the number.
-    std::string_view kind() const { return std::string_view(name).substr(0, name.find('#')); }
-  };
-  uint64_t incarnation = 0;  // drawn by its process for this job
-  HostId host{};             // where it runs, as it says
-  std::string cluster;
-  std::string host_label;     // of its host, in a link model
-  uint32_t credit = 0;        // bytes that it lets each other rank send unasked
-  std::vector<Offer> offers;  // in the order of its transports
-
-  bool offers_kind(std::string_view kind) const;
-};
-
 class PeerDirectory {
  public:
-  explicit PeerDirectory(int size) : peers_(static_cast<size_t>(size)) {}
+  explicit PeerDirectory(int size) : offers_(static_cast<size_t>(size)) {}
 
-  void set(int rank, PeerInfo info) { peers_[static_cast<size_t>(rank)] = std::move(info); }
-  // Once all ranks are known: agrees on what each transport's links cost.
-  void gather_links();
+  // Once, when all ranks have introduced themselves: |digest| is one of size() ranks.
+  void set(JobDigest digest);
+  void set_offers(int rank, std::vector<PeerInfo::Offer> offers);
   // Rank 0's model of the links between hosts. It knows the hosts of all ranks.
   void set_link_model(topology::LinkModel model);
   // Null where rank 0 has none.
@@ -57,25 +40,42 @@ class PeerDirectory {
   // Lines about that way and its clusters, for people; empty without a model.
   std::string explain_link(int from, int to) const;
 
-  int size() const { return static_cast<int>(peers_.size()); }
-  const PeerInfo& at(int rank) const { return peers_[static_cast<size_t>(rank)]; }
-  std::vector<uint64_t> incarnations() const;
-  std::vector<HostId> hosts() const;
+  int size() const { return static_cast<int>(offers_.size()); }
+  // Whether the offers of |rank| are known.
+  bool knows(int rank) const { return offers_[static_cast<size_t>(rank)] != nullptr; }
+  // In the order of the rank's transports; none where they are not known.
+  const std::vector<PeerInfo::Offer>& offers(int rank) const;
+  const RankClass& class_of(int rank) const {
+    return digest_.classes[digest_.class_of[static_cast<size_t>(rank)]];
+  }
+  const std::string& host_label(int rank) const {
+    return digest_.labels[digest_.label_of[static_cast<size_t>(rank)]];
+  }
+  // As declared; empty where it is not.
+  const std::string& cluster(int rank) const {
+    return digest_.clusters[digest_.cluster_of[static_cast<size_t>(rank)]];
+  }
+  const JobDigest& digest() const { return digest_; }
   // How many ranks say that they run where |rank| does.
   int64_t ranks_beside(int rank) const;
-  // True if two ranks claim to run on one host, in one cluster.
+  // True if two ranks claim to run on one host.
+  bool share_host(int one, int other) const { return host(one) == host(other); }
+  // True if they are in one cluster, too.
   bool are_near(int one, int other) const;
   // Which of |ranks| are near each other, and what their links cost: the same on all ranks.
   RankPlacement placement(const std::vector<int>& ranks) const;
 
  private:
+  uint32_t host(int rank) const { return digest_.host_of[static_cast<size_t>(rank)]; }
   LinkCost link_between(int one, int other) const;
   LinkCost transport_link_between(int one, int other) const;
   int model_cluster(int rank) const;
 
-  std::vector<PeerInfo> peers_;
+  JobDigest digest_;
+  std::vector<std::unique_ptr<const std::vector<PeerInfo::Offer>>> offers_;  // null: not known
   TransportCosts links_;
   std::optional<topology::LinkModel> model_;
+  std::vector<int> model_clusters_;  // by host label
   uint64_t model_hash_ = 0;
 };
 

@@ -75,6 +75,9 @@ void PeerEvents::handle(const liveness::Mail& mail) {
     case Type::kAnswer:
       on_path_answer(mail.rank, mail.value, std::as_bytes(std::span(mail.text)));
       break;
+    case Type::kProfile:
+      paths_.introduced(mail.rank);
+      break;
     case Type::kVouched:
       if (pair != nullptr) pair->vouched();
       break;

@@ -1,6 +1,7 @@
 #include "src/core/job/rank_placement.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace hetcomm {
 
@@ -11,12 +12,12 @@ RankPlacement::RankPlacement(const std::vector<uint32_t>& labels, LinkCost insid
   cluster_of.resize(count);
   index_of.resize(count);
   place_of.resize(count);
-  std::vector<uint32_t> label_of;  // by cluster
+  std::unordered_map<uint32_t, uint32_t> numbers;  // of clusters, by label
   for (uint32_t rank = 0; rank < count; ++rank) {
-    const auto at = std::find(label_of.begin(), label_of.end(), labels[rank]);
-    const auto cluster = static_cast<uint32_t>(at - label_of.begin());
-    if (at == label_of.end()) {
-      label_of.push_back(labels[rank]);
+    const auto [at, is_new] =
+        numbers.try_emplace(labels[rank], static_cast<uint32_t>(clusters.size()));
+    const uint32_t cluster = at->second;
+    if (is_new) {
       clusters.emplace_back();
     } else if (cluster_of[rank - 1] != cluster) {
       contiguous = false;

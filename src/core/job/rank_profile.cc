@@ -12,13 +12,11 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint16_t kVersion = 11;
+constexpr uint16_t kVersion = 12;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMaxRefusal = 1000;
-constexpr size_t kMaxTransportName = 15;
 constexpr size_t kMaxContact = 1024;
 constexpr size_t kMaxSubnet = 63;  // characters
-constexpr size_t kMaxOffers = 64;
 
 template <size_t kSize>
 void read_into(ByteReader& reader, std::array<std::byte, kSize>& out) {
@@ -65,8 +63,7 @@ std::vector<std::byte> encode_refusal(const Status& why) {
   return writer.take();
 }
 
-std::vector<std::byte> encode_profile(const RankProfile& own,
-                                      const liveness::ControlPlane* control) {
+std::vector<std::byte> encode_profile(const RankProfile& own) {
   ByteWriter writer;
   writer.write(kVersion);
   writer.write(static_cast<uint8_t>(own.tls ? 1 : 0));
@@ -77,11 +74,7 @@ std::vector<std::byte> encode_profile(const RankProfile& own,
   writer.write_string(own.info.host_label);
   writer.write(own.link_model_bytes);
   writer.write(own.info.credit);
-  if (control != nullptr) {
-    control->encode_addresses(writer);
-  } else {
-    writer.write(uint8_t{0});
-  }
+  liveness::encode_addresses(own.control, writer);
   writer.write(static_cast<uint8_t>(own.info.offers.size()));
   for (const PeerInfo::Offer& offer : own.info.offers) {
     writer.write_string(offer.name);
@@ -114,14 +107,14 @@ Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfi
                               own_tls ? "off" : "on", own_rank, own_tls ? "on" : "off"));
   }
   PeerInfo& info = result->info;
-  info.incarnation = reader.read<uint64_t>();
+  info.incarnation = reader.read<uint32_t>();
   read_into(reader, result->instance);
   read_into(reader, info.host);
   info.cluster = reader.read_string(kMaxClusterName);
   info.host_label = reader.read_string(kMaxHostLabel);
   result->link_model_bytes = reader.read<uint32_t>();
   info.credit = reader.read<uint32_t>();
-  Result<std::vector<Address>> addresses = liveness::ControlPlane::decode_addresses(reader);
+  Result<std::vector<Address>> addresses = liveness::decode_addresses(reader);
   if (!addresses.ok()) return addresses.status();
   result->control = std::move(addresses.value());
   const auto count = reader.read<uint8_t>();

@@ -3,18 +3,45 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "src/base/host_id.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/core/job/peer_directory.h"
-#include "src/liveness/control_plane.h"
+#include "src/core/job/transport_costs.h"
+#include "src/liveness/address_book.h"
 #include "src/net/address.h"
+#include "topology/pairing.h"
 
 namespace hetcomm {
 
 inline constexpr size_t kMaxClusterName = 63;
 inline constexpr size_t kMaxHostLabel = 127;
+inline constexpr size_t kMaxTransportName = 15;
+inline constexpr size_t kMaxOffers = 64;
+
+// One rank's own word about itself.
+struct PeerInfo {
+  struct Offer {       // of one transport
+    std::string name;  // "rdma", "rdma#1"
+    bool within_host = false;
+    LinkCost link;
+    topology::Port port;
+    std::vector<std::byte> contact;
+
+    // The kind of transport: its name without the number.
+    std::string_view kind() const { return std::string_view(name).substr(0, name.find('#')); }
+  };
+  uint32_t incarnation = 0;  // drawn by its process for this job
+  HostId host{};             // where it runs, as it says
+  std::string cluster;
+  std::string host_label;     // of its host, in a link model
+  uint32_t credit = 0;        // bytes that it lets each other rank send unasked
+  std::vector<Offer> offers;  // in the order of its transports
+};
 
 struct RankProfile {
   bool tls = false;                      // HETCOMM_TLS
@@ -24,9 +51,7 @@ struct RankProfile {
   std::vector<Address> control;   // where its control plane listens
 };
 
-// |control|: of this rank, tells its own addresses; null in a job of one rank.
-std::vector<std::byte> encode_profile(const RankProfile& own,
-                                      const liveness::ControlPlane* control);
+std::vector<std::byte> encode_profile(const RankProfile& own);
 // Stands in place of the profile of a rank that cannot take part.
 std::vector<std::byte> encode_refusal(const Status& why);
 // Fails with the text of a refusal, and where HETCOMM_TLS is not as on |own_rank|, where it is

@@ -8,8 +8,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint32_t kMagic = 0x326d6368;  // "hcm2"
-constexpr size_t kMaxName = 15;
+constexpr uint32_t kMagic = 0x336d6368;  // "hcm3"
 constexpr uint8_t kHostAccessible = 1;
 constexpr uint8_t kNeedsFlush = 2;
 
@@ -28,8 +27,8 @@ std::vector<std::byte> ExportedMemory::encode() const {
   writer.write(static_cast<uint8_t>((host_accessible ? kHostAccessible : 0) |
                                     (needs_flush ? kNeedsFlush : 0)));
   writer.write(static_cast<uint8_t>(keys.size()));
-  for (const auto& [name, key] : keys) {
-    writer.write_string(name);
+  for (const auto& [transport, key] : keys) {
+    writer.write(transport);
     for (const uint64_t word : key.words) writer.write(word);
   }
   return writer.take();
@@ -57,10 +56,10 @@ Result<ExportedMemory> ExportedMemory::decode(ConstByteSpan bytes) {
   result.needs_flush = (kind & kNeedsFlush) != 0;
   const auto count = reader.read<uint8_t>();
   for (size_t i = 0; i < count; ++i) {
-    std::string name = reader.read_string(kMaxName);
+    const auto transport = reader.read<uint8_t>();
     RemoteKey key;
     for (uint64_t& word : key.words) word = reader.read<uint64_t>();
-    result.keys.emplace_back(std::move(name), key);
+    result.keys.emplace_back(transport, key);
   }
   if (!reader.finished()) return unreadable;
   return result;

@@ -27,6 +27,9 @@ class CommunicatorBase;
 class Memory;
 class Association;
 
+// Keys, each with the number of the owner's transport that it is for.
+using TransportKeys = std::vector<std::pair<uint8_t, RemoteKey>>;
+
 class Registration {
  public:
   Registration(CommunicatorBase& communicator, Memory& memory, uint32_t rights)
@@ -40,8 +43,8 @@ class Registration {
 
   // Its number in the job's table.
   uint64_t id HETCOMM_GUARDED_BY_BATON = 0;
-  // The keys of the transports that reach the memory, by their names.
-  std::vector<std::pair<std::string, RemoteKey>> keys HETCOMM_GUARDED_BY_BATON;
+  // The keys of the transports that reach the memory.
+  TransportKeys keys HETCOMM_GUARDED_BY_BATON;
 
   void notify(Association& source, const hetcomm_notification_t& notification) HETCOMM_UNDER_BATON {
     waiting_.push_back({&source, notification});
@@ -103,7 +106,7 @@ struct ExportedMemory {
   uint32_t rights = 0;
   bool host_accessible = false;
   bool needs_flush = false;  // the device must be told before it reads what peers have put
-  std::vector<std::pair<std::string, RemoteKey>> keys;
+  TransportKeys keys;
 
   std::vector<std::byte> encode() const;
   // Checks the form of |bytes|, and nothing else.

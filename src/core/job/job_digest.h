@@ -1,0 +1,89 @@
+// What every rank has to know of all others before it talks to them: of each a few bytes, however
+// large the job is. Host ids, names and sets of transports stand in tables, each once, since most
+// ranks have them in common.
+//
+// In a large job leaders of blocks make it of the cards (src/bootstrap/digest_exchange.h). All
+// functions are pure, and make the same of the same on every rank.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/host_id.h"
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/bootstrap/digest_exchange.h"
+#include "src/core/job/rank_card.h"
+#include "src/core/job/transport_costs.h"
+#include "src/net/address.h"
+
+namespace hetcomm {
+
+// What ranks of one class have in common.
+struct RankClass {
+  struct Kind {  // of transports
+    std::string name;
+    bool within_host = false;
+    auto operator<=>(const Kind&) const = default;
+  };
+  bool tls = false;
+  uint32_t credit = 0;      // bytes that it lets each other rank send unasked
+  std::vector<Kind> kinds;  // in the order of its transports
+  auto operator<=>(const RankClass&) const = default;
+
+  bool offers(std::string_view kind) const;
+};
+
+struct JobDigest {
+  static constexpr size_t kMostRanks = 65536;
+  static constexpr size_t kMostClasses = 256;
+
+  std::array<std::byte, 16> instance{};  // rank 0's, as its link model is
+  uint32_t link_model_bytes = 0;
+  std::vector<RankClass> classes;
+  // The first rank that has a kind of transports says what its links cost.
+  std::vector<std::pair<std::string, LinkCost>> costs;
+  uint32_t host_count = 0;
+  std::vector<HostId> host_ids;     // by host; none in the digest of a whole job
+  std::vector<std::string> labels;  // of hosts, in a link model
+  std::vector<std::string> clusters;
+  std::vector<Address> places;  // of control planes, without ports
+
+  // By rank: indices of the tables.
+  std::vector<uint32_t> class_of;
+  std::vector<uint32_t> host_of;
+  std::vector<uint32_t> label_of;
+  std::vector<uint32_t> cluster_of;
+  std::vector<uint32_t> place_of;
+  // By rank.
+  std::vector<uint16_t> ports;  // of its control plane
+  std::vector<uint32_t> incarnations;
+
+  size_t size() const { return class_of.size(); }
+};
+
+// The digest of the ranks |first|, |first| + 1, ..., which have |cards|. Fails where they do not
+// fit together.
+Result<JobDigest> gather(int first, const std::vector<RankCard>& cards);
+// The digest of the ranks of all |parts|, which follow one another and have host ids. It has none:
+// ranks need to know which of them share a host, and no more.
+Result<JobDigest> merge(const std::vector<JobDigest>& parts);
+
+// Ids of hosts are encoded where |digest| has them.
+std::vector<std::byte> encode_digest(const JobDigest& digest);
+Result<JobDigest> decode_digest(ConstByteSpan bytes);
+
+// Makes the digest of a job of cards.
+class JobDigestMaker final : public DigestMaker {
+ public:
+  Result<std::vector<std::byte>> part(
+      int first, const std::vector<std::vector<std::byte>>& cards) const override;
+  Result<std::vector<std::byte>> digest(
+      const std::vector<std::vector<std::byte>>& parts) const override;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,48 @@
+// A card is how a rank of a large job introduces itself to all: what the others have to know of it
+// before they talk to it. Its profile, which says how to connect, they get from itself.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/host_id.h"
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/core/job/rank_profile.h"
+#include "src/core/job/transport_costs.h"
+#include "src/net/address.h"
+
+namespace hetcomm {
+
+struct RankCard {
+  // A kind of transports that the rank has.
+  struct Kind {
+    std::string name;  // "rdma"
+    bool within_host = false;
+    LinkCost link;
+  };
+  bool tls = false;
+  uint32_t incarnation = 0;
+  std::array<std::byte, 16> instance{};  // counts if it is rank 0's
+  uint32_t link_model_bytes = 0;         // likewise
+  HostId host{};
+  std::string host_label;
+  std::string cluster;
+  uint32_t credit = 0;
+  Address control;          // the first of its control plane; none in a job of one rank
+  std::vector<Kind> kinds;  // in the order of its transports, each once
+};
+
+// The card of the rank that |profile| describes.
+RankCard card_of(const RankProfile& profile);
+
+std::vector<std::byte> encode_card(const RankCard& card);
+// Stands in place of the card of a rank that cannot take part.
+std::vector<std::byte> encode_refused_card(const Status& why);
+// Fails with the text of a refusal.
+Result<RankCard> decode_card(ConstByteSpan bytes);
+
+}  // namespace hetcomm

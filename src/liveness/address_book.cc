@@ -1,0 +1,60 @@
+#include "src/liveness/address_book.h"
+
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace hetcomm::liveness {
+
+std::vector<Address> AddressBook::find(int rank) const {
+  const auto learned = learned_.find(rank);
+  if (learned != learned_.end()) return learned->second;
+  const auto index = static_cast<size_t>(rank);
+  if (index >= place_of_.size()) return {};
+  return {places_[place_of_[index]].with_port(ports_[index])};
+}
+
+void AddressBook::learn(int rank, std::vector<Address> addresses) {
+  if (!addresses.empty()) learned_[rank] = std::move(addresses);
+}
+
+std::string AddressBook::text(int rank) const {
+  const auto learned = learned_.find(rank);
+  if (learned == learned_.end()) return {};
+  ByteWriter writer;
+  encode_addresses(learned->second, writer);
+  return std::string(reinterpret_cast<const char*>(writer.bytes().data()), writer.bytes().size());
+}
+
+bool AddressBook::learn_text(int rank, const std::string& text) {
+  ByteReader reader(std::as_bytes(std::span(text)));
+  Result<std::vector<Address>> addresses = decode_addresses(reader);
+  if (!addresses.ok() || !reader.finished()) return false;
+  learn(rank, std::move(addresses).value());
+  return true;
+}
+
+void encode_addresses(const std::vector<Address>& addresses, ByteWriter& writer) {
+  writer.write(static_cast<uint8_t>(addresses.size()));
+  for (const Address& address : addresses) address.encode(writer);
+}
+
+Result<std::vector<Address>> decode_addresses(ByteReader& reader) {
+  const auto count = reader.read<uint8_t>();
+  if (count > AddressBook::kMostAddresses) {
+    return Status(Code::kBootstrapFailed,
+                  fmt::format("it has {} addresses for control connections, and at most {} are "
+                              "allowed: use the same release of hetcomm on all ranks",
+                              count, AddressBook::kMostAddresses));
+  }
+  std::vector<Address> addresses;
+  for (uint8_t i = 0; i < count; ++i) {
+    Result<Address> address = Address::decode(reader);
+    if (!address.ok()) return address.status();
+    addresses.push_back(address.value());
+  }
+  return addresses;
+}
+
+}  // namespace hetcomm::liveness

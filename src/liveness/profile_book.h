@@ -1,0 +1,34 @@
+// Profiles that other ranks have sent to this one, between the control thread, which takes them,
+// and the job, which reads them. A rank that connects has sent its profile before, so the job finds
+// it here even if it has not read its mail yet.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace hetcomm::liveness {
+
+class ProfileBook {
+ public:
+  void put(int rank, std::string profile) {
+    const std::lock_guard lock(mutex_);
+    profiles_[rank] = std::move(profile);
+  }
+  // Takes the profile of |rank| out; empty if none has come since the last call.
+  std::string take(int rank) {
+    const std::lock_guard lock(mutex_);
+    const auto found = profiles_.find(rank);
+    if (found == profiles_.end()) return {};
+    std::string profile = std::move(found->second);
+    profiles_.erase(found);
+    return profile;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::string> profiles_;  // under the mutex
+};
+
+}  // namespace hetcomm::liveness
