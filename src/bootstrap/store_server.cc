@@ -2,6 +2,7 @@
 // between two rounds of events (reap), so that neither the table nor the poller meets one that is
 // gone.
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -225,7 +226,10 @@ Status StoreServer::Loop::listen_at(const Options& options, uint16_t port) {
 Status StoreServer::Loop::start_thread() {
   const SignalsBlocked blocked;
   try {
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::thread([this] {
+      prctl(PR_SET_NAME, "hetcomm-store");
+      run();
+    });
   } catch (const std::system_error& error) {
     return status_of_no_thread("store", error);
   }

@@ -1,0 +1,137 @@
+"""Creation of a communicator of many ranks, with all that it sends and receives counted:
+
+    creation_test.py CREATION_RANK [--ranks 4096] [--each 256] [--alone 0,1,32] [--small-job N] [--json]
+
+Most ranks share processes, --each of them in one, as threads with a context each. Those of --alone have a
+process of their own, so that their bytes and their memory are known. Proves: all ranks create it, and then
+exchange messages with a rank that they have not met before; above HETCOMM_SMALL_JOB each rank alone receives
+less than 1 MiB and sends less than 64 KiB (rank 0 beside its store), and the store sends less than the square of
+the ranks would need.
+"""
+import argparse
+import json
+import os
+import sys
+import time
+
+from rank_process import Rank, free_port
+
+MOST_SENT = 64 << 10
+MOST_RECEIVED = 1 << 20
+
+
+class Process(Rank):
+    def __init__(self, program, first, count, size, environment):
+        self.first, self.count = first, count
+        super().__init__([program, str(first), str(count), str(size)], environment)
+
+    def stage(self, name, timeout):
+        """Waits until all ranks of the process are so far: their traffic until then, seconds, memory in KiB."""
+        threads = []
+        end = time.monotonic() + timeout
+        while True:
+            line = self.expect("", max(1, end - time.monotonic())).split()
+            if line[0] == "traffic":
+                threads.append((line[1], *map(int, line[2:])))
+            elif line[0] == name:
+                return {"threads": threads, "seconds": float(line[1]), "kib": int(line[2])}
+
+
+def traffic_of(rank, stage):
+    """(sent, received, sends) of the rank itself, and of its store if it is rank 0."""
+    threads = [thread[1:] for thread in stage["threads"]]
+    stores = sorted((thread[1:] for thread in stage["threads"] if thread[0] == "hetcomm-store"), reverse=True)
+    store = stores[0] if rank == 0 and stores else (0, 0, 0)
+    total = [sum(column) for column in zip(*threads)]
+    return [own - of_store for own, of_store in zip(total, store)], store
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--ranks", type=int, default=256)
+    parser.add_argument("--each", type=int, default=64)
+    parser.add_argument("--alone", default="0")
+    parser.add_argument("--small-job", type=int, default=128)
+    parser.add_argument("--timeout", type=int, default=100)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    alone = [int(rank) for rank in options.alone.split(",") if rank]
+    environment = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
+                       HETCOMM_TRANSPORTS="tcp", HETCOMM_INTERFACE="lo",
+                       HETCOMM_SMALL_JOB=str(options.small_job),
+                       HETCOMM_BOOTSTRAP_TIMEOUT=f"{options.timeout}s",
+                       HETCOMM_DETECTION_TIME="60s", HETCOMM_SPIN_TIME="0")
+    environment.setdefault("HETCOMM_LOG", "error")
+    processes = []
+    rank = 0
+    while rank < options.ranks:
+        count = 1
+        if rank not in alone:
+            while count < options.each and rank + count < options.ranks and rank + count not in alone:
+                count += 1
+        processes.append(Process(options.program, rank, count, options.ranks, environment))
+        rank += count
+    try:
+        ranks, total_s = measure(processes, alone, options)
+    except AssertionError:
+        for process in processes:
+            process.process.kill()
+        raise
+    check(ranks, options)
+    print_result(ranks, total_s, options)
+
+
+def measure(processes, alone, options):
+    ranks = {}
+    total_s = {}
+    for stage in ("ready", "created", "talked"):
+        begin = time.monotonic()
+        for process in processes:
+            found = process.stage(stage, options.timeout)
+            if process.first in alone:
+                ranks.setdefault(process.first, {})[stage] = found
+        total_s[stage] = time.monotonic() - begin
+        for process in processes:
+            process.say()
+    for process in processes:
+        process.expect("ended", options.timeout)
+        assert process.process.wait(options.timeout) == 0
+    return ranks, total_s
+
+
+def check(ranks, options):
+    if options.ranks <= options.small_job:
+        return
+    for rank, stages in ranks.items():
+        own, store = traffic_of(rank, stages["created"])
+        assert own[0] < MOST_SENT, f"rank {rank} has sent {own[0]} bytes"
+        assert own[1] < MOST_RECEIVED, f"rank {rank} has received {own[1]} bytes"
+        # Less than 16 bytes of each rank to each, as soon as blocks are long.
+        if options.ranks >= 1024:
+            assert store[0] < 16 * options.ranks ** 2, f"the store has sent {store[0]} bytes"
+
+
+def print_result(ranks, total_s, options):
+    rows = []
+    for rank, stages in ranks.items():
+        for stage in ("created", "talked"):
+            own, store = traffic_of(rank, stages[stage])
+            rows.append({"rank": rank, "until": stage, "sent": own[0], "received": own[1], "sends": own[2],
+                         "store_sent": store[0], "store_received": store[1], "store_sends": store[2],
+                         "memory_kib": stages[stage]["kib"] - stages["ready"]["kib"]})
+    if options.json:
+        json.dump({"ranks": options.ranks, "seconds": total_s, "rows": rows}, sys.stdout, indent=1)
+        print()
+        return
+    print(f"{options.ranks} ranks: created in {total_s['created']:.2f} s, first messages in "
+          f"{total_s['talked']:.2f} s")
+    print(f"{'rank':>6} {'until':>8} {'sent':>9} {'received':>9} {'sends':>7} {'memory KiB':>11}   store: sent, received, sends")
+    for row in rows:
+        store = f"{row['store_sent']}, {row['store_received']}, {row['store_sends']}" if row["store_sent"] else ""
+        print(f"{row['rank']:>6} {row['until']:>8} {row['sent']:>9} {row['received']:>9} {row['sends']:>7} "
+              f"{row['memory_kib']:>11}   {store}")
+
+
+if __name__ == "__main__":
+    main()
