@@ -9,17 +9,24 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <filesystem>
+#include <fstream>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace hetcomm::test {
 namespace {
 
 struct Device : ibv_device {
   FakeDeviceSpec spec;
+  std::string files;
+  int open_error = 0;
+  int open_failures = 0;
 };
 struct Context : ibv_context {
   Device* owner = nullptr;
@@ -104,6 +111,7 @@ struct Fabric {
   std::map<uint32_t, Pair*> pairs;
   std::map<uint32_t, Region*> regions;
   size_t objects = 0;
+  size_t opens = 0;
   uint32_t next_pair = kFirstPair;
   bool reuse_numbers = false;
   bool keep_completions = false;
@@ -384,8 +392,19 @@ const char* get_device_name(ibv_device* device) {
   return static_cast<Device*>(device)->spec.name.c_str();
 }
 
+bool may_open(ibv_device* device) { return static_cast<Device*>(device)->spec.may_open; }
+std::string files_of(ibv_device* device) {
+  const Lock lock(fabric().mutex);
+  return static_cast<Device*>(device)->files;
+}
+
 ibv_context* open_device(ibv_device* device) {
   const Lock lock(fabric().mutex);
+  Device& owner = *static_cast<Device*>(device);
+  errno = owner.open_failures > 0 ? owner.open_error : EACCES;
+  if (!owner.spec.may_open || owner.open_failures-- > 0) return nullptr;
+  owner.open_failures = 0;
+  ++fabric().opens;
   auto context = std::make_unique<Context>();
   context->device = device;
   context->owner = static_cast<Device*>(device);
@@ -781,6 +800,66 @@ const char* event_type_str(ibv_event_type event) {
 }
 int fork_init() { return 0; }
 
+// --- files, as Linux 6.1 writes them ----------------------------------------------------------
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text << '\n';
+}
+const char* state_text(ibv_port_state state) {
+  switch (state) {
+    case IBV_PORT_DOWN:
+      return "1: DOWN";
+    case IBV_PORT_INIT:
+      return "2: INIT";
+    case IBV_PORT_ARMED:
+      return "3: ARMED";
+    case IBV_PORT_ACTIVE:
+      return "4: ACTIVE";
+    default:
+      return "5: ACTIVE_DEFER";
+  }
+}
+// Of four lanes.
+const char* rate_text(uint8_t speed) {
+  switch (speed) {
+    case 1:
+      return "10 Gb/sec (4X SDR)";
+    case 2:
+      return "20 Gb/sec (4X DDR)";
+    case 4:
+      return "40 Gb/sec (4X QDR)";
+    case 32:
+      return "100 Gb/sec (4X EDR)";
+    case 64:
+      return "200 Gb/sec (4X HDR)";
+    default:
+      return "400 Gb/sec (4X NDR)";
+  }
+}
+void write_files(const std::string& folder, const FakePort& port) {
+  const bool is_ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+  std::filesystem::create_directories(folder + "/gids");
+  std::filesystem::create_directories(folder + "/gid_attrs/types");
+  write_file(folder + "/state", state_text(port.state));
+  write_file(folder + "/link_layer", is_ethernet ? "Ethernet" : "InfiniBand");
+  write_file(folder + "/lid", fmt::format("{:#x}", port.lid));
+  write_file(folder + "/rate", rate_text(port.active_speed));
+  for (size_t i = 0; i < port.gids.size(); ++i) {
+    const FakeGid& gid = port.gids[i];
+    const bool is_there = gid.bytes.size() == 16;
+    std::string text;
+    for (size_t at = 0; at < 16; ++at) {
+      text +=
+          fmt::format("{}{:02x}", at > 0 && at % 2 == 0 ? ":" : "", is_there ? gid.bytes[at] : 0);
+    }
+    write_file(fmt::format("{}/gids/{}", folder, i), text);
+    // The kernel gives an error for an empty entry.
+    if (!is_there) continue;
+    write_file(fmt::format("{}/gid_attrs/types/{}", folder, i),
+               gid.type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1");
+  }
+}
+
 }  // namespace
 
 FakeGid ipv4_gid(uint8_t last) {
@@ -792,6 +871,8 @@ const rdma::Verbs& FakeFabric::verbs() {
       .get_device_list = get_device_list,
       .free_device_list = free_device_list,
       .get_device_name = get_device_name,
+      .may_open = may_open,
+      .files_of = files_of,
       .open_device = open_device,
       .close_device = close_device,
       .query_device = query_device,
@@ -852,7 +933,23 @@ void FakeFabric::reset(std::vector<FakeDeviceSpec> devices) {
   all.hold_length = 0;
   all.in_flight.clear();
   all.posts_refused = 0;
+  all.opens = 0;
   all.posts = all.requests = all.signalled = all.not_ready = 0;
+}
+
+void FakeFabric::show_files(const std::string& folder) {
+  const Lock lock(fabric().mutex);
+  for (const auto& device : fabric().devices) {
+    device->files = folder + "/" + device->spec.name;
+    for (size_t i = 0; i < device->spec.ports.size(); ++i) {
+      write_files(device->files + "/ports/" + std::to_string(i + 1), device->spec.ports[i]);
+    }
+  }
+}
+void FakeFabric::fail_opens(size_t device, int error, int times) {
+  const Lock lock(fabric().mutex);
+  fabric().devices[device]->open_error = error;
+  fabric().devices[device]->open_failures = times;
 }
 
 void FakeFabric::fail_next(ibv_wc_status status, int opcode, uint32_t queue_pair) {
@@ -1027,6 +1124,16 @@ uint64_t FakeFabric::registered_bytes() {
 size_t FakeFabric::open_objects() {
   const Lock lock(fabric().mutex);
   return fabric().objects;
+}
+std::vector<std::string> FakeFabric::open_devices() {
+  const Lock lock(fabric().mutex);
+  std::vector<std::string> names;
+  for (const auto& context : fabric().contexts) names.push_back(context->owner->spec.name);
+  return names;
+}
+size_t FakeFabric::opens() {
+  const Lock lock(fabric().mutex);
+  return fabric().opens;
 }
 size_t FakeFabric::posted_receives(uint32_t queue_pair) {
   const Lock lock(fabric().mutex);

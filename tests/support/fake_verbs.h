@@ -46,6 +46,7 @@ struct FakeDeviceSpec {
   uint32_t max_inline = 128;
   int max_pieces = 8;  // of one work request
   int max_reads = 16;  // that it serves at a time
+  bool may_open = true;
 };
 
 // The one fabric of the process; threads may use it at the same time.
@@ -56,7 +57,13 @@ class FakeFabric {
   static void reset(std::vector<FakeDeviceSpec> devices);
   static const rdma::Verbs& verbs();
 
+  // Writes what the kernel's files would say of the devices into |folder|, which outlives them. From
+  // now on these are the devices' files.
+  static void show_files(const std::string& folder);
+
   // --- failures on demand
+  // The next |times| times that |device| is opened fail with |error|.
+  static void fail_opens(size_t device, int error, int times = INT_MAX);
   // The next work request of that opcode, or any (-1), that is posted by |queue_pair| (0: by any)
   // ends so.
   static void fail_next(ibv_wc_status status, int opcode = -1, uint32_t queue_pair = 0);
@@ -114,10 +121,14 @@ class FakeFabric {
   // In the shared queue that |queue_pair| takes them from.
   static size_t posted_receives(uint32_t queue_pair);
   static size_t open_objects();  // of all kinds
-  static uint64_t posts();       // calls of post_send
-  static uint64_t requests();    // work requests in them
-  static uint64_t signalled();   // of them
-  static uint64_t not_ready();   // messages that found no receive posted
+  // Names of the devices that are open, once for each context.
+  static std::vector<std::string> open_devices();
+  // How often devices were opened since reset().
+  static size_t opens();
+  static uint64_t posts();      // calls of post_send
+  static uint64_t requests();   // work requests in them
+  static uint64_t signalled();  // of them
+  static uint64_t not_ready();  // messages that found no receive posted
 };
 
 }  // namespace hetcomm::test

@@ -5,6 +5,8 @@
 //  - a wrong name, port, GID index or MTU, and a port that is not active: a text that says what was
 //  tried and what to set;
 //  - peers without a common kind of address do not reach each other;
+//  - the kernel's files tell what the open device tells, and no device is opened for it; without
+//  files, or without the right to open the device, it is opened and says why;
 //  - descriptors, parameters, answers and keys survive the way there and back, and nothing else
 //  does; so do headers, each told by its difference from the one before.
 #include <random>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "src/base/log.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/rdma_fixture.h"
 #include "transports/rdma/nic.h"
 #include "transports/rdma/wire.h"
@@ -109,13 +112,12 @@ TEST_F(RdmaNic, TheFastestFirstAndNoneThatIsMuchSlower) {
   const rdma::Verbs& verbs = FakeFabric::verbs();
   std::vector<std::string> names;
   for (size_t i = 0; i < 3; ++i) {
-    auto nic = rdma::open_nic(verbs, config, i);
+    auto nic = rdma::find_nic(verbs, config, i);
     ASSERT_TRUE(nic.ok()) << i;
     names.push_back(nic->nic.device);
-    (void)verbs.close_device(nic->context);
   }
   EXPECT_EQ(names, (std::vector<std::string>{"two", "twin", "hundred"}));
-  EXPECT_FALSE(rdma::open_nic(verbs, config, 3).ok()) << "a quarter of the best, at least";
+  EXPECT_FALSE(rdma::find_nic(verbs, config, 3).ok()) << "a quarter of the best, at least";
   EXPECT_EQ(rdma::count_nics(verbs, config, 10), 3u);
   EXPECT_EQ(rdma::count_nics(verbs, config, 2), 2u);
   EXPECT_EQ(FakeFabric::open_objects(), 0u);
@@ -146,6 +148,70 @@ TEST_F(RdmaNic, AddressesByPreference) {
   EXPECT_THAT(text(missing), HasSubstr("HETCOMM_RDMA_GID_INDEX=1"));
   EXPECT_THAT(text(missing), HasSubstr("2 (RoCE v2"));
   EXPECT_THAT(text(probe("RDMA_GID_INDEX=two")), HasSubstr("neither a number"));
+}
+
+// Devices of every kind that matters to the choice.
+std::vector<FakeDeviceSpec> various_devices() {
+  const FakeGid link_local = gid({0xfe, 0x80});
+  const FakeGid old = {.bytes = ipv4_gid(7).bytes, .type = IBV_GID_TYPE_ROCE_V1};
+  std::vector<FakePort> roce(2);
+  roce[0] = {.state = IBV_PORT_INIT, .gids = {ipv4_gid(1)}};
+  roce[1] = {.gids = {link_local, old, {}, gid({0x20, 0x01}), ipv4_gid(3)}, .active_speed = 64};
+  FakePort infiniband{.link_layer = IBV_LINK_LAYER_INFINIBAND,
+                      .lid = 0x1f,
+                      .gids = {link_local, gid({0xfe, 0x80, 1})},
+                      .active_speed = 4};
+  return {{.name = "roce", .ports = std::move(roce)},
+          {.name = "ib", .ports = {std::move(infiniband)}},
+          {.name = "bare", .ports = {{.gids = {{}, {}}}}}};
+}
+
+TEST_F(RdmaNic, FilesTellWhatTheOpenDeviceTells) {
+  const TemporaryFolder folder;
+  Log log;
+  for (const char* settings :
+       {"", "RDMA_NIC=ib", "RDMA_NIC=bare", "RDMA_NIC=roce:1", "RDMA_NIC=roce:3", "RDMA_NIC=gone",
+        "RDMA_NIC=bare,ib:1", "RDMA_GID_INDEX=1", "RDMA_GID_INDEX=2"}) {
+    const Config config = Config::load(nullptr, settings, log).value();
+    FakeFabric::reset(various_devices());
+    auto opened = rdma::find_nic(FakeFabric::verbs(), config);
+    EXPECT_EQ(FakeFabric::open_objects(), 0u);
+    FakeFabric::reset(various_devices());
+    FakeFabric::show_files(folder.path());
+    auto read = rdma::find_nic(FakeFabric::verbs(), config);
+    EXPECT_EQ(FakeFabric::opens(), 0u) << settings;
+    ASSERT_EQ(read.ok(), opened.ok()) << settings;
+    if (!read.ok()) {
+      EXPECT_EQ(text(read.status()), text(opened.status()));
+      continue;
+    }
+    EXPECT_EQ(read->others, opened->others);
+    EXPECT_EQ(read->nic.name(), opened->nic.name());
+    EXPECT_EQ(read->nic.ethernet, opened->nic.ethernet);
+    EXPECT_EQ(read->nic.lid, opened->nic.lid);
+    EXPECT_EQ(read->nic.rate_mbit, opened->nic.rate_mbit);
+    ASSERT_EQ(read->nic.gids.size(), opened->nic.gids.size()) << settings;
+    for (size_t i = 0; i < read->nic.gids.size(); ++i) {
+      EXPECT_EQ(read->nic.gids[i].bytes, opened->nic.gids[i].bytes);
+      EXPECT_EQ(read->nic.gids[i].kind, opened->nic.gids[i].kind);
+      EXPECT_EQ(read->nic.gids[i].index, opened->nic.gids[i].index);
+    }
+    EXPECT_THAT(read->nic.describe(), Not(HasSubstr("MTU"))) << "nobody has told it";
+  }
+}
+
+TEST_F(RdmaNic, WithoutTheRightToOpenItADeviceIsNotChosen) {
+  const TemporaryFolder folder;
+  std::vector<FakeDeviceSpec> devices = {{.name = "nic0", .ports = {{.gids = {ipv4_gid(1)}}}},
+                                         {.name = "nic1", .ports = {{.gids = {ipv4_gid(2)}}}}};
+  devices[0].may_open = false;
+  FakeFabric::reset(devices);
+  FakeFabric::show_files(folder.path());
+  Log log;
+  auto nic = rdma::find_nic(FakeFabric::verbs(), Config::load(nullptr, "", log).value());
+  ASSERT_TRUE(nic.ok());
+  EXPECT_EQ(nic->nic.name(), "nic1:1");
+  EXPECT_THAT(nic->others, HasSubstr("nic0: cannot be opened: Permission denied"));
 }
 
 TEST_F(RdmaNic, Mtu) {

@@ -53,12 +53,14 @@ Result<std::unique_ptr<Device>> Device::create(const Verbs& verbs,
   // It helps before Linux 5.12 only, and is too late there once something was registered.
   (void)verbs.fork_init();
   const BoundNic* const bound = environment.nic;
-  Result<OpenNic> nic = bound != nullptr
-                            ? open_named_nic(verbs, environment.config, bound->rdma_port)
-                            : open_nic(verbs, environment.config, environment.instance);
+  Result<FoundNic> found = bound != nullptr
+                               ? find_named_nic(verbs, environment.config, bound->rdma_port)
+                               : find_nic(verbs, environment.config, environment.instance);
+  if (!found.ok()) return found.status();
+  if (environment.instance == 0 && !found->others.empty())
+    environment.log.info("rdma: ports that are not used: {}", found->others);
+  Result<OpenNic> nic = open_named_nic(verbs, environment.config, found->nic.name());
   if (!nic.ok()) return nic.status();
-  if (environment.instance == 0 && !nic->others.empty())
-    environment.log.info("rdma: ports that are not used: {}", nic->others);
   std::unique_ptr<Device> device(new Device(verbs, std::move(nic).value()));
   HETCOMM_RETURN_IF_ERROR(device->set_up(connections, credits));
   return device;

@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "src/base/text.h"
+#include "transports/rdma/port_source.h"
 
 namespace hetcomm::rdma {
 namespace {
@@ -63,31 +64,6 @@ const char* state_name(ibv_port_state state) {
   }
 }
 
-uint64_t rate_of(const ibv_port_attr& port) {
-  const uint64_t lanes = port.active_width == 1   ? 1
-                         : port.active_width == 2 ? 4
-                         : port.active_width == 4 ? 8
-                         : port.active_width == 8 ? 12
-                                                  : 2;
-  switch (port.active_speed) {
-    case 1:
-      return lanes * 2'500;
-    case 2:
-      return lanes * 5'000;
-    case 4:
-    case 8:
-      return lanes * 10'000;
-    case 16:
-      return lanes * 14'000;
-    case 32:
-      return lanes * 25'000;
-    case 64:
-      return lanes * 50'000;
-    default:
-      return lanes * 100'000;
-  }
-}
-
 GidKind kind_of(const ibv_gid_entry& entry, bool ethernet) {
   if (!ethernet) return GidKind::kInfiniBand;
   if (entry.gid_type != IBV_GID_TYPE_ROCE_V2) return GidKind::kRoceV1;
@@ -98,20 +74,17 @@ GidKind kind_of(const ibv_gid_entry& entry, bool ethernet) {
   return GidKind::kRoceV2Ipv6;
 }
 
-std::optional<Gid> read_gid(const Verbs& verbs, ibv_context* context, const Nic& nic,
-                            uint32_t index) {
-  ibv_gid_entry entry{};
-  if (verbs.query_gid(context, nic.port, index, &entry) != 0) return std::nullopt;
-  Gid gid{.kind = kind_of(entry, nic.ethernet), .index = index};
-  std::memcpy(gid.bytes.data(), entry.gid.raw, gid.bytes.size());
+std::optional<Gid> read_gid(const PortSource& source, const Nic& nic, uint32_t index) {
+  const std::optional<ibv_gid_entry> entry = source.gid(nic.port, index);
+  if (!entry) return std::nullopt;
+  Gid gid{.kind = kind_of(*entry, nic.ethernet), .index = index};
+  std::memcpy(gid.bytes.data(), entry->gid.raw, gid.bytes.size());
   if (gid.bytes == GidBytes{}) return std::nullopt;
   return gid;
 }
 
-Status read_gids(const Verbs& verbs, ibv_context* context, const Config& config, int table_length,
-                 Nic& nic) {
+Status read_gids(const PortSource& source, const Config& config, uint32_t length, Nic& nic) {
   const std::string_view wanted = config.text(Variable::kRdmaGidIndex);
-  const auto length = static_cast<uint32_t>(std::max(table_length, 0));
   if (wanted != "auto" && !wanted.empty()) {
     uint32_t index = 0;
     const auto [end, error] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), index);
@@ -119,14 +92,14 @@ Status read_gids(const Verbs& verbs, ibv_context* context, const Config& config,
       return {Code::kInvalidArgument,
               fmt::format("HETCOMM_RDMA_GID_INDEX: '{}' is neither a number nor 'auto'", wanted)};
     }
-    const std::optional<Gid> gid = read_gid(verbs, context, nic, index);
+    const std::optional<Gid> gid = read_gid(source, nic, index);
     if (gid) {
       nic.gids.push_back(*gid);
       return {};
     }
     std::string there;
     for (uint32_t i = 0; i < std::min(length, kMaxGidIndex); ++i) {
-      if (const auto other = read_gid(verbs, context, nic, i)) {
+      if (const auto other = read_gid(source, nic, i)) {
         there += fmt::format("{}{} ({} {})", there.empty() ? "" : ", ", i,
                              gid_kind_name(other->kind), gid_text(other->bytes));
       }
@@ -138,7 +111,7 @@ Status read_gids(const Verbs& verbs, ibv_context* context, const Config& config,
   }
   const uint32_t most = nic.ethernet ? std::min(length, kMaxGidIndex) : std::min(length, 1u);
   for (uint32_t i = 0; i < most; ++i) {
-    if (const auto gid = read_gid(verbs, context, nic, i)) nic.gids.push_back(*gid);
+    if (const auto gid = read_gid(source, nic, i)) nic.gids.push_back(*gid);
   }
   std::stable_sort(nic.gids.begin(), nic.gids.end(),
                    [](const Gid& a, const Gid& b) { return a.kind < b.kind; });
@@ -167,23 +140,30 @@ Status read_mtu(const Config& config, ibv_mtu active, Nic& nic) {
   return {};
 }
 
-// Fills |nic| when the port can be used.
-Status examine(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic) {
+// Fills |nic| when the port can be used, as far as |source| knows.
+Status examine(const PortSource& source, const Config& config, Nic& nic) {
+  Result<PortState> port = source.read(nic.port);
+  if (!port.ok()) return port.status();
+  if (port->state != IBV_PORT_ACTIVE) {
+    return {Code::kUnsupported, fmt::format("port is {}, not active", state_name(port->state))};
+  }
+  nic.ethernet = port->ethernet;
+  nic.lid = port->lid;
+  nic.rate_mbit = port->rate_mbit;
+  if (!nic.ethernet && nic.lid == 0) return {Code::kUnsupported, "port has no LID"};
+  return read_gids(source, config, port->gids, nic);
+}
+
+// Fills the rest, which only an open device tells.
+Status examine_open(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic) {
   ibv_port_attr port{};
   if (const int error = verbs.query_port(context, nic.port, &port); error != 0) {
     return {Code::kUnsupported, fmt::format("port cannot be queried: {}", std::strerror(error))};
   }
-  if (port.state != IBV_PORT_ACTIVE) {
-    return {Code::kUnsupported, fmt::format("port is {}, not active", state_name(port.state))};
-  }
-  nic.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-  nic.lid = port.lid;
-  nic.rate_mbit = rate_of(port);
+  nic.was_open = true;
   nic.max_message_bytes = port.max_msg_sz;
-  if (!nic.ethernet && nic.lid == 0) return {Code::kUnsupported, "port has no LID"};
   if (nic.limits.max_srq == 0) return {Code::kUnsupported, "device has no shared receive queues"};
-  HETCOMM_RETURN_IF_ERROR(read_mtu(config, port.active_mtu, nic));
-  return read_gids(verbs, context, config, port.gid_tbl_len, nic);
+  return read_mtu(config, port.active_mtu, nic);
 }
 
 class DeviceList {
@@ -207,16 +187,20 @@ class DeviceList {
   int error_;
 };
 
+// Whether a search leaves the device of the port that it has chosen open.
+enum class Then : uint8_t { kNothing, kOpen };
+
 class Search {
  public:
   // Leaves out the ports named in |taken|.
-  Search(const Verbs& verbs, const Config& config, const std::vector<std::string>& taken)
-      : Search(verbs, config, taken, config.text(Variable::kRdmaNic)) {}
+  Search(const Verbs& verbs, const Config& config, Then then, const std::vector<std::string>& taken)
+      : Search(verbs, config, then, taken, config.text(Variable::kRdmaNic)) {}
   // Takes those that |names| has in place of HETCOMM_RDMA_NIC.
-  Search(const Verbs& verbs, const Config& config, const std::vector<std::string>& taken,
+  Search(const Verbs& verbs, const Config& config, Then then, const std::vector<std::string>& taken,
          std::string_view names)
-      : verbs_(verbs), config_(config), taken_(taken), names_(names) {}
+      : verbs_(verbs), config_(config), then_(then), taken_(taken), names_(names) {}
 
+  // The result has a context where the device is to be open.
   Result<OpenNic> run() {
     Result<std::vector<Wanted>> wanted = parse_names(names_);
     if (!wanted.ok()) return wanted.status();
@@ -229,14 +213,14 @@ class Search {
     }
     for (const Wanted& entry : *wanted) {
       const std::string before = refused_;
-      try_device(devices, &entry);
-      if (best_.context != nullptr) break;
+      try_devices(devices, &entry);
+      if (found_) break;
       if (refused_ == before) {
         add_refusal(fmt::format("{}: no such device (there is {})", entry.device, list(devices)));
       }
     }
-    if (wanted->empty()) try_device(devices, nullptr);
-    if (best_.context == nullptr) {
+    if (wanted->empty()) try_devices(devices, nullptr);
+    if (!found_) {
       return Status(Code::kUnsupported,
                     names_.empty() || names_ != config_.text(Variable::kRdmaNic)
                         ? fmt::format("rdma: no usable port: {}", refused_)
@@ -261,68 +245,88 @@ class Search {
   void add_refusal(const std::string& text) { refused_ += (refused_.empty() ? "" : "; ") + text; }
 
   // Tries the ports of the device that |wanted| names, or of all.
-  void try_device(const DeviceList& devices, const Wanted* wanted) {
+  void try_devices(const DeviceList& devices, const Wanted* wanted) {
     for (int i = 0; i < devices.count(); ++i) {
       const std::string name = verbs_.get_device_name(devices.at(i));
       if (wanted != nullptr && wanted->device != name) continue;
-      ibv_context* context = verbs_.open_device(devices.at(i));
-      if (context == nullptr) {
-        add_refusal(fmt::format("{}: cannot be opened: {}; see the rights of /dev/infiniband", name,
-                                std::strerror(errno)));
-        continue;
-      }
-      if (!try_ports(context, name, wanted == nullptr ? uint8_t{0} : wanted->port)) {
-        verbs_.close_device(context);
-      }
+      try_device(devices.at(i), name, wanted == nullptr ? uint8_t{0} : wanted->port);
     }
   }
 
-  // True when |context| was taken over.
-  bool try_ports(ibv_context* context, const std::string& name, uint8_t only) {
+  void try_device(ibv_device* device, const std::string& name, uint8_t only) {
+    // Without the right to open it the attempt says why.
+    if (then_ == Then::kNothing && verbs_.may_open(device)) {
+      const PortFiles files(verbs_.files_of(device));
+      if (files.ports() > 0) {
+        try_ports(files, nullptr, {}, name, only);
+        return;
+      }
+    }
+    ibv_context* const context = verbs_.open_device(device);
+    if (context == nullptr) {
+      add_refusal(fmt::format("{}: cannot be opened: {}; see the rights of /dev/infiniband", name,
+                              std::strerror(errno)));
+      return;
+    }
     ibv_device_attr limits{};
     if (const int error = verbs_.query_device(context, &limits); error != 0) {
       add_refusal(fmt::format("{}: cannot be queried: {}", name, std::strerror(error)));
-      return false;
+    } else {
+      try_ports(OpenPorts(verbs_, context, limits.phys_port_cnt), context, limits, name, only);
     }
-    if (only > limits.phys_port_cnt) {
-      add_refusal(
-          fmt::format("{}:{}: the device has {} port(s)", name, only, limits.phys_port_cnt));
-      return false;
+    if (best_.context != context) verbs_.close_device(context);
+  }
+
+  // Tries the ports that |source| knows. |context| is null if their device is not open.
+  void try_ports(const PortSource& source, ibv_context* context, const ibv_device_attr& limits,
+                 const std::string& name, uint8_t only) {
+    if (only > source.ports()) {
+      add_refusal(fmt::format("{}:{}: the device has {} port(s)", name, only, source.ports()));
+      return;
     }
-    bool taken = false;
-    for (uint8_t port = 1; port <= limits.phys_port_cnt; ++port) {
+    for (uint32_t port = 1; port <= source.ports(); ++port) {
       if (only != 0 && port != only) continue;
       Nic nic;
       nic.device = name;
-      nic.port = port;
+      nic.port = static_cast<uint8_t>(port);
       nic.limits = limits;
       if (std::find(taken_.begin(), taken_.end(), nic.name()) != taken_.end()) continue;
-      if (const Status status = examine(verbs_, context, config_, nic); !status.ok()) {
+      Status status = examine(source, config_, nic);
+      if (status.ok() && context != nullptr) status = examine_open(verbs_, context, config_, nic);
+      if (!status.ok()) {
         add_refusal(fmt::format("{}: {}", nic.name(), status.text()));
         continue;
       }
-      if (best_.context != nullptr && nic.rate_mbit <= best_.nic.rate_mbit) {
+      if (found_ && nic.rate_mbit <= best_.nic.rate_mbit) {
         add_refusal(fmt::format("{}: not faster than {}", nic.name(), best_.nic.name()));
         continue;
       }
-      if (best_.context != nullptr) {
-        add_refusal(fmt::format("{}: slower than {}", best_.nic.name(), nic.name()));
-        if (best_.context != context) verbs_.close_device(best_.context);
-      }
-      best_.context = context;
-      best_.nic = std::move(nic);
-      taken = true;
+      if (found_) add_refusal(fmt::format("{}: slower than {}", best_.nic.name(), nic.name()));
+      take(context, std::move(nic));
     }
-    return taken;
+  }
+
+  void take(ibv_context* context, Nic nic) {
+    if (best_.context != nullptr && best_.context != context) verbs_.close_device(best_.context);
+    best_.context = then_ == Then::kOpen ? context : nullptr;
+    best_.nic = std::move(nic);
+    found_ = true;
   }
 
   const Verbs& verbs_;
   const Config& config_;
+  const Then then_;
   const std::vector<std::string>& taken_;
   const std::string_view names_;
+  bool found_ = false;
   OpenNic best_;
   std::string refused_;
 };
+
+Result<FoundNic> found(Result<OpenNic> nic) {
+  if (!nic.ok()) return nic.status();
+  return FoundNic{std::move(nic->nic), std::move(nic->others)};
+}
 
 }  // namespace
 
@@ -359,38 +363,45 @@ std::string Nic::name() const { return fmt::format("{}:{}", device, port); }
 
 std::string Nic::describe() const {
   const Gid& gid = gids.front();
-  return fmt::format("{}, {} {} (GID index {}), MTU {}", name(), gid_kind_name(gid.kind),
-                     gid_text(gid.bytes), gid.index, mtu_bytes(mtu));
+  return fmt::format("{}, {} {} (GID index {}){}", name(), gid_kind_name(gid.kind),
+                     gid_text(gid.bytes), gid.index,
+                     was_open ? fmt::format(", MTU {}", mtu_bytes(mtu)) : std::string());
 }
 
-Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instance) {
+Result<FoundNic> find_nic(const Verbs& verbs, const Config& config, size_t instance) {
   constexpr uint64_t kMuchSlower = 4;
   std::vector<std::string> taken;
-  Result<OpenNic> first = Search(verbs, config, taken).run();
-  if (!first.ok() || instance == 0) return first;
-  const uint64_t best = first->nic.rate_mbit;
-  taken.push_back(first->nic.name());
-  (void)verbs.close_device(first->context);
-  while (true) {
-    Result<OpenNic> next = Search(verbs, config, taken).run();
-    if (!next.ok()) return next;
+  Result<FoundNic> next = found(Search(verbs, config, Then::kNothing, taken).run());
+  if (!next.ok()) return next;
+  const uint64_t best = next->nic.rate_mbit;
+  while (instance > 0) {
     taken.push_back(next->nic.name());
-    const bool worth_it = next->nic.rate_mbit * kMuchSlower >= best;
-    if (worth_it && --instance == 0) return next;
-    (void)verbs.close_device(next->context);
+    next = found(Search(verbs, config, Then::kNothing, taken).run());
+    if (!next.ok()) return next;
+    if (next->nic.rate_mbit * kMuchSlower >= best) --instance;
   }
+  return next;
+}
+
+Result<FoundNic> find_named_nic(const Verbs& verbs, const Config& config, const std::string& name) {
+  return found(Search(verbs, config, Then::kNothing, {}, name).run());
+}
+
+Result<OpenNic> open_nic(const Verbs& verbs, const Config& config) {
+  return Search(verbs, config, Then::kOpen, {}).run();
 }
 
 Result<OpenNic> open_named_nic(const Verbs& verbs, const Config& config, const std::string& name) {
-  return Search(verbs, config, {}, name).run();
+  return Search(verbs, config, Then::kOpen, {}, name).run();
 }
 
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic) {
   nic.gids.clear();
-  ibv_port_attr port{};
-  if (verbs.query_port(context, nic.port, &port) != 0) return;
-  nic.lid = port.lid;
-  if (!read_gids(verbs, context, config, port.gid_tbl_len, nic).ok()) nic.gids.clear();
+  const OpenPorts ports(verbs, context, nic.limits.phys_port_cnt);
+  Result<PortState> port = ports.read(nic.port);
+  if (!port.ok()) return;
+  nic.lid = port->lid;
+  if (!read_gids(ports, config, port->gids, nic).ok()) nic.gids.clear();
 }
 
 void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log) {
@@ -413,9 +424,7 @@ void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log)
 size_t count_nics(const Verbs& verbs, const Config& config, size_t most) {
   size_t count = 0;
   while (count < most) {
-    Result<OpenNic> nic = open_nic(verbs, config, count);
-    if (!nic.ok()) break;
-    (void)verbs.close_device(nic->context);
+    if (!find_nic(verbs, config, count).ok()) break;
     ++count;
   }
   return count;

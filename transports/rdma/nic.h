@@ -1,4 +1,5 @@
-// Chooses the port of a device, and reads its addresses (GIDs).
+// Chooses the port of a device, and reads its addresses (GIDs). To find a port no device is opened,
+// as far as the kernel's files tell of it.
 //
 // The first that is usable is taken: in the order of HETCOMM_RDMA_NIC, or, where that is empty, the
 // fastest active port. What was not taken is named with its reason.
@@ -42,6 +43,8 @@ struct Nic {
   uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;  // as it is used
   uint64_t rate_mbit = 0;
+  // These three and |mtu| are known where the device was open.
+  bool was_open = false;
   uint32_t max_message_bytes = 0;
   ibv_device_attr limits{};
   // The vendor's number tells. Soft-RoCE is wrong after it has sent something again.
@@ -49,11 +52,24 @@ struct Nic {
   static constexpr uint32_t kSoftRoceVendor = 0xffffff;
   std::vector<Gid> gids;  // best first; none once all have gone
 
-  std::string name() const;      // "rxe0:1"
-  std::string describe() const;  // "rxe0:1, RoCE v2 192.0.2.1 (GID index 1), MTU 1024"
+  std::string name() const;  // "rxe0:1"
+  // "rxe0:1, RoCE v2 192.0.2.1 (GID index 1), MTU 1024", without the MTU where it is not known.
+  std::string describe() const;
 };
 
 uint32_t mtu_bytes(ibv_mtu mtu);
+
+// A port that was chosen. Its device is not open.
+struct FoundNic {
+  Nic nic;
+  std::string others;  // what was not taken, and why
+};
+// The best one, or with |instance| the one that comes so many after it, as long as it is worth
+// sharing load with the best. A device is opened for a moment if the kernel's files do not tell
+// enough of it.
+Result<FoundNic> find_nic(const Verbs& verbs, const Config& config, size_t instance = 0);
+// The one that |name| ("mlx5_0:1") names.
+Result<FoundNic> find_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
 
 // An open device and the port chosen on it.
 struct OpenNic {
@@ -61,10 +77,8 @@ struct OpenNic {
   Nic nic;
   std::string others;  // what was not taken, and why
 };
-// The best one, or with |instance| the one that comes so many after it, as long as it is worth
-// sharing load with the best.
-Result<OpenNic> open_nic(const Verbs& verbs, const Config& config, size_t instance = 0);
-// The one that |name| ("mlx5_0:1") names.
+// These open the best one, and the one that |name| names.
+Result<OpenNic> open_nic(const Verbs& verbs, const Config& config);
 Result<OpenNic> open_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
 // Reads the GIDs and the LID of |nic| anew. Without a port that can be asked there are no GIDs.
 void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& config, Nic& nic);

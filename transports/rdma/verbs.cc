@@ -1,5 +1,7 @@
 #include "transports/rdma/verbs.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -50,6 +52,14 @@ int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) {
   return qp->context->ops.post_send(qp, list, bad);
 }
 
+// --- what the library knows of a device that is not open ---------------------------------------
+
+bool may_open(ibv_device* device) {
+  const std::string file = fmt::format("/dev/infiniband/{}", device->dev_name);
+  return access(file.c_str(), R_OK | W_OK) == 0;
+}
+std::string files_of(ibv_device* device) { return device->ibdev_path; }
+
 // --- loading ---------------------------------------------------------------------------------
 
 class Loader {
@@ -97,6 +107,8 @@ class Loader {
                                 library_.missing()));
     }
     library_.find("ibv_reg_dmabuf_mr", table_.reg_dmabuf_mr);
+    table_.may_open = may_open;
+    table_.files_of = files_of;
     table_.query_port = query_port;
     table_.query_gid = query_gid;
     table_.moderate_cq = moderate_cq;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <string>
 
 #include "src/base/status.h"
 
@@ -13,6 +14,10 @@ struct Verbs {
   ibv_device** (*get_device_list)(int* count);
   void (*free_device_list)(ibv_device** list);
   const char* (*get_device_name)(ibv_device* device);
+  // These two do not open the device. The first says whether the rights of its file let this process
+  // do so. The second gives the device's folder below /sys; empty: it is not known.
+  bool (*may_open)(ibv_device* device);
+  std::string (*files_of)(ibv_device* device);
   ibv_context* (*open_device)(ibv_device* device);
   int (*close_device)(ibv_context* context);
   int (*query_device)(ibv_context* context, ibv_device_attr* out);

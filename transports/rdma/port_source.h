@@ -1,0 +1,63 @@
+// What is known of the ports of an RDMA device: told by the device, which has to be open for that,
+// or by the kernel's files, for which nobody has to open it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "src/base/status.h"
+#include "transports/rdma/verbs.h"
+
+namespace hetcomm::rdma {
+
+struct PortState {
+  ibv_port_state state = IBV_PORT_NOP;
+  bool ethernet = true;
+  uint16_t lid = 0;
+  uint64_t rate_mbit = 0;
+  uint32_t gids = 0;  // entries of its table, most of which may be empty
+};
+
+class PortSource {
+ public:
+  // Returns the number of ports. They count from 1. 0: this source tells nothing.
+  virtual uint32_t ports() const = 0;
+  virtual Result<PortState> read(uint8_t port) const = 0;
+  // Gives bytes and type of a GID. Bytes that are all 0 are no GID.
+  virtual std::optional<ibv_gid_entry> gid(uint8_t port, uint32_t index) const = 0;
+
+ protected:
+  ~PortSource() = default;
+};
+
+class OpenPorts final : public PortSource {
+ public:
+  OpenPorts(const Verbs& verbs, ibv_context* context, uint32_t ports)
+      : verbs_(verbs), context_(context), ports_(ports) {}
+  uint32_t ports() const override { return ports_; }
+  Result<PortState> read(uint8_t port) const override;
+  std::optional<ibv_gid_entry> gid(uint8_t port, uint32_t index) const override;
+
+ private:
+  const Verbs& verbs_;
+  ibv_context* const context_;
+  const uint32_t ports_;
+};
+
+class PortFiles final : public PortSource {
+ public:
+  // |folder| is the device's below /sys. Empty: there is none.
+  explicit PortFiles(std::string folder);
+  uint32_t ports() const override { return ports_; }
+  Result<PortState> read(uint8_t port) const override;
+  std::optional<ibv_gid_entry> gid(uint8_t port, uint32_t index) const override;
+
+ private:
+  std::string folder_of(uint8_t port) const;
+
+  const std::string folder_;
+  uint32_t ports_ = 0;
+};
+
+}  // namespace hetcomm::rdma
