@@ -1070,6 +1070,10 @@ void FakeFabric::set_gid(size_t device, size_t port, size_t index, const FakeGid
   const Lock lock(fabric().mutex);
   fabric().devices[device]->spec.ports[port].gids[index] = gid;
 }
+void FakeFabric::set_state(size_t device, size_t port, ibv_port_state state) {
+  const Lock lock(fabric().mutex);
+  fabric().devices[device]->spec.ports[port].state = state;
+}
 void FakeFabric::set_lid(size_t device, size_t port, uint16_t lid) {
   const Lock lock(fabric().mutex);
   fabric().devices[device]->spec.ports[port].lid = lid;

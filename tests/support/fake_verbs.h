@@ -101,6 +101,7 @@ class FakeFabric {
   // All that are posted where |queue_pair| takes them from, as if they had gone with others.
   static void lose_receives(uint32_t queue_pair);
   static void set_gid(size_t device, size_t port, size_t index, const FakeGid& gid);
+  static void set_state(size_t device, size_t port, ibv_port_state state);  // the files keep theirs
   static void set_lid(size_t device, size_t port, uint16_t lid);
   // The peer of |queue_pair| seems to send this, or to write |length| bytes with this immediate.
   static void inject_message(uint32_t queue_pair, ConstByteSpan bytes);

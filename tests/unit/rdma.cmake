@@ -1,5 +1,5 @@
 if(HETCOMM_HAVE_VERBS_H)
-  foreach(name faults nic queue_pair)
+  foreach(name faults nic open queue_pair)
     hetcomm_test(rdma_${name}_test
       SOURCES rdma_${name}_test.cc
       DEPENDS test_fake_verbs transport_rdma net base fmt::fmt

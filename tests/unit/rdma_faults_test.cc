@@ -368,6 +368,10 @@ TEST_F(RdmaFaults, AnAddressThatGoesWhileAConnectionIsMade) {
 // back, and is gone when the connection is complete: what is there then is not what was named.
 TEST_F(RdmaFaults, TheSideThatAcceptsNoticesThatItsAddressIsNotTheOneNamed) {
   FakePair pair;
+  // A device that opens later would know the addresses of that time.
+  std::vector<std::byte> memory(100);
+  RegionPublisher& regions = *pair.b.transport().abilities().regions;
+  ASSERT_TRUE(regions.publish({memory.data(), memory.size(), true, true}).ok());
   pair.a.connect(1, pair.b.transport().contact());
   FakeFabric::set_gid(0, 0, 0, ipv4_gid(9));
   ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));

@@ -3,7 +3,7 @@
 //  - what is exposed, published or registered is noted, and goes again; nothing is kept that is not
 //  there;
 //  - a put or get that fails to begin leaves nothing behind, and the connection goes on;
-//  - an attempt ends with a reason;
+//  - an attempt ends with a reason, whether it is the first, which opens the device, or not;
 //  - a connection ends, with or without a handler, while not one allocation succeeds;
 //  - one cache gives up nothing that another one watches.
 // The fake's own allocations do not fail: a device has none of these.
@@ -44,9 +44,12 @@ rdma::Verbs calmed() {
 const rdma::Verbs& verbs() {
   using V = rdma::Verbs;
   static const rdma::Verbs table =
-      calmed<&V::reg_mr, &V::dereg_mr, &V::poll_cq, &V::req_notify_cq, &V::post_srq_recv,
-             &V::create_qp, &V::modify_qp, &V::query_qp, &V::destroy_qp, &V::post_send,
-             &V::query_gid, &V::query_port>();
+      calmed<&V::get_device_list, &V::free_device_list, &V::files_of, &V::open_device,
+             &V::close_device, &V::query_device, &V::alloc_pd, &V::dealloc_pd,
+             &V::create_comp_channel, &V::destroy_comp_channel, &V::create_cq, &V::destroy_cq,
+             &V::create_srq, &V::destroy_srq, &V::reg_mr, &V::dereg_mr, &V::poll_cq,
+             &V::req_notify_cq, &V::post_srq_recv, &V::create_qp, &V::modify_qp, &V::query_qp,
+             &V::destroy_qp, &V::post_send, &V::query_gid, &V::query_port>();
   return table;
 }
 
@@ -186,29 +189,39 @@ TEST_F(RdmaOutOfMemory, APutOrGetLeavesNothingBehind) {
 }
 
 TEST_F(RdmaOutOfMemory, AnAttemptEndsWithAReason) {
-  each_failing([&](int64_t count) {
-    FakePair pair("", nullptr, &verbs());
-    const auto contact = pair.b.transport().contact();
-    bool begun = false;
-    const bool failed = with_failing(count, [&] {
-      pair.a.connect(1, contact);
-      begun = true;
-    });
-    if (begun) {
-      EXPECT_TRUE(pair.run([&] { return pair.a.connect_outcomes == 1; })) << count;
-    }
-    if (failed) {
-      EXPECT_FALSE(pair.a.connected.contains(1));
-      for (int i = 0; i < 100; ++i) {
-        pair.a.step();
-        pair.b.step();
+  std::vector<std::byte> memory(kSize);
+  for (const bool is_open : {true, false}) {
+    each_failing([&](int64_t count) {
+      // Without events of memory no thread allocates beside this one.
+      FakePair pair(is_open ? "RDMA_CACHE_BYTES=0" : "", nullptr, &verbs());
+      RegionPublisher& regions = *pair.a.transport().abilities().regions;
+      const Region region{memory.data(), memory.size(), true, true};
+      if (is_open && !regions.publish(region).ok()) return false;
+      const auto contact = pair.b.transport().contact();
+      bool begun = false;
+      const bool failed = with_failing(count, [&] {
+        pair.a.connect(1, contact);
+        begun = true;
+      });
+      if (begun) {
+        EXPECT_TRUE(pair.run([&] { return pair.a.connect_outcomes == 1; })) << count;
       }
-      EXPECT_LE(pair.a.connect_outcomes, 1);
-      pair.a.connect_outcomes = 0;
-      EXPECT_TRUE(pair.connect()) << "the next one is not disturbed";
-    }
-    return failed;
-  });
+      if (failed) {
+        // A device opens without events of memory as well.
+        if (is_open) {
+          EXPECT_FALSE(pair.a.connected.contains(1));
+        }
+        for (int i = 0; i < 100; ++i) {
+          pair.a.step();
+          pair.b.step();
+        }
+        EXPECT_LE(pair.a.connect_outcomes, 1);
+        pair.a.connect_outcomes = 0;
+        EXPECT_TRUE(pair.connect()) << "the next one is not disturbed";
+      }
+      return failed;
+    });
+  }
 }
 
 TEST_F(RdmaOutOfMemory, AConnectionEndsWithoutMemory) {

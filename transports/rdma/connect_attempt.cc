@@ -287,6 +287,8 @@ Status Arrival::prepare(ConstByteSpan hello, AnswerBytes& answer) {
   const std::optional<Parameters> parameters = decode_parameters(hello);
   if (!parameters) return {Code::kPeerLost, "the peer sent malformed parameters"};
   peer_parameters_ = *parameters;
+  // The addresses may have changed since the port was found.
+  HETCOMM_RETURN_IF_ERROR(port_.open());
   const std::vector<Gid>& gids = port_.nic().gids;
   const auto mine = std::find_if(gids.begin(), gids.end(), [&](const Gid& gid) {
     return gid.bytes == parameters->peer_gid && gid.kind == parameters->kind;

@@ -34,7 +34,7 @@ bool set_nonblocking(int fd) {
 }  // namespace
 
 Device::Device(const Verbs& verbs, OpenNic nic)
-    : verbs_(verbs), context_(nic.context), nic_(std::move(nic.nic)) {}
+    : verbs_(verbs), context_(std::move(nic.context)), nic_(std::move(nic.nic)) {}
 
 Device::~Device() {
   if (srq_ != nullptr) (void)verbs_.destroy_srq(srq_);
@@ -44,22 +44,12 @@ Device::~Device() {
   }
   if (channel_ != nullptr) (void)verbs_.destroy_comp_channel(channel_);
   if (pd_ != nullptr) (void)verbs_.dealloc_pd(pd_);
-  (void)verbs_.close_device(context_);
 }
 
-Result<std::unique_ptr<Device>> Device::create(const Verbs& verbs,
-                                               const TransportEnvironment& environment,
-                                               uint32_t connections, uint32_t credits) {
-  // It helps before Linux 5.12 only, and is too late there once something was registered.
-  (void)verbs.fork_init();
-  const BoundNic* const bound = environment.nic;
-  Result<FoundNic> found = bound != nullptr
-                               ? find_named_nic(verbs, environment.config, bound->rdma_port)
-                               : find_nic(verbs, environment.config, environment.instance);
-  if (!found.ok()) return found.status();
-  if (environment.instance == 0 && !found->others.empty())
-    environment.log.info("rdma: ports that are not used: {}", found->others);
-  Result<OpenNic> nic = open_named_nic(verbs, environment.config, found->nic.name());
+Result<std::unique_ptr<Device>> Device::create(const Verbs& verbs, const Config& config,
+                                               const std::string& name, uint32_t connections,
+                                               uint32_t credits) {
+  Result<OpenNic> nic = open_named_nic(verbs, config, name);
   if (!nic.ok()) return nic.status();
   std::unique_ptr<Device> device(new Device(verbs, std::move(nic).value()));
   HETCOMM_RETURN_IF_ERROR(device->set_up(connections, credits));
@@ -67,20 +57,20 @@ Result<std::unique_ptr<Device>> Device::create(const Verbs& verbs,
 }
 
 void Device::refresh_addresses(const Config& config) {
-  rdma::refresh_addresses(verbs_, context_, config, nic_);
+  rdma::refresh_addresses(verbs_, context_.get(), config, nic_);
 }
 
 GidBytes Device::gid_at(uint32_t index) const {
   GidBytes bytes{};
   ibv_gid_entry entry{};
-  if (verbs_.query_gid(context_, nic_.port, index, &entry) != 0) return bytes;
+  if (verbs_.query_gid(context_.get(), nic_.port, index, &entry) != 0) return bytes;
   std::memcpy(bytes.data(), entry.gid.raw, bytes.size());
   return bytes;
 }
 
 uint16_t Device::lid_now() const {
   ibv_port_attr port{};
-  return verbs_.query_port(context_, nic_.port, &port) == 0 ? port.lid : uint16_t{0};
+  return verbs_.query_port(context_.get(), nic_.port, &port) == 0 ? port.lid : uint16_t{0};
 }
 
 Status Device::set_up(uint32_t connections, uint32_t credits) {
@@ -101,14 +91,14 @@ Status Device::set_up(uint32_t connections, uint32_t credits) {
             fmt::format("rdma: {} has too short queues: {} completions, {} receives", nic_.name(),
                         limits.max_cqe, limits.max_srq_wr)};
   }
-  pd_ = verbs_.alloc_pd(context_);
+  pd_ = verbs_.alloc_pd(context());
   if (pd_ == nullptr) return failed(nic_, "a protection domain");
-  channel_ = verbs_.create_comp_channel(context_);
+  channel_ = verbs_.create_comp_channel(context());
   if (channel_ == nullptr) return failed(nic_, "a completion channel");
   if (!set_nonblocking(channel_->fd) || !set_nonblocking(context_->async_fd)) {
     return status_from_errno(errno, "rdma: event descriptors");
   }
-  cq_ = verbs_.create_cq(context_, static_cast<int>(entries), nullptr, channel_, 0);
+  cq_ = verbs_.create_cq(context_.get(), static_cast<int>(entries), nullptr, channel_, 0);
   if (cq_ == nullptr) return failed(nic_, "a completion queue");
   (void)verbs_.moderate_cq(cq_, kModerationCount, kModerationUs);
   ibv_srq_init_attr attributes{};

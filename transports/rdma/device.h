@@ -4,13 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/base/status.h"
 #include "transports/rdma/nic.h"
 #include "transports/rdma/verbs.h"
-#include "transports/transport.h"
 
 namespace hetcomm::rdma {
 
@@ -19,18 +19,18 @@ inline constexpr uint32_t kSendDepth = 128;
 
 class Device {
  public:
-  // Makes room for |connections| at a time, each with |credits| receives, as far as the device
-  // allows.
-  static Result<std::unique_ptr<Device>> create(const Verbs& verbs,
-                                                const TransportEnvironment& environment,
-                                                uint32_t connections, uint32_t credits);
+  // Opens the device of port |name|. Makes room for |connections| at a time, each with |credits|
+  // receives, as far as the device allows.
+  static Result<std::unique_ptr<Device>> create(const Verbs& verbs, const Config& config,
+                                                const std::string& name, uint32_t connections,
+                                                uint32_t credits);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   const Verbs& verbs() const { return verbs_; }
   const Nic& nic() const { return nic_; }
-  ibv_context* context() const { return context_; }
+  ibv_context* context() const { return context_.get(); }
   ibv_pd* pd() const { return pd_; }
   ibv_cq* cq() const { return cq_; }
   ibv_srq* srq() const { return srq_; }
@@ -53,7 +53,7 @@ class Device {
   Status set_up(uint32_t connections, uint32_t credits);
 
   const Verbs& verbs_;
-  ibv_context* context_;
+  const OpenContext context_;
   Nic nic_;
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "devices/device.h"
+#include "src/base/config.h"
 #include "src/base/status.h"
 #include "transports/rdma/queue_pair.h"
 #include "transports/rdma/verbs.h"
@@ -36,9 +37,10 @@ struct DeviceVerdict {
   std::optional<DeviceWay> way;
   std::string text;  // of each way that was tried, what came of it
 };
-// Writes to memory of the device's allocator, and from it, through queue pairs of its own on the
-// NIC that |environment| says. Bounded in time, but for what the device's own copies take.
-DeviceVerdict try_device(const Verbs& verbs, const TransportEnvironment& environment,
+// Writes to memory of the device's allocator, and from it, through queue pairs of its own on port
+// |nic| ("mlx5_0:1"), which it opens for the purpose. Takes a few milliseconds. A NIC that does not
+// finish is waited for 0.5 s, in addition to what the device's own copies take.
+DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::string& nic,
                          const ConnectionSettings& settings, const hetcomm::Device& device);
 
 }  // namespace hetcomm::rdma

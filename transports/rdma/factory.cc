@@ -23,7 +23,6 @@ class RdmaFactory final : public TransportFactory {
     if (by_cm(config) && cm_ == nullptr) HETCOMM_RETURN_IF_ERROR(ConnectionManager::probe());
     Result<OpenNic> nic = open_nic(*verbs.value(), config);
     if (!nic.ok()) return nic.status();
-    (void)verbs.value()->close_device(nic->context);
     return {Code::kOk, nic->others.empty()
                            ? nic->nic.describe()
                            : fmt::format("{} (not used: {})", nic->nic.describe(), nic->others)};

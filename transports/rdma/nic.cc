@@ -262,28 +262,31 @@ class Search {
         return;
       }
     }
-    ibv_context* const context = verbs_.open_device(device);
+    OpenContext context(verbs_.open_device(device), {&verbs_});
     if (context == nullptr) {
       add_refusal(fmt::format("{}: cannot be opened: {}; see the rights of /dev/infiniband", name,
                               std::strerror(errno)));
       return;
     }
     ibv_device_attr limits{};
-    if (const int error = verbs_.query_device(context, &limits); error != 0) {
+    if (const int error = verbs_.query_device(context.get(), &limits); error != 0) {
       add_refusal(fmt::format("{}: cannot be queried: {}", name, std::strerror(error)));
-    } else {
-      try_ports(OpenPorts(verbs_, context, limits.phys_port_cnt), context, limits, name, only);
+      return;
     }
-    if (best_.context != context) verbs_.close_device(context);
+    const OpenPorts ports(verbs_, context.get(), limits.phys_port_cnt);
+    const bool taken = try_ports(ports, context.get(), limits, name, only);
+    if (taken) best_.context = then_ == Then::kOpen ? std::move(context) : nullptr;
   }
 
-  // Tries the ports that |source| knows. |context| is null if their device is not open.
-  void try_ports(const PortSource& source, ibv_context* context, const ibv_device_attr& limits,
+  // Tries the ports that |source| knows. |context| is null if their device is not open. True: one of
+  // them is the best so far.
+  bool try_ports(const PortSource& source, ibv_context* context, const ibv_device_attr& limits,
                  const std::string& name, uint8_t only) {
     if (only > source.ports()) {
       add_refusal(fmt::format("{}:{}: the device has {} port(s)", name, only, source.ports()));
-      return;
+      return false;
     }
+    bool taken = false;
     for (uint32_t port = 1; port <= source.ports(); ++port) {
       if (only != 0 && port != only) continue;
       Nic nic;
@@ -302,15 +305,10 @@ class Search {
         continue;
       }
       if (found_) add_refusal(fmt::format("{}: slower than {}", best_.nic.name(), nic.name()));
-      take(context, std::move(nic));
+      best_.nic = std::move(nic);
+      found_ = taken = true;
     }
-  }
-
-  void take(ibv_context* context, Nic nic) {
-    if (best_.context != nullptr && best_.context != context) verbs_.close_device(best_.context);
-    best_.context = then_ == Then::kOpen ? context : nullptr;
-    best_.nic = std::move(nic);
-    found_ = true;
+    return taken;
   }
 
   const Verbs& verbs_;
@@ -319,7 +317,7 @@ class Search {
   const std::vector<std::string>& taken_;
   const std::string_view names_;
   bool found_ = false;
-  OpenNic best_;
+  OpenNic best_{nullptr, {}, {}};
   std::string refused_;
 };
 

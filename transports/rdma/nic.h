@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -71,9 +72,15 @@ Result<FoundNic> find_nic(const Verbs& verbs, const Config& config, size_t insta
 // The one that |name| ("mlx5_0:1") names.
 Result<FoundNic> find_named_nic(const Verbs& verbs, const Config& config, const std::string& name);
 
+struct CloseDevice {
+  const Verbs* verbs = nullptr;
+  void operator()(ibv_context* context) const { (void)verbs->close_device(context); }
+};
+using OpenContext = std::unique_ptr<ibv_context, CloseDevice>;
+
 // An open device and the port chosen on it.
 struct OpenNic {
-  ibv_context* context = nullptr;  // to be closed by the caller
+  OpenContext context;
   Nic nic;
   std::string others;  // what was not taken, and why
 };

@@ -107,7 +107,9 @@ Result<PendingConnections::Way> PendingConnections::way_to(ConstByteSpan bytes) 
 }
 
 void PendingConnections::connect(const Destination& destination, ConstByteSpan contact) {
-  Result<Way> way = way_to(contact);
+  // The addresses may have changed since the port was found.
+  const Status open = port_.broken().ok() ? port_.open() : port_.broken();
+  Result<Way> way = open.ok() ? way_to(contact) : Result<Way>(open);
   attempts_.push_back(std::make_unique<ConnectAttempt>(*this, port_, destination, way.status()));
   if (way.ok()) attempts_.back()->start(std::move(way->addresses), way->mine, way->peer);
 }

@@ -25,8 +25,8 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   PendingConnections(Port& port, EndpointTable& endpoints);
   ~PendingConnections();
 
-  // The port is open. Makes the listener, and with |use_cm| the connection manager over |cm|, or
-  // over the installed librdmacm if that is null.
+  // The port was found. Makes the listener. With |use_cm| the port is open, and it makes the
+  // connection manager over |cm|, or over the installed librdmacm if that is null.
   Status open(bool use_cm, const Cm* cm);
   // Peers can connect from here on.
   Status start();

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,21 +18,64 @@ constexpr uint32_t kMinConnections = 16;
 // A stopped queue pair's flushed work is waited for so long. Destroying the queue pair is the end
 // in any case.
 constexpr uint64_t kDrainNs = 200'000'000;
+// A device that could not be opened is not asked again before. Each try takes milliseconds.
+constexpr uint64_t kBetweenOpensNs = 100'000'000;
 
 }  // namespace
 
-Status Port::open(const Verbs& verbs) {
+Status Port::find(const Verbs& verbs) {
+  // It helps before Linux 5.12 only, and is too late there once something was registered.
+  (void)verbs.fork_init();
+  const BoundNic* const bound = environment_.nic;
+  Result<FoundNic> nic = bound != nullptr
+                             ? find_named_nic(verbs, environment_.config, bound->rdma_port)
+                             : find_nic(verbs, environment_.config, environment_.instance);
+  if (!nic.ok()) return nic.status();
+  if (environment_.instance == 0 && !nic->others.empty()) {
+    environment_.log.info("rdma: ports that are not used: {}", nic->others);
+  }
+  verbs_ = &verbs;
+  found_ = std::move(nic->nic);
+  return {};
+}
+
+Status Port::open() {
+  if (is_open()) return {};
+  if (!open_failure_.ok() && now_ns() < next_open_ns_) return open_failure_;
+  Status status;
+  try {
+    status = try_open();
+  } catch (const std::bad_alloc&) {
+    close();  // the next try may find memory
+    return Code::kOutOfMemory;
+  }
+  if (!status.ok()) close();
+  next_open_ns_ = now_ns() + kBetweenOpensNs;
+  open_failure_ = status;
+  return status;
+}
+
+void Port::close() noexcept {
+  if (is_open()) handler_.on_port_closing();
+  memory_regions_.reset();
+  receives_.reset();
+  device_.reset();
+}
+
+Status Port::try_open() {
   const auto peers = static_cast<uint32_t>(std::max(environment_.size - 1, 1));
   const uint32_t connections = std::min(settings_.connections, std::max(peers, kMinConnections));
   Result<std::unique_ptr<Device>> device =
-      Device::create(verbs, environment_, connections, settings_.credits);
+      Device::create(*verbs_, environment_.config, found_.name(), connections, settings_.credits);
   if (!device.ok()) return device.status();
   device_ = std::move(device).value();
   fit_to(nic(), settings_);
   receives_ =
       std::make_unique<ReceivePool>(*device_, settings_.slot_bytes, environment_.buffer_node);
-  memory_regions_ = std::make_unique<MemoryRegionCache>(verbs, device_->pd(), settings_.cache_bytes,
-                                                        settings_.strict_keys, environment_.log);
+  memory_regions_ = std::make_unique<MemoryRegionCache>(
+      *verbs_, device_->pd(), settings_.cache_bytes, settings_.strict_keys, environment_.log);
+  HETCOMM_RETURN_IF_ERROR(handler_.on_port_opened());
+  environment_.log.info("rdma: {} is open", nic().describe());
   return {};
 }
 
@@ -46,6 +90,7 @@ void Port::break_down(std::string_view reason) noexcept {
 
 Result<std::unique_ptr<QueuePair>> Port::make_queue_pair(size_t count) {
   if (!broken_.ok()) return broken_;
+  HETCOMM_RETURN_IF_ERROR(open());
   if (count > device_->max_connections()) {
     return Status(Code::kOutOfResources,
                   fmt::format("rdma: {}: all {} queue pairs are in use (HETCOMM_RDMA_QUEUE_PAIRS, "

@@ -1,5 +1,8 @@
-// The port of a transport, opened, with everything that all its connections share: queues,
-// receives, memory regions, settings.
+// The port of a transport, with everything that all its connections share: queues, receives, memory
+// regions, settings.
+//
+//   found   its name and addresses are known; its device is not open and costs nothing
+//   open    from the first open() on, until the end
 //
 // Members are destroyed in reverse order: whatever the device made goes before the device.
 #pragma once
@@ -22,6 +25,11 @@ namespace hetcomm::rdma {
 
 class PortHandler {
  public:
+  // The device has been opened. If this fails it is closed again. It may come from inside any call
+  // of the port that opens it.
+  virtual Status on_port_opened() = 0;
+  // The device is about to be closed, since something of it could not be made.
+  virtual void on_port_closing() noexcept = 0;
   // The device or its queues have failed: no connection can go on. It may come more than once, and
   // from inside any call of the port.
   virtual void on_port_broken(std::string_view reason) noexcept = 0;
@@ -39,16 +47,22 @@ class Port {
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
 
-  // Opens the device and makes its queues. The other calls come after it has succeeded.
-  Status open(const Verbs& verbs);
+  // Finds the port. All other calls come after it has succeeded.
+  Status find(const Verbs& verbs);
+  // Opens the device and makes its queues, unless that has been done. A failure is told again for a
+  // short time, before the next try. Want of memory is a failure as any other.
+  Status open();
+  bool is_open() const { return device_ != nullptr; }
 
   const TransportEnvironment& environment() const { return environment_; }
   Poller& poller() { return environment_.poller; }
   Log& log() { return environment_.log; }
   const Settings& settings() const { return settings_; }
+  const Verbs& verbs() const { return *verbs_; }
+  // As it was found, or as the open device tells.
+  const Nic& nic() const { return is_open() ? device_->nic() : found_; }
+  // These are there while the port is open.
   Device& device() { return *device_; }
-  const Verbs& verbs() const { return device_->verbs(); }
-  const Nic& nic() const { return device_->nic(); }
   // Asks the device, whatever events have said.
   bool has_address(const Gid& gid) const { return device_->gid_at(gid.index) == gid.bytes; }
   MemoryRegionCache& memory_regions() { return *memory_regions_; }
@@ -61,7 +75,7 @@ class Port {
   // Notes the first reason, and tells the handler.
   void break_down(std::string_view reason) noexcept;
 
-  // A queue pair with receives behind it, where |count| queue pairs exist with this one.
+  // Opens the port. Makes a queue pair with receives behind it, where |count| queue pairs exist with this one.
   Result<std::unique_ptr<QueuePair>> make_queue_pair(size_t count);
   Parameters parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const;
   // Stops |pair| and takes all its completions. Bounded in time; no upcalls.
@@ -71,6 +85,7 @@ class Port {
 
   // Asks the device for completions once. Returns how many came.
   size_t fetch() {
+    if (!is_open()) return 0;
     const int got = completions_.fetch(device_->verbs(), device_->cq());
     if (got >= 0) [[likely]]
       return static_cast<size_t>(got);
@@ -78,21 +93,27 @@ class Port {
     return 0;
   }
   void post_receives() {
-    if (!receives_->flush()) break_down("receives cannot be posted");
+    if (is_open() && !receives_->flush()) break_down("receives cannot be posted");
   }
-  // Lets the next completion make an event. False: the port is broken.
+  // Lets the next completion of the open port make an event. False: the port is broken.
   bool arm();
   // An event has come: takes all there are.
   void take_completion_events();
 
  private:
   void recycle(const ibv_wc& receive);
+  Status try_open();
+  void close() noexcept;
 
   const TransportEnvironment environment_;
+  const Verbs* verbs_ = nullptr;
+  Nic found_;
   Settings settings_;
   PortHandler& handler_;
   Status broken_;
-  bool armed_ = false;  // the next completion makes an event
+  Status open_failure_;
+  uint64_t next_open_ns_ = 0;  // by the real clock
+  bool armed_ = false;         // the next completion makes an event
   CompletionInbox completions_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<ReceivePool> receives_;

@@ -29,11 +29,7 @@ constexpr uint64_t kTailPasses = 1024;
 
 RdmaTransport::RdmaTransport(const TransportEnvironment& environment) : port_(environment, *this) {}
 
-RdmaTransport::~RdmaTransport() {
-  if (!watching_) return;
-  port_.poller().remove(port_.device().channel()->fd, completion_watcher_);
-  port_.poller().remove(port_.device().context()->async_fd, async_watcher_);
-}
+RdmaTransport::~RdmaTransport() { stop_watching(); }
 
 Result<std::unique_ptr<RdmaTransport>> RdmaTransport::create(
     const Verbs& verbs, const Cm* cm, const TransportEnvironment& environment) {
@@ -43,15 +39,28 @@ Result<std::unique_ptr<RdmaTransport>> RdmaTransport::create(
 }
 
 Status RdmaTransport::set_up(const Verbs& verbs, const Cm* cm) {
-  HETCOMM_RETURN_IF_ERROR(port_.open(verbs));
+  HETCOMM_RETURN_IF_ERROR(port_.find(verbs));
+  port_.log().info("rdma: using {}", port_.nic().describe());
+  const bool use_cm = by_cm(port_.environment().config);
+  // rdma_cm opens the device itself to listen at it.
+  if (use_cm) HETCOMM_RETURN_IF_ERROR(port_.open());
+  return pending_.open(use_cm, cm);
+}
+
+Status RdmaTransport::on_port_opened() {
   // The poller ignores the removal of a watcher that was not added.
   watching_ = true;
-  HETCOMM_RETURN_IF_ERROR(
-      port_.poller().add(port_.device().channel()->fd, EPOLLIN, completion_watcher_));
-  HETCOMM_RETURN_IF_ERROR(
-      port_.poller().add(port_.device().context()->async_fd, EPOLLIN, async_watcher_));
-  port_.log().info("rdma: using {}", port_.nic().describe());
-  return pending_.open(by_cm(port_.environment().config), cm);
+  Status status = port_.poller().add(port_.device().channel()->fd, EPOLLIN, completion_watcher_);
+  if (status.ok()) {
+    status = port_.poller().add(port_.device().context()->async_fd, EPOLLIN, async_watcher_);
+  }
+  return status;
+}
+
+void RdmaTransport::stop_watching() noexcept {
+  if (!std::exchange(watching_, false)) return;
+  port_.poller().remove(port_.device().channel()->fd, completion_watcher_);
+  port_.poller().remove(port_.device().context()->async_fd, async_watcher_);
 }
 
 void RdmaTransport::connect(const Destination& destination, ConstByteSpan contact) {
@@ -63,6 +72,7 @@ void RdmaTransport::connect(const Destination& destination, ConstByteSpan contac
 
 Result<RemoteKey> RdmaTransport::publish(const Region& region) {
   if (!port_.broken().ok()) return port_.broken();
+  HETCOMM_RETURN_IF_ERROR(port_.open());
   return published_.add(region);
 }
 
@@ -73,8 +83,8 @@ bool RdmaTransport::withdraw(const RemoteKey& key) {
 
 Status RdmaTransport::check_device(const hetcomm::Device& device) {
   if (!port_.broken().ok()) return port_.broken();
-  DeviceVerdict verdict =
-      try_device(port_.verbs(), port_.environment(), port_.settings().connection, device);
+  DeviceVerdict verdict = try_device(port_.verbs(), port_.environment().config, port_.nic().name(),
+                                     port_.settings().connection, device);
   if (!verdict.way) return {Code::kUnsupported, std::move(verdict.text)};
   device_ways_.emplace_back(device.instance, *verdict.way);
   return {Code::kOk, std::move(verdict.text)};
@@ -86,6 +96,7 @@ Status RdmaTransport::attach(const DeviceRange& range) {
     return known.first == range.device.instance;
   });
   if (at == device_ways_.end()) return Code::kUnsupported;
+  HETCOMM_RETURN_IF_ERROR(port_.open());
   return port_.memory_regions().attach(range, at->second);
 }
 
@@ -100,6 +111,7 @@ int RdmaTransport::progress() {
 }
 
 int RdmaTransport::poll() {
+  if (!port_.is_open()) return 0;
   CompletionInbox& inbox = port_.completions();
   int done = 0;
   for (int round = 0; round < kMaxRounds; ++round) {
@@ -193,6 +205,7 @@ void RdmaTransport::on_port_broken(std::string_view reason) noexcept {
 
 bool RdmaTransport::prepare_sleep(Sleep) {
   timers_checked_ns_ = 0;
+  if (!port_.is_open()) return true;
   port_.post_receives();
   const bool handled = port_.completions().empty();
   if (!endpoints_.prepare_sleep() || !handled || !port_.arm()) return false;

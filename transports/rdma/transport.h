@@ -1,5 +1,6 @@
 // The rdma transport: takes completions and events from the device, and hands each to the
-// connection that it concerns.
+// connection that it concerns. The device is opened for the first connection, made or accepted, or
+// the first memory that is to be reached.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,9 @@ class RdmaTransport final : public Transport,
   bool withdraw(const RemoteKey& key) override;
   Status check_device(const hetcomm::Device& device) override;
   Status attach(const DeviceRange& range) override;
-  void detach(const std::byte* placeholder) override { port_.memory_regions().detach(placeholder); }
+  void detach(const std::byte* placeholder) override {
+    if (port_.is_open()) port_.memory_regions().detach(placeholder);
+  }
   int progress() override;
   bool prepare_sleep(Sleep sleep) override;
   bool may_sleep_on() const override;
@@ -59,6 +62,9 @@ class RdmaTransport final : public Transport,
 
   explicit RdmaTransport(const TransportEnvironment& environment);
   Status set_up(const Verbs& verbs, const Cm* cm);
+  Status on_port_opened() override;
+  void on_port_closing() noexcept override { stop_watching(); }
+  void stop_watching() noexcept;
   void on_port_broken(std::string_view reason) noexcept override;
 
   int poll();
