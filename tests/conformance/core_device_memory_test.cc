@@ -5,8 +5,11 @@
 //     transport that reaches host memory only, and directly again when the first one is back;
 //   * a memory that the network interface refuses in the middle is staged;
 //   * the device is told before its user sees what a network interface wrote;
-//   * nothing stays registered.
+//   * nothing stays registered;
+//   * a device is tried when its memory is about to move for the first time, and not before.
+#include <array>
 #include <atomic>
+#include <barrier>
 #include <memory>
 #include <vector>
 
@@ -130,6 +133,32 @@ TEST_F(CoreDeviceMemory, BothWaysOfRegistration) {
     // Two trials, and each message that arrived.
     EXPECT_EQ(flushes, 2u + 2 * 9);
   }
+}
+
+TEST_F(CoreDeviceMemory, ADeviceIsTriedOnFirstUse) {
+  std::barrier<> together(2);
+  run_core_job(
+      2, "", [](int) { return make_factories({}); },
+      [&](CoreMember& me) {
+        std::array<std::byte, 100> bytes{};
+        const bool sends = me.rank() == 0;
+        EXPECT_TRUE(me.finish(me.post(sends ? OperationKind::kSend : OperationKind::kReceive,
+                                      1 - me.rank(), 1, bytes.data(), bytes.size()))
+                        .ok());
+        together.arrive_and_wait();
+        EXPECT_EQ(flushes, 0u) << "nothing of the device has moved";
+        together.arrive_and_wait();
+        exchange(me, 100'000, 1, 5);
+        EXPECT_EQ(moved(me).direct, 200'000u);
+        together.arrive_and_wait();
+        const uint64_t tried = flushes;
+        EXPECT_EQ(tried, 2u + 2) << "once by each rank, and each message";
+        together.arrive_and_wait();
+        exchange(me, 100'000, 1, 6);
+        together.arrive_and_wait();
+        EXPECT_EQ(flushes, tried + 2) << "each message";
+      },
+      make_devices);
 }
 
 TEST_F(CoreDeviceMemory, ABrokenConnectionIsReplacedByStaging) {

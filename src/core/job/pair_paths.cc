@@ -224,7 +224,7 @@ std::string PairPaths::explain(int rank) {
   }
   if (rank != commons_.rank) {
     for (const std::string& unused : transports_.unused()) text += fmt::format("  {}\n", unused);
-    text += commons_.device_access.explain();
+    text += commons_.device_access.explain(commons_.near);
   }
   if (pair == nullptr) {
     return text + "  not connected yet: a connection is made when the pair first talks\n";

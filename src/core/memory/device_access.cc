@@ -19,19 +19,28 @@ DeviceAccess::DeviceAccess(DeviceSet& devices, const Config& config, Log& log)
 
 void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name) {
   if (paths_.empty()) devices_.add_user(*this);
-  paths_.push_back({attacher, name, {}});
+  paths_.push_back({attacher, name, std::vector<std::optional<Status>>(devices_.size())});
+  if (attacher == nullptr || staged_) return;
   for (size_t i = 0; i < devices_.size(); ++i) {
-    const Device& device = devices_.device(i);
-    Status verdict(Code::kUnsupported, "it moves host memory only");
-    if (attacher != nullptr && !device.table->host_accessible) {
-      verdict = staged_ ? Status(Code::kUnsupported, "HETCOMM_DEVICE_PATH=staged")
-                        : attacher->check_device(device);
-      log_.info("memory of {} over {}: {} ({})", device.table->kind, name,
-                verdict.ok() ? "direct" : "staged", verdict.text());
-    }
-    if (verdict.ok()) devices_.set_reached(i);
-    paths_.back().verdicts.push_back(std::move(verdict));
+    if (!devices_.device(i).table->host_accessible) devices_.set_reachable(i);
   }
+}
+
+const Status& DeviceAccess::verdict(Path& path, size_t device) {
+  std::optional<Status>& known = path.verdicts[device];
+  if (!known) known = try_device(path, devices_.device(device));
+  return *known;
+}
+
+Status DeviceAccess::try_device(Path& path, const Device& device) {
+  if (path.attacher == nullptr || device.table->host_accessible) {
+    return {Code::kUnsupported, "it moves host memory only"};
+  }
+  Status verdict = staged_ ? Status(Code::kUnsupported, "HETCOMM_DEVICE_PATH=staged")
+                           : path.attacher->check_device(device);
+  log_.info("memory of {} over {}: {} ({})", device.table->kind, path.name,
+            verdict.ok() ? "direct" : "staged", verdict.text());
+  return verdict;
 }
 
 void DeviceAccess::close() {
@@ -48,9 +57,8 @@ DeviceAccess::State& DeviceAccess::state_of(const Memory& memory, size_t index) 
 
 bool DeviceAccess::reaches(Memory& memory, size_t index) {
   if (memory.host_accessible()) return true;
-  if (!paths_[index].verdicts[memory.device_index()].ok()) return false;
   std::byte* const placeholder = memory.placeholder();
-  if (placeholder == nullptr) return false;
+  if (placeholder == nullptr || !verdict(paths_[index], memory.device_index()).ok()) return false;
   State& state = state_of(memory, index);
   if (state == State::kUnknown) {
     const Status status = paths_[index].attacher->attach(
@@ -90,33 +98,40 @@ Status DeviceAccess::flush_remote_writes(const Operation& operation) {
   return {};
 }
 
-std::string DeviceAccess::refusal(const Operation& operation, size_t index) const {
+std::string DeviceAccess::refusal(const Operation& operation, size_t index) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (!is_on_device(piece)) continue;
-    const Status& verdict = paths_[index].verdicts[piece.memory->device_index()];
+    const Status& tried = verdict(paths_[index], piece.memory->device_index());
     const auto known = memories_.find(piece.memory);
     const bool refused = known != memories_.end() && known->second[index] == State::kRefused;
-    if (verdict.ok() && !refused) continue;
+    if (tried.ok() && !refused) continue;
     return fmt::format(
         "HETCOMM_DEVICE_PATH=direct, and {} does not reach memory of {}: {}; "
         "HETCOMM_DEVICE_PATH=auto stages it",
         paths_[index].name, piece.memory->device().table->kind,
-        verdict.ok() ? "it refused this memory (HETCOMM_LOG=info says why)" : verdict.text());
+        tried.ok() ? "it refused this memory (HETCOMM_LOG=info says why)" : tried.text());
   }
   return "HETCOMM_DEVICE_PATH=direct, and no addresses could be reserved that stand for the "
          "operation's device memory; HETCOMM_DEVICE_PATH=auto stages it";
 }
 
-std::string DeviceAccess::explain() const {
+std::string DeviceAccess::explain(const NearTransports& near) {
   std::string text;
   for (size_t i = 0; i < devices_.size(); ++i) {
     const DeviceTable& table = *devices_.device(i).table;
     if (table.host_accessible) continue;
-    for (const Path& path : paths_) {
+    for (size_t index = 0; index < paths_.size(); ++index) {
+      Path& path = paths_[index];
       if (path.name == "self") continue;
-      const Status& verdict = path.verdicts[i];
+      const bool is_far = index < 64 && (near.of_device(i) >> index & 1) == 0;
+      if (is_far && !path.verdicts[i]) {
+        text += fmt::format("  memory of {} (device {}) over {}: not tried (others are nearer)\n",
+                            table.kind, i, path.name);
+        continue;
+      }
+      const Status& tried = verdict(path, i);
       text += fmt::format("  memory of {} (device {}) over {}: {} ({})\n", table.kind, i, path.name,
-                          verdict.ok() ? "direct" : "staged", verdict.text());
+                          tried.ok() ? "direct" : "staged", tried.text());
     }
   }
   return text;

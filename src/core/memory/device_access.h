@@ -1,13 +1,14 @@
 // Device access knows which transports of a job reach memory of devices without staging, and
 // attaches memory to them.
 //
-// It tries once, when the job is created, whether a transport reaches a device. It attaches each
-// memory on its first use. If a transport does not reach a memory, or refuses it, core stages. With
+// It tries once whether a transport reaches a device, when memory of the device is about to go over
+// the transport for the first time. It attaches each memory on its first use. If a transport does not reach a memory, or refuses it, core stages. With
 // HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the baton.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/core/memory/memory.h"
+#include "src/core/memory/near_transports.h"
 #include "src/core/progress/operation.h"
 #include "transports/transport.h"
 
@@ -28,13 +30,14 @@ class DeviceAccess final : public MemoryUser {
   DeviceAccess(const DeviceAccess&) = delete;
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 
-  // Adds the next transport, in the order of their numbers, and tries it with every device.
-  // |attacher| is null for a transport that moves host memory only. Blocks.
+  // Adds the next transport, in the order of their numbers. |attacher| is null for a transport that
+  // moves host memory only.
   void add(DeviceAttacher* attacher, const std::string& name) HETCOMM_UNDER_BATON;
   // Forgets all transports, before they go. No memory is attached afterwards.
   void close() HETCOMM_UNDER_BATON;
 
-  // Returns whether transport |index| moves all of |operation|'s memory by its extents().
+  // Returns whether transport |index| moves all of |operation|'s memory by its extents(). The first
+  // question about a device and a transport tries it, which takes milliseconds.
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
   bool reaches(Memory& memory, size_t index) HETCOMM_UNDER_BATON;
   // Notes that transport |index| has refused to work with |operation|'s memory after all.
@@ -45,20 +48,23 @@ class DeviceAccess final : public MemoryUser {
   // Returns whether HETCOMM_DEVICE_PATH=direct forbids staging.
   bool insists() const HETCOMM_UNDER_BATON { return insists_; }
   // Says why |operation| cannot go over transport |index| without staging.
-  std::string refusal(const Operation& operation, size_t index) const HETCOMM_UNDER_BATON;
-  // Returns a line for each device and transport, and nothing if there are no devices.
-  std::string explain() const HETCOMM_UNDER_BATON;
+  std::string refusal(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
+  // Returns a line for each device and transport, and nothing if there are no devices. Tries what
+  // was not tried yet, where |near| lets the device's data go over the transport.
+  std::string explain(const NearTransports& near) HETCOMM_UNDER_BATON;
 
   void forget(const Memory& memory) override HETCOMM_UNDER_BATON;
 
  private:
   struct Path {
-    DeviceAttacher* attacher;  // null if no verdict is good
+    DeviceAttacher* attacher;  // null: it moves host memory only
     std::string name;
-    std::vector<Status> verdicts;  // by device
+    std::vector<std::optional<Status>> verdicts;  // by device; none while it was not tried
   };
   enum class State : uint8_t { kUnknown, kAttached, kRefused };
 
+  const Status& verdict(Path& path, size_t device) HETCOMM_UNDER_BATON;
+  Status try_device(Path& path, const Device& device) HETCOMM_UNDER_BATON;
   State& state_of(const Memory& memory, size_t index) HETCOMM_UNDER_BATON;
 
   DeviceSet& devices_;

@@ -110,7 +110,7 @@ Memory::~Memory() {
 
 std::byte* Memory::placeholder() {
   std::byte* known = known_placeholder();
-  if (known != nullptr || !devices_.is_reached(device_)) return known;
+  if (known != nullptr || !devices_.is_reachable(device_)) return known;
   void* const made =
       mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (made == MAP_FAILED) return nullptr;

@@ -52,12 +52,13 @@ class DeviceSet {
   void forget(const Memory& memory) HETCOMM_UNDER_BATON {
     for (MemoryUser* user : users_) user->forget(memory);
   }
-  // Notes that some transport reaches the device's memory without staging. [any-thread]
-  void set_reached(size_t index) {
-    if (index < kMostReached) reached_.fetch_or(uint64_t{1} << index, std::memory_order_release);
+  // Notes that some transport may reach the device's memory without staging. [any-thread]
+  void set_reachable(size_t index) {
+    if (index < kMostReachable)
+      reachable_.fetch_or(uint64_t{1} << index, std::memory_order_release);
   }
-  bool is_reached(size_t index) const {
-    return index < kMostReached && (reached_.load(std::memory_order_acquire) >> index & 1) != 0;
+  bool is_reachable(size_t index) const {
+    return index < kMostReachable && (reachable_.load(std::memory_order_acquire) >> index & 1) != 0;
   }
   // Notes that device |index| has a memory of |size| bytes at |address|. [any-thread]
   void note_memory(size_t index, const void* address, uint64_t size);
@@ -72,11 +73,11 @@ class DeviceSet {
     Device device;
     void* streams[2] = {nullptr, nullptr};
   };
-  static constexpr size_t kMostReached = 64;
+  static constexpr size_t kMostReachable = 64;
   bool find_forbidden(uint64_t address) const;
   std::vector<Entry> entries_;
   std::vector<MemoryUser*> users_ HETCOMM_GUARDED_BY_BATON;
-  std::atomic<uint64_t> reached_{0};
+  std::atomic<uint64_t> reachable_{0};
   // All memories that the CPU may not touch, now or earlier, lie between these.
   std::atomic<uint64_t> highest_forbidden_{0};
   std::atomic<uint64_t> lowest_forbidden_{~uint64_t{0}};
@@ -102,7 +103,7 @@ class Memory {
   }
 
   // Returns addresses that stand for this memory in extents (DeviceRange). The first call makes
-  // them. Null if no transport reaches the device, or there is no room. [any-thread]
+  // them. Null if no transport may reach the device, or there is no room. [any-thread]
   std::byte* placeholder();
   std::byte* known_placeholder() const { return placeholder_.load(std::memory_order_acquire); }
   // flush_remote_writes() lets the device see all that network interfaces have written before.
