@@ -58,9 +58,6 @@ void ExtraRails::settle(uint64_t now_ns) {
 std::vector<RailEnds> ExtraRails::useful() {
   const Rail& current = *association_.rails().current();
   PairCommons& common = association_.common();
-  // Memory of the host that is near all transports may come up at any time, and is not waited for.
-  const RailMasks host{.own = common.near.of_device(0), .peer = RailMasks::kAll};
-  if (host.cover(current.kin)) association_.needs().note(current.kin);
   return common.connector.useful_beside(association_.rank(), current.ends,
                                         association_.needs().all());
 }
