@@ -15,6 +15,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/progress/communicator_base.h"
+#include "topology/distance.h"
 #include "topology/rank_nodes.h"
 
 namespace hetcomm {
@@ -261,6 +262,15 @@ void Context::share_out_nics(const topology::HostView& view, const topology::Ran
   for (size_t i = 0; i < placed_devices_.size(); ++i) {
     const auto accelerator = static_cast<size_t>(place.accelerators[i]);
     take(placed_devices_[i], view.affinity.accelerators[accelerator]);
+    if (placed_devices_[i] >= RankNic::kMostDevices) continue;
+    const topology::Place at = place_of(view.machine.accelerators[accelerator]);
+    for (size_t nic = 0; nic < chosen.size(); ++nic) {
+      const auto index = static_cast<size_t>(chosen[nic]);
+      if (topology::distance(view.machine, at, view.machine.nics[index]) >
+          topology::Distance::kSameRootComplex) {
+        nics_[nic].far_devices |= uint64_t{1} << placed_devices_[i];
+      }
+    }
   }
   if (place.numa_nodes.size() == 1) {
     take(0, view.affinity.numa_nodes[static_cast<size_t>(place.numa_nodes.front())]);

@@ -243,7 +243,7 @@ Status Job::prepare(const JobOptions& options, const Address& route, RankProfile
   HETCOMM_RETURN_IF_ERROR(transports_.make(options.transports, route));
   std::vector<NearTransports::Served> served;
   for (const auto& each : transports_.all()) {
-    commons_.device_access.add(each->abilities.devices, each->name);
+    commons_.device_access.add(each->abilities.devices, each->name, each->far_devices);
     if (each->abilities.receipts != nullptr) witness_->add(*each->abilities.receipts);
     served.push_back({each->kind, each->devices});
   }

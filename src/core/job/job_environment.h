@@ -23,6 +23,7 @@ struct RankNic {
   topology::Port port;
   static constexpr size_t kMostDevices = 64;
   uint64_t devices = UINT64_MAX;  // whose memory uses it, as bits by their numbers in the context
+  uint64_t far_devices = 0;       // beyond its root complex, as bits
 };
 
 // NUMA nodes near which memory of this rank lies, as the kernel numbers them.

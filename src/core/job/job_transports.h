@@ -52,6 +52,7 @@ struct JobTransport final : public TransportHandler {
   topology::Port port;            // the network interface that it uses
   std::string nic;                // name of that interface; empty: it is bound to none
   uint64_t devices = UINT64_MAX;  // whose memory is near that, as RankNic says
+  uint64_t far_devices = 0;       // beyond the root complex of that, as RankNic says
   bool has_route = false;         // that interface is known to lead to other ranks
   std::unique_ptr<Transport> transport;
   TransportAbilities abilities;

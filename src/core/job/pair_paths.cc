@@ -233,6 +233,7 @@ std::string PairPaths::explain(int rank) {
     pair->association().rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
       text += fmt::format("  connection: {}\n", rail.endpoint().describe());
     });
+    text += pair->traffic().transfers().far_ways().explain();
     constexpr uint64_t kSizes[] = {128u << 10, 1u << 20, 8u << 20, 64u << 20};
     for (const uint64_t size : kSizes) {
       const double put = pair->traffic().transfers().chooser().cost(size, false);

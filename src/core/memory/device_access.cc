@@ -17,9 +17,10 @@ DeviceAccess::DeviceAccess(DeviceSet& devices, const Config& config, Log& log)
       staged_(config.text(Variable::kDevicePath) == "staged"),
       insists_(config.text(Variable::kDevicePath) == "direct") {}
 
-void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name) {
+void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name, uint64_t far_devices) {
   if (paths_.empty()) devices_.add_user(*this);
-  paths_.push_back({attacher, name, std::vector<std::optional<Status>>(devices_.size())});
+  paths_.push_back(
+      {attacher, name, far_devices, std::vector<std::optional<Status>>(devices_.size())});
   if (attacher == nullptr || staged_) return;
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (!devices_.device(i).table->host_accessible) devices_.set_reachable(i);
@@ -123,15 +124,20 @@ std::string DeviceAccess::explain(const NearTransports& near) {
     for (size_t index = 0; index < paths_.size(); ++index) {
       Path& path = paths_[index];
       if (path.name == "self") continue;
-      const bool is_far = index < 64 && (near.of_device(i) >> index & 1) == 0;
-      if (is_far && !path.verdicts[i]) {
+      const bool is_elsewhere = index < 64 && (near.of_device(i) >> index & 1) == 0;
+      if (is_elsewhere && !path.verdicts[i]) {
         text += fmt::format("  memory of {} (device {}) over {}: not tried (others are nearer)\n",
                             table.kind, i, path.name);
         continue;
       }
       const Status& tried = verdict(path, i);
-      text += fmt::format("  memory of {} (device {}) over {}: {} ({})\n", table.kind, i, path.name,
-                          tried.ok() ? "direct" : "staged", tried.text());
+      const bool has_choice = tried.ok() && is_far(i, index);
+      text += fmt::format(
+          "  memory of {} (device {}) over {}: {} ({}{})\n", table.kind, i, path.name,
+          has_choice   ? "direct or staged"
+          : tried.ok() ? "direct"
+                       : "staged",
+          has_choice ? "beyond one root complex, what is faster counts; " : "", tried.text());
     }
   }
   return text;

@@ -31,8 +31,10 @@ class DeviceAccess final : public MemoryUser {
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 
   // Adds the next transport, in the order of their numbers. |attacher| is null for a transport that
-  // moves host memory only.
-  void add(DeviceAttacher* attacher, const std::string& name) HETCOMM_UNDER_BATON;
+  // moves host memory only. |far_devices| has a bit for each device beyond the root complex of its
+  // network interface.
+  void add(DeviceAttacher* attacher, const std::string& name,
+           uint64_t far_devices = 0) HETCOMM_UNDER_BATON;
   // Forgets all transports, before they go. No memory is attached afterwards.
   void close() HETCOMM_UNDER_BATON;
 
@@ -40,6 +42,11 @@ class DeviceAccess final : public MemoryUser {
   // question about a device and a transport tries it, which takes milliseconds.
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
   bool reaches(Memory& memory, size_t index) HETCOMM_UNDER_BATON;
+  // Returns whether transport |index| reaches memory of device |device| through more than one root
+  // complex, so that staging may be faster. False where HETCOMM_DEVICE_PATH leaves no choice.
+  bool is_far(size_t device, size_t index) const HETCOMM_UNDER_BATON {
+    return !insists_ && device < 64 && (paths_[index].far_devices >> device & 1) != 0;
+  }
   // Notes that transport |index| has refused to work with |operation|'s memory after all.
   void give_up(const Operation& operation, size_t index, const Status& why) HETCOMM_UNDER_BATON;
   // Lets the devices of |operation|'s memory see what network interfaces have written to it.
@@ -59,6 +66,7 @@ class DeviceAccess final : public MemoryUser {
   struct Path {
     DeviceAttacher* attacher;  // null: it moves host memory only
     std::string name;
+    uint64_t far_devices;
     std::vector<std::optional<Status>> verdicts;  // by device; none while it was not tried
   };
   enum class State : uint8_t { kUnknown, kAttached, kRefused };

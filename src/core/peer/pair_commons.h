@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -105,6 +106,19 @@ struct PairCommons {
   // extents() say.
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     return operation.buffers.on_host || device_access.reaches(operation, index);
+  }
+  // The device of |operation|'s memory, if all of it lies on one that is far from transport |index|.
+  std::optional<size_t> far_device(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
+    if (operation.buffers.on_host || operation.buffers.pieces.empty()) return std::nullopt;
+    std::optional<size_t> device;
+    for (const BufferPiece& piece : operation.buffers.pieces) {
+      if (piece.memory == nullptr || !device_access.is_far(piece.memory->device_index(), index) ||
+          (device && *device != piece.memory->device_index())) {
+        return std::nullopt;
+      }
+      device = piece.memory->device_index();
+    }
+    return device;
   }
   // Frees |object| when no upcall of it can be on the stack.
   template <typename T, typename Delete>

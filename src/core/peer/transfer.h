@@ -86,6 +86,7 @@ class SendTransfer final : public Mortal {
   void note_answer() HETCOMM_UNDER_BATON;
   void start_pieces() HETCOMM_UNDER_BATON;
   bool start_grant(Grant& grant) HETCOMM_UNDER_BATON;
+  bool prefers_staging(const Rail& rail) HETCOMM_UNDER_BATON;
   bool start_staged(Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
   bool start_direct(const Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
   void piece_finished(Piece& piece, Code code) HETCOMM_UNDER_BATON;
@@ -103,6 +104,7 @@ class SendTransfer final : public Mortal {
   uint64_t id_;
   RemoteKey source_key_;
   Rail* source_rail_ = nullptr;  // where it was exposed
+  FarWays::Choice far_;          // made when a rail lies beyond the device's root complex
   std::vector<Grant> grants_;    // not yet wholly turned into pieces
   Staging::Share chunks_;
   FewPooled<Piece, kMaxPieces> pieces_;
@@ -152,6 +154,7 @@ class ReceiveTransfer final : public Mortal {
   bool add_chunk() HETCOMM_UNDER_BATON;
   void cut_again(size_t index) HETCOMM_UNDER_BATON;
   bool want_get() HETCOMM_UNDER_BATON;
+  bool prefers_staging(const Rail& rail) HETCOMM_UNDER_BATON;
   Rail* pick_rail() const HETCOMM_UNDER_BATON;
   uint64_t next_length(const Range& rest, bool staged) const HETCOMM_UNDER_BATON;
   void chunk_finished(Chunk& chunk) HETCOMM_UNDER_BATON;
@@ -175,6 +178,7 @@ class ReceiveTransfer final : public Mortal {
   std::vector<Range> uncut_;  // before |cut_|: of chunks that could not go as they were
   uint64_t finished_ = 0;     // bytes that are in place
   bool by_get_ = false;
+  FarWays::Choice far_;  // made when a rail lies beyond the device's root complex
   bool chosen_ = false;  // the table's chooser has decided, and nothing else since
   bool source_gone_ = false;
   bool wrote_to_device_;  // network interfaces did

@@ -9,6 +9,7 @@
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/bulk_chooser.h"
+#include "src/core/peer/far_ways.h"
 #include "src/core/peer/wire.h"
 #include "src/core/progress/slot_table.h"
 
@@ -53,6 +54,7 @@ class TransferTable {
 
   // Chooses whether the receiver reads or the sender writes.
   BulkChooser& chooser() HETCOMM_UNDER_BATON { return chooser_; }
+  FarWays& far_ways() HETCOMM_UNDER_BATON { return far_ways_; }
   // The pair's time that a transfer begun at |started_ns| and finished now took, beside its
   // predecessors.
   uint64_t service_time(uint64_t started_ns, uint64_t now_ns) HETCOMM_UNDER_BATON {
@@ -67,6 +69,7 @@ class TransferTable {
   SlotTable<ReceiveTransfer> receives_;
   uint64_t unanswered_ = 0;  // announcements that the peer has not matched yet
   BulkChooser chooser_;
+  FarWays far_ways_;
   uint64_t last_end_ns_ = 0;
 };
 
