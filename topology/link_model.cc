@@ -270,13 +270,27 @@ Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& 
 
 // Fills all routes alike until a resource is full, or a route has reached its own limit. The routes
 // that end there keep their rate, and the others go on. Whole numbers round down, by less than one
-// byte per second for each round.
+// byte per second for each round. Only what the routes cross is looked at: a model has thousands of
+// resources.
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes) {
-  std::vector<uint64_t> left(model.resources.size());
-  std::vector<uint64_t> crossings(model.resources.size(), 0);  // by routes that still grow
-  for (size_t i = 0; i < left.size(); ++i) left[i] = model.resources[i].bytes_per_s;
+  std::vector<int> crossed;  // by any route, in order
   for (const Route& route : routes) {
-    for (const int resource : route.resources) ++crossings[static_cast<size_t>(resource)];
+    crossed.insert(crossed.end(), route.resources.begin(), route.resources.end());
+  }
+  std::sort(crossed.begin(), crossed.end());
+  crossed.erase(std::unique(crossed.begin(), crossed.end()), crossed.end());
+  std::vector<std::vector<size_t>> ways(routes.size());  // places in |crossed|
+  std::vector<uint64_t> left(crossed.size());
+  std::vector<uint64_t> crossings(crossed.size(), 0);  // by routes that still grow
+  for (size_t i = 0; i < crossed.size(); ++i) {
+    left[i] = model.resources[static_cast<size_t>(crossed[i])].bytes_per_s;
+  }
+  for (size_t i = 0; i < routes.size(); ++i) {
+    for (const int resource : routes[i].resources) {
+      const auto at = std::lower_bound(crossed.begin(), crossed.end(), resource);
+      ways[i].push_back(static_cast<size_t>(at - crossed.begin()));
+      ++crossings[ways[i].back()];
+    }
   }
   const auto limit_of = [&](const Route& route) {
     return route.single_bytes_per_s != 0 ? route.single_bytes_per_s : kMostBytesPerS;
@@ -295,12 +309,8 @@ std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& ro
     std::vector<size_t> ending;
     for (size_t i = 0; i < routes.size(); ++i) {
       if (settled[i]) continue;
-      const auto is_full = [&](int resource) {
-        const auto index = static_cast<size_t>(resource);
-        return left[index] / crossings[index] <= level;
-      };
-      if (limit_of(routes[i]) <= level ||
-          std::any_of(routes[i].resources.begin(), routes[i].resources.end(), is_full)) {
+      const auto is_full = [&](size_t place) { return left[place] / crossings[place] <= level; };
+      if (limit_of(routes[i]) <= level || std::any_of(ways[i].begin(), ways[i].end(), is_full)) {
         ending.push_back(i);
       }
     }
@@ -308,9 +318,9 @@ std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& ro
       settled[i] = true;
       result[i] = level;
       --open;
-      for (const int resource : routes[i].resources) {
-        left[static_cast<size_t>(resource)] -= level;
-        --crossings[static_cast<size_t>(resource)];
+      for (const size_t place : ways[i]) {
+        left[place] -= level;
+        --crossings[place];
       }
     }
   }
