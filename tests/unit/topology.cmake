@@ -1,4 +1,4 @@
-foreach(name machine affinity link_inference link_model pairing rank_nodes sysfs)
+foreach(name machine affinity link_estimate link_inference link_model pairing rank_nodes sysfs)
   hetcomm_test(topology_${name}_test
     SOURCES topology_${name}_test.cc
     DEPENDS topology base fmt::fmt
