@@ -320,10 +320,11 @@ class Planner {
   std::vector<std::string> notes() const {
     std::vector<std::string> notes;
     if (count() > kMostTournament) {
-      notes.push_back(fmt::format(
-          "of {} hosts a sample was measured: each with those at distances 1, 2, 4, 8, ... in the "
-          "order of the ranks; up to {} hosts all pairs are",
-          count(), kMostTournament));
+      notes.push_back(
+          fmt::format("of {} hosts a sample was measured: each with those at distances 1, 2, 4, 8, "
+                      "... and 3, 5 "
+                      "and 7 times these in the order of the ranks; up to {} hosts all pairs are",
+                      count(), kMostTournament));
     } else if (count() > kMostAlone) {
       notes.push_back(fmt::format(
           "disjoint pairs were measured at once; up to {} hosts every pair is alone", kMostAlone));

@@ -47,7 +47,7 @@ HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, siz
 // they are not slowed by a trunk.
 void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds) {
   const int hosts = static_cast<int>(cluster_of.size());
-  if (hosts < 3 || hosts > kMostTournament) return;
+  if (hosts < 3) return;
   for (int host = 0; host < hosts; ++host) {
     HostRound fan;
     for (const bool near : {true, false}) {
@@ -61,6 +61,54 @@ void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds
     rounds.push_back(fan);
     rounds.push_back(turned(fan));
   }
+}
+
+// Divides |hosts| into groups of kMostFan + 1 or more.
+void add_groups(const std::vector<int>& hosts, std::vector<std::vector<int>>& groups) {
+  const size_t count = std::max<size_t>(hosts.size() / (kMostFan + 1), 1);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t begin = hosts.size() * i / count;
+    const size_t end = hosts.size() * (i + 1) / count;
+    groups.emplace_back(hosts.begin() + static_cast<ptrdiff_t>(begin),
+                        hosts.begin() + static_cast<ptrdiff_t>(end));
+  }
+}
+
+// Does the same in a number of rounds that does not grow with the hosts: they form groups inside of
+// the clusters, and one host of each group has its turn in a round.
+void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
+                        std::vector<HostRound>& rounds) {
+  std::vector<std::vector<int>> groups;
+  for (const std::vector<int>& cluster : clusters) add_groups(cluster, groups);
+  size_t largest = 0;
+  for (const std::vector<int>& group : groups) largest = std::max(largest, group.size());
+  for (size_t turn = 0; turn < largest; ++turn) {
+    HostRound round;
+    for (const std::vector<int>& group : groups) {
+      for (size_t step = 1; turn < group.size() && step < group.size() && step <= kMostFan;
+           ++step) {
+        round.emplace_back(group[turn], group[(turn + step) % group.size()]);
+      }
+    }
+    if (round.empty()) continue;
+    rounds.push_back(round);
+    rounds.push_back(turned(round));
+  }
+}
+
+// The hosts of all clusters but |own|: the first of each, then the second of each and so on, until
+// there are |wanted|.
+std::vector<int> some_of_others(const std::vector<std::vector<int>>& clusters,
+                                const std::vector<int>& own, size_t wanted) {
+  std::vector<int> others;
+  size_t largest = 0;
+  for (const std::vector<int>& each : clusters) largest = std::max(largest, each.size());
+  for (size_t place = 0; place < largest && (place == 0 || others.size() < wanted); ++place) {
+    for (const std::vector<int>& each : clusters) {
+      if (&each != &own && place < each.size()) others.push_back(each[place]);
+    }
+  }
+  return others;
 }
 
 // Puts all pairs of |count| places into rounds in which nobody is twice.
@@ -103,13 +151,23 @@ void add_sampled_clusters(const std::vector<std::vector<int>>& clusters,
   if (!inside.empty()) rounds.push_back(std::move(inside));
 }
 
+// 1, 2, 4, 8, ... and the multiples of 3, 5 and 7 by these: clusters that take turns in the list of
+// hosts have pairs of their own.
+std::vector<int> sampled_distances(int hosts) {
+  std::vector<int> distances;
+  for (const int factor : {1, 3, 5, 7}) {
+    for (int distance = factor; distance < hosts; distance *= 2) distances.push_back(distance);
+  }
+  return distances;
+}
+
 }  // namespace
 
 std::vector<HostRound> tournament(int hosts) {
   std::vector<HostRound> rounds;
   if (hosts > kMostTournament) {
     // Of each distance those that begin at an even multiple of it, then the others.
-    for (int distance = 1; distance < hosts; distance *= 2) {
+    for (const int distance : sampled_distances(hosts)) {
       for (const int parity : {0, 1}) {
         HostRound round;
         for (int host = 0; host + distance < hosts; ++host) {
@@ -142,7 +200,11 @@ std::vector<HostRound> first_rounds(int hosts) {
 std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of) {
   std::vector<HostRound> rounds;
   const std::vector<std::vector<int>> clusters = clusters_of(cluster_of);
-  add_fans(cluster_of, rounds);
+  if (static_cast<int>(cluster_of.size()) > kMostTournament) {
+    add_fans_of_groups(clusters, rounds);
+  } else {
+    add_fans(cluster_of, rounds);
+  }
   if (clusters.size() * clusters.size() > kMostClusterPairs) {
     add_sampled_clusters(clusters, rounds);
     return rounds;
@@ -157,10 +219,9 @@ std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of) {
   }
   if (clusters.size() < 3) return rounds;
   for (const std::vector<int>& cluster : clusters) {
-    std::vector<int> others;
-    for (const std::vector<int>& other : clusters) {
-      if (&other != &cluster) others.push_back(other.front());
-    }
+    // As many as fill what joins the cluster to them: their own NICs must not limit it.
+    const std::vector<int> others =
+        some_of_others(clusters, cluster, std::min(cluster.size(), kMostAcross));
     const HostRound round = crossing(cluster, others, kMostAcross);
     rounds.push_back(round);
     rounds.push_back(turned(round));

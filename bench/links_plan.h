@@ -17,8 +17,9 @@ using HostRound = std::vector<HostPair>;
 // Up to this many hosts every pair is measured alone. Beyond, the pairs of a round are measured at
 // once, which is as good as alone for hosts of one cluster.
 inline constexpr int kMostAlone = 8;
-// Up to this many hosts all pairs are measured. Beyond, each host is measured with those at
-// distances 1, 2, 4, 8, ... in the list of hosts.
+// Up to this many hosts all pairs are measured, and each host with several others has a round of its
+// own. Beyond, each host is measured with those at distances 1, 2, 4, 8, ... in the list of hosts and
+// at 3, 5 and 7 times these, and hosts of different groups have their rounds together.
 inline constexpr int kMostTournament = 64;
 // So many hosts send to one host at once, receive from one, or send from cluster to cluster.
 inline constexpr size_t kMostFan = 8;

@@ -401,7 +401,14 @@ PairShares pair_shares(const LinkMeasurements& measured) {
   const size_t count = measured.hosts.size();
   std::vector<uint64_t> best(count * count, 0);
   for (const Transfers& round : measured.rounds) {
+    std::map<int, int> sent;
+    std::map<int, int> received;
     for (const MeasuredTransfer& each : round) {
+      ++sent[each.from];
+      ++received[each.to];
+    }
+    for (const MeasuredTransfer& each : round) {
+      if (sent[each.from] > 1 || received[each.to] > 1) continue;
       uint64_t& rate = best[static_cast<size_t>(each.from) * count + static_cast<size_t>(each.to)];
       rate = std::max(rate, each.bytes_per_s);
     }

@@ -59,7 +59,8 @@ Status check(const LinkMeasurements& measured);
 Result<LinkModel> infer(const LinkMeasurements& measured);
 
 // What each pair of hosts got at best, of what the two hosts' own NICs can do. A share is compared
-// to find clusters, and not a rate, so that a host with a slow NIC is no cluster of its own.
+// to find clusters, and not a rate, so that a host with a slow NIC is no cluster of its own. Only
+// those transfers count whose hosts had no other one in the same direction at once.
 PairShares pair_shares(const LinkMeasurements& measured);
 
 }  // namespace hetcomm::topology

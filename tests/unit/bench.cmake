@@ -1,3 +1,7 @@
 hetcomm_test(bench_links_plan_test
   SOURCES bench_links_plan_test.cc ${PROJECT_SOURCE_DIR}/bench/links_plan.cc
   LABELS asan)
+hetcomm_test(bench_links_inference_test
+  SOURCES bench_links_inference_test.cc ${PROJECT_SOURCE_DIR}/bench/links_plan.cc
+  DEPENDS topology base fmt::fmt
+  LABELS asan)
