@@ -260,11 +260,15 @@ typedef struct hetcomm_link {
   uint64_t bytes_per_s;
 } hetcomm_link_t;
 
-/* Tells what the link model says of the way of bytes from rank |from| to rank |to|: the model that
- * rank 0 has read from HETCOMM_LINK_MODEL when the communicator was created, and that all ranks
- * have. Writes at most |capacity| of the resources that the bytes cross, in order, and the number
- * that there are to |*out_count|. |out_resources| may be NULL when |capacity| is 0. NOT_FOUND:
- * there is no model. OUT_OF_RANGE: the communicator has no such rank. [any-thread] */
+/* Tells what the link model says of the way of bytes from the host memory of rank |from| to that of
+ * rank |to|. All ranks have the same model: the one that rank 0 has read from HETCOMM_LINK_MODEL
+ * when the communicator was created. Where that names none, the model is estimated from the network
+ * interfaces and PCIe links of the hosts and from the figures of transports. Ranks that use several
+ * interfaces together get more than this way, which goes over the first of them. Writes at most
+ * |capacity| of the resources that the bytes cross, in order, and the number that there are to
+ * |*out_count|. |out_resources| may be NULL when |capacity| is 0. NOT_FOUND: there is no model, as
+ * the job has more than 4096 hosts, 128 clusters or 32768 resources. OUT_OF_RANGE: the communicator
+ * has no such rank. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_communicator_link(hetcomm_communicator_t* communicator, int32_t from, int32_t to,
                           size_t capacity, hetcomm_link_resource_t* out_resources,

@@ -21,8 +21,8 @@ using hetcomm::Variable;
 namespace capi = hetcomm::capi;
 namespace topology = hetcomm::topology;
 
-Status no_link_model() {
-  return {Code::kNotFound, "there is no link model: rank 0 has no HETCOMM_LINK_MODEL of hosts"};
+Status no_link_model(hetcomm_communicator_t* communicator) {
+  return {Code::kNotFound, std::string(communicator->impl->link_model_status().text())};
 }
 
 constexpr uint64_t kFlushTimeoutNs = 5'000'000'000;
@@ -350,8 +350,8 @@ hetcomm_status_t hetcomm_communicator_link(hetcomm_communicator_t* communicator,
       HETCOMM_RETURN_IF_ERROR(capi::check_output(*out_resources));
     }
     const topology::LinkModel* const model = communicator->impl->link_model();
-    if (model == nullptr) return no_link_model();
-    const topology::Route route = communicator->impl->route(from, to);
+    if (model == nullptr) return no_link_model(communicator);
+    const topology::Route route = communicator->impl->route({.rank = from}, {.rank = to});
     for (size_t i = 0; i < std::min(capacity, route.resources.size()); ++i) {
       const topology::LinkResource& crossed =
           model->resources[static_cast<size_t>(route.resources[i])];
@@ -378,7 +378,7 @@ hetcomm_status_t hetcomm_communicator_link_model(hetcomm_communicator_t* communi
   return capi::guard([&]() -> Status {
     HETCOMM_RETURN_IF_ERROR(check(communicator));
     const topology::LinkModel* const model = communicator->impl->link_model();
-    if (model == nullptr) return no_link_model();
+    if (model == nullptr) return no_link_model(communicator);
     const Result<std::string> text = capi::write_link_model(*model, format);
     if (!text.ok()) return text.status();
     return capi::write_text(text.value(), capacity, out_text, out_size);

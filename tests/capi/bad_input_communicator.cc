@@ -138,14 +138,11 @@ TEST_F(BadInput, NullCommunicatorsAreRefused) {
   });
 }
 
-// This communicator has no link model.
 TEST_F(BadInput, LinksAreRefused) {
   size_t count = 7;
   hetcomm_link_t link{};
   link.struct_size = sizeof(link);
   hetcomm_link_resource_t resource{};
-  EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 0, 0, nullptr, &count, &link),
-            HETCOMM_NOT_FOUND);
   EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 99, 0, nullptr, &count, &link),
             HETCOMM_OUT_OF_RANGE);
   EXPECT_EQ(hetcomm_communicator_link(communicator(), -1, 0, 0, nullptr, &count, &link),
@@ -161,9 +158,8 @@ TEST_F(BadInput, LinksAreRefused) {
   link.struct_size = 3;
   EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 0, 0, nullptr, &count, &link),
             HETCOMM_INVALID_ARGUMENT);
-  EXPECT_EQ(
-      hetcomm_communicator_link_model(communicator(), HETCOMM_TOPOLOGY_JSON, 0, nullptr, &count),
-      HETCOMM_NOT_FOUND);
+  EXPECT_EQ(hetcomm_communicator_link_model(communicator(), 77, 0, nullptr, &count),
+            HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(count, 7u);
 }
 

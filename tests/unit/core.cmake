@@ -33,6 +33,11 @@ hetcomm_test(core_link_agreement_test
   DEPENDS core topology net base fmt::fmt
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_peer_directory_test
+  SOURCES core_peer_directory_test.cc
+  DEPENDS core topology base fmt::fmt
+  LABELS asan
+  TIMEOUT 30)
 hetcomm_test(core_pairing_report_test
   SOURCES core_pairing_report_test.cc
   DEPENDS core topology base fmt::fmt nlohmann_json::nlohmann_json

@@ -72,9 +72,10 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
     if (!thread.ok()) return thread.status();
     control = thread.value();
   }
-  const JobEnvironment environment{
-      context.engine(),    context.devices(), context.config(), context.log(), context.overlaps(),
-      context.factories(), control,           context.places(), nics,          nics_failure};
+  const JobEnvironment environment{context.engine(), context.devices(),   context.config(),
+                                   context.log(),    context.overlaps(),  context.factories(),
+                                   control,          context.places(),    nics,
+                                   nics_failure,     context.host_links()};
   Result<std::unique_ptr<Job>> made = Job::create(environment, bootstrap, options);
   if (!made.ok()) return made.status();
   std::shared_ptr<Job> job = std::move(made).value();
@@ -200,9 +201,22 @@ const topology::LinkModel* Communicator::link_model() {
   return job_->peers().link_model();
 }
 
-topology::Route Communicator::route(int32_t from, int32_t to) {
+Status Communicator::link_model_status() {
   const Engine::Baton baton(engine_);
-  return job_->peers().route(ranks()[static_cast<size_t>(from)], ranks()[static_cast<size_t>(to)]);
+  return job_->peers().link_model_status();
+}
+
+topology::Route Communicator::route(const RankDevice& from, const RankDevice& to) {
+  const Engine::Baton baton(engine_);
+  const auto in_job = [&](const RankDevice& of) {
+    return RankDevice{ranks()[static_cast<size_t>(of.rank)], of.device};
+  };
+  return job_->peers().route(in_job(from), in_job(to));
+}
+
+size_t Communicator::device_count(int32_t rank) {
+  const Engine::Baton baton(engine_);
+  return job_->peers().device_count(ranks()[static_cast<size_t>(rank)]);
 }
 
 void Communicator::abort(const std::string& reason) {

@@ -65,8 +65,12 @@ class Communicator final : public JobMember {
   Result<PairingReport> pairing_report(int32_t rank, size_t device);
   // The job's model of the links between hosts, which stays as it is; null where there is none.
   const topology::LinkModel* link_model();
-  // The way from one rank to another by the model, which is there.
-  topology::Route route(int32_t from, int32_t to);
+  // Why there is none.
+  Status link_model_status();
+  // The way between devices of two ranks by the model, which is there.
+  topology::Route route(const RankDevice& from, const RankDevice& to);
+  // The number of devices of the rank's context.
+  size_t device_count(int32_t rank);
   // Counts the groups that exist: the operations that they have collected refer to it.
   void add_group() { groups_.fetch_add(1, std::memory_order_relaxed); }
   void drop_group() { groups_.fetch_sub(1, std::memory_order_release); }

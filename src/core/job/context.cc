@@ -61,6 +61,7 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
     HETCOMM_RETURN_IF_ERROR(devices_.add(device));
     place_device(device);
   }
+  host_links_.device_count = static_cast<uint32_t>(devices_.size());
   HETCOMM_RETURN_IF_ERROR(apply_nic_rules());
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -174,7 +175,31 @@ Status Context::choose_nics() {
   }
   if (!place.accelerators.empty()) share_out_nics(**view, place, chosen);
   choose_places(**view, place, chosen);
+  describe_links(**view, chosen);
   return {};
+}
+
+// Says which NICs the host has, and which of |chosen|, those of |nics_|, each device uses.
+void Context::describe_links(const topology::HostView& view, const std::vector<int>& chosen) {
+  std::vector<std::vector<int>> devices;
+  for (size_t device = 0; device < devices_.size(); ++device) {
+    const auto uses = [&](int nic) {
+      const auto at =
+          static_cast<size_t>(std::find(chosen.begin(), chosen.end(), nic) - chosen.begin());
+      if (at == chosen.size()) return false;
+      return device >= RankNic::kMostDevices || (nics_[at].devices >> device & 1) != 0;
+    };
+    std::vector<int>& used = devices.emplace_back();
+    for (const topology::NicChoice& choice : nic_order(view, devices_.device(device))) {
+      if (uses(choice.nic)) used.push_back(choice.nic);
+    }
+    if (used.empty()) used = chosen;
+  }
+  std::vector<int> others;
+  for (const topology::NicOrder& order : view.affinity.numa_nodes) {
+    for (const topology::NicChoice& choice : order) others.push_back(choice.nic);
+  }
+  host_links_ = topology::host_links(view.machine, devices, others);
 }
 
 // Decides where memory and threads lie, on a host of several NUMA nodes.

@@ -19,6 +19,7 @@
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
 #include "src/liveness/control_thread.h"
+#include "topology/host_links.h"
 #include "topology/host_topology.h"
 #include "topology/rank_nics.h"
 #include "transports/transport.h"
@@ -61,6 +62,8 @@ class Context final : private Submitter {
   topology::NicOrder nic_order(const topology::HostView& view, const Device& device) const;
   // Where memory of this rank lies. It counts after nics(), and does not change then. [any-thread]
   const MemoryPlaces& places() const { return places_; }
+  // What this rank tells others of the links of its host: NICs count after nics(). [any-thread]
+  const topology::HostLinks& host_links() const { return host_links_; }
   // The thread of the control planes, started by the first job of several ranks. [any-thread]
   Result<liveness::ControlThread*> control_thread();
   // The jobs of its communicators, the oldest first.
@@ -85,6 +88,7 @@ class Context final : private Submitter {
                       const std::vector<int>& chosen);
   void choose_places(const topology::HostView& view, const topology::RankPlace& place,
                      const std::vector<int>& nics);
+  void describe_links(const topology::HostView& view, const std::vector<int>& chosen);
   int usable_node(int node);
   bool threads_follow_nics() const;
   Status name_processors();
@@ -112,6 +116,7 @@ class Context final : private Submitter {
   Status nics_failure_;
   std::vector<RankNic> nics_;
   MemoryPlaces places_;
+  topology::HostLinks host_links_;
   std::vector<int> refused_nodes_;      // the kernel gives no memory of them; under |nics_once_|
   std::vector<size_t> placed_devices_;  // indices of the devices that |topology_| knows
   ProcessorSet inherited_;              // of the thread that has created the context

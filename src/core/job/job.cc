@@ -20,6 +20,7 @@
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 #include "src/net/tls.h"
+#include "topology/host_links.h"
 #include "topology/link_model_json.h"
 
 namespace hetcomm {
@@ -212,7 +213,10 @@ Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model,
   if (model) {
     HETCOMM_RETURN_IF_ERROR(check_ranks(*model, peers_));
     peers_.set_link_model(*std::move(model));
+  } else {
+    peers_.estimate_link_model();
   }
+  if (!peers_.link_model_status().ok()) log().info("{}", peers_.link_model_status().text());
   adapt_to_crowd(peers_.ranks_beside(rank()), environment_.config, log(), engine().spin());
   warn_of_loopback(environment_.config, log(), route, size(), met.addresses);
   paths_.warn_of_unreachable();
@@ -295,6 +299,7 @@ Status Job::describe_self(RankProfile* own) {
     own->link_model_bytes = static_cast<uint32_t>(link_model_text_.size());
   }
   info.credit = commons_.credit_granted;
+  info.host_links = topology::encode_host_links(environment_.host_links);
   for (const auto& each : transports_.all()) {
     const Capabilities& can = each->capabilities();
     const LinkCost* known = links.value().costs.find(each->kind);

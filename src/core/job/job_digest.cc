@@ -8,6 +8,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/packed.h"
+#include "topology/host_links.h"
 
 namespace hetcomm {
 namespace {
@@ -17,6 +18,9 @@ using Bytes = std::vector<std::byte>;
 constexpr uint16_t kDigestVersion = 1;
 constexpr size_t kMaxPlaceBytes = 32;
 constexpr size_t kMaxKinds = 64;
+// Of the links of hosts, in a part and in the digest of a job. Most hosts are alike.
+constexpr size_t kMostLinksOfPart = 16 * 1024;
+constexpr size_t kMostLinksOfJob = 6 * 1024;
 
 // A table in which every value stands once, in the order in which they came.
 template <typename Value>
@@ -35,10 +39,14 @@ class Table {
   std::vector<Value> values_;
 };
 
+std::string text_of(ConstByteSpan bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 std::string encode_place(const Address& address) {
   ByteWriter writer;
   address.with_port(0).encode(writer);
-  return std::string(reinterpret_cast<const char*>(writer.bytes().data()), writer.bytes().size());
+  return text_of(writer.bytes());
 }
 
 // Makes a digest rank by rank.
@@ -52,6 +60,7 @@ class Gathering {
     std::string label;
     std::string cluster;
     std::string place;
+    std::string links;
     uint16_t port;
     uint32_t incarnation;
   };
@@ -76,6 +85,7 @@ class Gathering {
     digest_.label_of.push_back(labels_.index_of(rank.label));
     digest_.cluster_of.push_back(clusters_.index_of(rank.cluster));
     digest_.place_of.push_back(places_.index_of(rank.place));
+    digest_.links_of.push_back(links_.index_of(rank.links));
     digest_.ports.push_back(rank.port);
     digest_.incarnations.push_back(rank.incarnation);
     return {};
@@ -96,6 +106,7 @@ class Gathering {
     digest_.host_ids = hosts_.take();
     digest_.labels = labels_.take();
     digest_.clusters = clusters_.take();
+    digest_.links = links_.take();
     for (const std::string& place : places_.take()) {
       ByteReader reader(std::as_bytes(std::span(place)));
       Result<Address> address = Address::decode(reader);
@@ -112,6 +123,7 @@ class Gathering {
   Table<std::string> labels_;
   Table<std::string> clusters_;
   Table<std::string> places_;
+  Table<std::string> links_;
   JobDigest digest_;
 };
 
@@ -205,6 +217,7 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
                                            .label = card.host_label,
                                            .cluster = card.cluster,
                                            .place = encode_place(card.control),
+                                           .links = text_of(card.host_links),
                                            .port = card.control.port(),
                                            .incarnation = card.incarnation}));
   }
@@ -227,6 +240,7 @@ Result<JobDigest> merge(const std::vector<JobDigest>& parts) {
                                              .label = part.labels[part.label_of[i]],
                                              .cluster = part.clusters[part.cluster_of[i]],
                                              .place = places[part.place_of[i]],
+                                             .links = part.links[part.links_of[i]],
                                              .port = part.ports[i],
                                              .incarnation = part.incarnations[i]}));
     }
@@ -234,6 +248,23 @@ Result<JobDigest> merge(const std::vector<JobDigest>& parts) {
   JobDigest digest = gathering.take();
   digest.host_ids.clear();
   return digest;
+}
+
+void shorten_links(JobDigest& digest, size_t most_bytes) {
+  size_t bytes = 0;
+  size_t kept = 0;
+  while (kept < digest.links.size() && bytes + digest.links[kept].size() <= most_bytes) {
+    bytes += digest.links[kept++].size();
+  }
+  if (kept == digest.links.size()) return;
+  const auto found =
+      std::find(digest.links.begin(), digest.links.begin() + static_cast<ptrdiff_t>(kept), "");
+  const auto nothing = static_cast<uint32_t>(found - digest.links.begin());
+  digest.links.resize(kept);
+  if (nothing == kept) digest.links.emplace_back();
+  for (uint32_t& links : digest.links_of) {
+    if (links >= kept) links = nothing;
+  }
 }
 
 std::vector<std::byte> encode_digest(const JobDigest& digest) {
@@ -258,11 +289,13 @@ std::vector<std::byte> encode_digest(const JobDigest& digest) {
   std::vector<std::string> places;
   for (const Address& place : digest.places) places.push_back(encode_place(place));
   write_texts(writer, places);
+  write_texts(writer, digest.links);
   write_column(writer, digest.host_of);
   write_by_host(writer, digest, digest.class_of);
   write_by_host(writer, digest, digest.label_of);
   write_by_host(writer, digest, digest.cluster_of);
   write_by_host(writer, digest, digest.place_of);
+  write_by_host(writer, digest, digest.links_of);
   write_ports(writer, digest.ports);
   for (const uint32_t incarnation : digest.incarnations) writer.write(incarnation);
   return writer.take();
@@ -299,11 +332,13 @@ Result<JobDigest> decode_digest(ConstByteSpan bytes) {
     Result<Address> address = Address::decode(of_place);
     digest.places.push_back(address.ok() ? address.value() : Address());
   }
+  digest.links = read_texts(reader, size, topology::kMaxHostLinksBytes);
   digest.host_of = read_column(reader, size, digest.host_count);
   digest.class_of = read_by_host(reader, digest, digest.classes.size());
   digest.label_of = read_by_host(reader, digest, digest.labels.size());
   digest.cluster_of = read_by_host(reader, digest, digest.clusters.size());
   digest.place_of = read_by_host(reader, digest, digest.places.size());
+  digest.links_of = read_by_host(reader, digest, digest.links.size());
   for (uint64_t i = 0; i < size && !reader.failed(); ++i) {
     digest.ports.push_back(reader.read<uint16_t>());
   }
@@ -326,6 +361,7 @@ Result<Bytes> JobDigestMaker::part(int first, const std::vector<Bytes>& cards) c
   }
   Result<JobDigest> digest = gather(first, decoded);
   if (!digest.ok()) return digest.status();
+  shorten_links(digest.value(), kMostLinksOfPart);
   return encode_digest(digest.value());
 }
 
@@ -338,6 +374,7 @@ Result<Bytes> JobDigestMaker::digest(const std::vector<Bytes>& parts) const {
   }
   Result<JobDigest> whole = merge(decoded);
   if (!whole.ok()) return whole.status();
+  shorten_links(whole.value(), kMostLinksOfJob);
   return encode_digest(whole.value());
 }
 

@@ -51,7 +51,8 @@ struct JobDigest {
   std::vector<HostId> host_ids;     // by host; none in the digest of a whole job
   std::vector<std::string> labels;  // of hosts, in a link model
   std::vector<std::string> clusters;
-  std::vector<Address> places;  // of control planes, without ports
+  std::vector<Address> places;     // of control planes, without ports
+  std::vector<std::string> links;  // encoded topology::HostLinks
 
   // By rank: indices of the tables.
   std::vector<uint32_t> class_of;
@@ -59,6 +60,7 @@ struct JobDigest {
   std::vector<uint32_t> label_of;
   std::vector<uint32_t> cluster_of;
   std::vector<uint32_t> place_of;
+  std::vector<uint32_t> links_of;
   // By rank.
   std::vector<uint16_t> ports;  // of its control plane
   std::vector<uint32_t> incarnations;
@@ -72,6 +74,10 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards);
 // The digest of the ranks of all |parts|, which follow one another and have host ids. It has none:
 // ranks need to know which of them share a host, and no more.
 Result<JobDigest> merge(const std::vector<JobDigest>& parts);
+
+// Where ranks say too much of the links of their hosts for all to hear, later ranks are taken to say
+// nothing. |most_bytes| are for what they say.
+void shorten_links(JobDigest& digest, size_t most_bytes);
 
 // Ids of hosts are encoded where |digest| has them.
 std::vector<std::byte> encode_digest(const JobDigest& digest);

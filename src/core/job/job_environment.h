@@ -12,6 +12,7 @@
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
 #include "src/liveness/control_thread.h"
+#include "topology/host_links.h"
 #include "topology/pairing.h"
 #include "transports/transport.h"
 
@@ -41,8 +42,9 @@ struct JobEnvironment {
   std::span<const std::unique_ptr<TransportFactory>> factories;
   liveness::ControlThread* control;  // null: for jobs of one rank only
   const MemoryPlaces& places;
-  std::span<const RankNic> nics;  // best first; none: transports choose by themselves
-  Status nics_failure;            // why the NICs that the user has named cannot be had
+  std::span<const RankNic> nics;          // best first; none: transports choose by themselves
+  Status nics_failure;                    // why the NICs that the user has named cannot be had
+  const topology::HostLinks& host_links;  // what this rank tells of its host
 };
 
 }  // namespace hetcomm

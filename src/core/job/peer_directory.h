@@ -18,9 +18,16 @@
 #include "src/core/job/rank_placement.h"
 #include "src/core/job/rank_profile.h"
 #include "src/core/job/transport_costs.h"
+#include "topology/host_links.h"
 #include "topology/link_model.h"
 
 namespace hetcomm {
+
+// A device of a rank, by its number in the rank's context.
+struct RankDevice {
+  int rank = 0;
+  size_t device = 0;  // the memory of the host
+};
 
 class PeerDirectory {
  public:
@@ -29,14 +36,22 @@ class PeerDirectory {
   // Once, when all ranks have introduced themselves: |digest| is one of size() ranks.
   void set(JobDigest digest);
   void set_offers(int rank, std::vector<PeerInfo::Offer> offers);
-  // Rank 0's model of the links between hosts. It knows the hosts of all ranks.
+  // Then: rank 0's model of the links between hosts. It knows the hosts of all ranks.
   void set_link_model(topology::LinkModel model);
-  // Null where rank 0 has none.
+  // Or, where rank 0 has none: makes a model of what all ranks have said of their hosts, unless the
+  // job is larger than a model can be.
+  void estimate_link_model();
+  // Null where there is none.
   const topology::LinkModel* link_model() const { return model_ ? &*model_ : nullptr; }
+  // Why there is none.
+  const Status& link_model_status() const { return model_status_; }
   // Hash of the model; 0 where there is none.
   uint64_t link_model_hash() const { return model_hash_; }
-  // The way from one rank to another by the model, which is there.
-  topology::Route route(int from, int to) const;
+  // The way between devices of two ranks by the model, which is there: over the first NIC that the
+  // data of each device uses. Where the model does not know that NIC, over the first one of the host.
+  topology::Route route(const RankDevice& from, const RankDevice& to) const;
+  // The devices of the rank's context.
+  size_t device_count(int rank) const { return said_by(rank).device_count; }
   // Lines about that way and its clusters, for people; empty without a model.
   std::string explain_link(int from, int to) const;
 
@@ -67,15 +82,24 @@ class PeerDirectory {
 
  private:
   uint32_t host(int rank) const { return digest_.host_of[static_cast<size_t>(rank)]; }
+  // Whether transports of |kind| stay inside a host.
+  bool is_within(std::string_view kind) const;
   LinkCost link_between(int one, int other) const;
   LinkCost transport_link_between(int one, int other) const;
-  int model_cluster(int rank) const;
+  LinkCost estimated_link_between(int one, int other) const;
+  uint64_t rails_bytes_per_s(int one, int other) const;
+  const topology::HostLinks& said_by(int rank) const;
+  const topology::LinkHost& model_host(int rank) const;
+  std::string_view model_nic(const RankDevice& of, size_t place) const;
 
   JobDigest digest_;
   std::vector<std::unique_ptr<const std::vector<PeerInfo::Offer>>> offers_;  // null: not known
   TransportCosts links_;
+  std::vector<topology::HostLinks> said_;  // by index of JobDigest::links
   std::optional<topology::LinkModel> model_;
-  std::vector<int> model_clusters_;  // by host label
+  bool is_estimate_ = false;      // nobody has measured the model
+  std::vector<int> model_hosts_;  // by rank
+  Status model_status_;
   uint64_t model_hash_ = 0;
 };
 

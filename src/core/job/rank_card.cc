@@ -4,6 +4,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/text.h"
+#include "topology/host_links.h"
 
 namespace hetcomm {
 namespace {
@@ -38,6 +39,7 @@ RankCard card_of(const RankProfile& profile) {
                 .host_label = info.host_label,
                 .cluster = info.cluster,
                 .credit = info.credit,
+                .host_links = info.host_links,
                 .control = profile.control.empty() ? Address() : profile.control.front(),
                 .kinds = {}};
   for (const PeerInfo::Offer& offer : info.offers) {
@@ -59,6 +61,7 @@ std::vector<std::byte> encode_card(const RankCard& card) {
   writer.write_string(card.host_label);
   writer.write_string(card.cluster);
   writer.write(card.credit);
+  writer.write_bytes(card.host_links);
   card.control.encode(writer);
   writer.write(static_cast<uint8_t>(card.kinds.size()));
   for (const RankCard::Kind& kind : card.kinds) {
@@ -95,6 +98,8 @@ Result<RankCard> decode_card(ConstByteSpan bytes) {
   card.host_label = reader.read_string(kMaxHostLabel);
   card.cluster = reader.read_string(kMaxClusterName);
   card.credit = reader.read<uint32_t>();
+  const ConstByteSpan links = reader.read_bytes(topology::kMaxHostLinksBytes);
+  card.host_links.assign(links.begin(), links.end());
   Result<Address> control = Address::decode(reader);
   // A job of one rank has no control plane.
   if (control.ok()) card.control = control.value();

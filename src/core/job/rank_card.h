@@ -32,8 +32,9 @@ struct RankCard {
   std::string host_label;
   std::string cluster;
   uint32_t credit = 0;
-  Address control;          // the first of its control plane; none in a job of one rank
-  std::vector<Kind> kinds;  // in the order of its transports, each once
+  std::vector<std::byte> host_links;  // a topology::HostLinks; empty: it says nothing
+  Address control;                    // the first of its control plane; none in a job of one rank
+  std::vector<Kind> kinds;            // in the order of its transports, each once
 };
 
 // The card of the rank that |profile| describes.

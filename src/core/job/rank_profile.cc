@@ -7,12 +7,13 @@
 
 #include "src/base/bytes.h"
 #include "src/base/text.h"
+#include "topology/host_links.h"
 #include "topology/machine.h"
 
 namespace hetcomm {
 namespace {
 
-constexpr uint16_t kVersion = 12;
+constexpr uint16_t kVersion = 13;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMaxRefusal = 1000;
 constexpr size_t kMaxContact = 1024;
@@ -74,6 +75,7 @@ std::vector<std::byte> encode_profile(const RankProfile& own) {
   writer.write_string(own.info.host_label);
   writer.write(own.link_model_bytes);
   writer.write(own.info.credit);
+  writer.write_bytes(own.info.host_links);
   liveness::encode_addresses(own.control, writer);
   writer.write(static_cast<uint8_t>(own.info.offers.size()));
   for (const PeerInfo::Offer& offer : own.info.offers) {
@@ -114,6 +116,11 @@ Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfi
   info.host_label = reader.read_string(kMaxHostLabel);
   result->link_model_bytes = reader.read<uint32_t>();
   info.credit = reader.read<uint32_t>();
+  const ConstByteSpan links = reader.read_bytes(topology::kMaxHostLinksBytes);
+  if (const auto read = topology::decode_host_links(links); !reader.failed() && !read.ok()) {
+    return Status(Code::kBootstrapFailed, std::string(read.status().text()));
+  }
+  info.host_links.assign(links.begin(), links.end());
   Result<std::vector<Address>> addresses = liveness::decode_addresses(reader);
   if (!addresses.ok()) return addresses.status();
   result->control = std::move(addresses.value());

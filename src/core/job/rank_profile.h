@@ -38,9 +38,10 @@ struct PeerInfo {
   uint32_t incarnation = 0;  // drawn by its process for this job
   HostId host{};             // where it runs, as it says
   std::string cluster;
-  std::string host_label;     // of its host, in a link model
-  uint32_t credit = 0;        // bytes that it lets each other rank send unasked
-  std::vector<Offer> offers;  // in the order of its transports
+  std::string host_label;             // of its host, in a link model
+  uint32_t credit = 0;                // bytes that it lets each other rank send unasked
+  std::vector<std::byte> host_links;  // a topology::HostLinks; empty: it says nothing
+  std::vector<Offer> offers;          // in the order of its transports
 };
 
 struct RankProfile {
