@@ -274,6 +274,16 @@ hetcomm_communicator_link(hetcomm_communicator_t* communicator, int32_t from, in
                           size_t capacity, hetcomm_link_resource_t* out_resources,
                           size_t* out_count, hetcomm_link_t* out_link) HETCOMM_NOEXCEPT;
 
+/* Does what hetcomm_communicator_link does for the way from device |from_device| of rank |from| to
+ * device |to_device| of rank |to|: over the network interface that comes first for the data of each
+ * device, and over its PCIe links. Devices are numbers in the context of the rank that owns them.
+ * Between ranks of one host the way is that between their host memories. OUT_OF_RANGE: there is no
+ * such rank, or the rank has no such device. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_device_link(
+    hetcomm_communicator_t* communicator, int32_t from, int32_t from_device, int32_t to,
+    int32_t to_device, size_t capacity, hetcomm_link_resource_t* out_resources, size_t* out_count,
+    hetcomm_link_t* out_link) HETCOMM_NOEXCEPT;
+
 /* Writes the link model in a form of HETCOMM_TOPOLOGY_* (hetcomm/topology.h). |capacity|,
  * |out_text| and |*out_size| are as for hetcomm_communicator_explain. NOT_FOUND: there is no model.
  * INVALID_ARGUMENT: there is no such format. [any-thread] */

@@ -47,6 +47,66 @@ Status check_rank(const hetcomm_communicator_t* communicator, int32_t rank) {
                             communicator->impl->size() - 1));
 }
 
+// A device of a rank, as a caller names it.
+struct DeviceOfRank {
+  int32_t rank;
+  int32_t device;
+};
+
+struct LinkOutputs {
+  size_t capacity;
+  hetcomm_link_resource_t* resources;
+  size_t* count;
+  hetcomm_link_t* link;
+};
+
+Status check(const LinkOutputs& outputs) {
+  if (outputs.count == nullptr) return Status(Code::kInvalidArgument, "out_count is NULL");
+  if (outputs.link == nullptr) return Status(Code::kInvalidArgument, "out_link is NULL");
+  HETCOMM_RETURN_IF_ERROR(capi::check_output(*outputs.link));
+  if (outputs.capacity == 0) return {};
+  if (outputs.resources == nullptr) return Status(Code::kInvalidArgument, "out_resources is NULL");
+  return capi::check_output(*outputs.resources);
+}
+
+Status check_device_of(const hetcomm_communicator_t* communicator, const DeviceOfRank& of) {
+  HETCOMM_RETURN_IF_ERROR(check_rank(communicator, of.rank));
+  const size_t count = communicator->impl->device_count(of.rank);
+  if (of.device >= 0 && static_cast<size_t>(of.device) < count) return {};
+  return Status(Code::kOutOfRange, fmt::format("rank {} has no device {}: it has devices 0 to {}",
+                                               of.rank, of.device, count - 1));
+}
+
+// Writes what the link model says of the way between two devices.
+Status tell_link(hetcomm_communicator_t* communicator, const DeviceOfRank& from,
+                 const DeviceOfRank& to, const LinkOutputs& outputs) {
+  HETCOMM_RETURN_IF_ERROR(check(communicator));
+  HETCOMM_RETURN_IF_ERROR(check_device_of(communicator, from));
+  HETCOMM_RETURN_IF_ERROR(check_device_of(communicator, to));
+  HETCOMM_RETURN_IF_ERROR(check(outputs));
+  const topology::LinkModel* const model = communicator->impl->link_model();
+  if (model == nullptr) return no_link_model(communicator);
+  const topology::Route route = communicator->impl->route(
+      {from.rank, static_cast<size_t>(from.device)}, {to.rank, static_cast<size_t>(to.device)});
+  for (size_t i = 0; i < std::min(outputs.capacity, route.resources.size()); ++i) {
+    const topology::LinkResource& crossed =
+        model->resources[static_cast<size_t>(route.resources[i])];
+    hetcomm_link_resource_t entry{};
+    crossed.name.copy(entry.name, sizeof(entry.name) - 1);
+    entry.kind = static_cast<int32_t>(crossed.kind);
+    entry.bytes_per_s = crossed.bytes_per_s;
+    const size_t size = outputs.resources->struct_size;
+    capi::write_output(entry, size, reinterpret_cast<std::byte*>(outputs.resources) + i * size);
+  }
+  const uint64_t rate = topology::rate_alone(*model, route);
+  *outputs.count = route.resources.size();
+  return capi::write_output(
+      hetcomm_link_t{.struct_size = 0,
+                     .latency_ns = route.latency_ns,
+                     .bytes_per_s = rate == topology::kMostBytesPerS ? 0 : rate},
+      outputs.link);
+}
+
 // Also tells |bootstrap| which time limit the caller has set, for its texts.
 uint64_t deadline_of(const hetcomm::Context& context, Bootstrap& bootstrap,
                      const hetcomm_communicator_options_t& options) {
@@ -338,37 +398,21 @@ hetcomm_status_t hetcomm_communicator_link(hetcomm_communicator_t* communicator,
                                            int32_t to, size_t capacity,
                                            hetcomm_link_resource_t* out_resources,
                                            size_t* out_count, hetcomm_link_t* out_link) noexcept {
-  return capi::guard([&]() -> Status {
-    HETCOMM_RETURN_IF_ERROR(check(communicator));
-    HETCOMM_RETURN_IF_ERROR(check_rank(communicator, from));
-    HETCOMM_RETURN_IF_ERROR(check_rank(communicator, to));
-    HETCOMM_REQUIRE(out_count);
-    HETCOMM_REQUIRE(out_link);
-    HETCOMM_RETURN_IF_ERROR(capi::check_output(*out_link));
-    if (capacity > 0) {
-      HETCOMM_REQUIRE(out_resources);
-      HETCOMM_RETURN_IF_ERROR(capi::check_output(*out_resources));
-    }
-    const topology::LinkModel* const model = communicator->impl->link_model();
-    if (model == nullptr) return no_link_model(communicator);
-    const topology::Route route = communicator->impl->route({.rank = from}, {.rank = to});
-    for (size_t i = 0; i < std::min(capacity, route.resources.size()); ++i) {
-      const topology::LinkResource& crossed =
-          model->resources[static_cast<size_t>(route.resources[i])];
-      hetcomm_link_resource_t entry{};
-      crossed.name.copy(entry.name, sizeof(entry.name) - 1);
-      entry.kind = static_cast<int32_t>(crossed.kind);
-      entry.bytes_per_s = crossed.bytes_per_s;
-      const size_t size = out_resources->struct_size;
-      capi::write_output(entry, size, reinterpret_cast<std::byte*>(out_resources) + i * size);
-    }
-    const uint64_t rate = topology::rate_alone(*model, route);
-    *out_count = route.resources.size();
-    return capi::write_output(
-        hetcomm_link_t{.struct_size = 0,
-                       .latency_ns = route.latency_ns,
-                       .bytes_per_s = rate == topology::kMostBytesPerS ? 0 : rate},
-        out_link);
+  return capi::guard([&] {
+    return tell_link(communicator, {from, HETCOMM_DEVICE_HOST}, {to, HETCOMM_DEVICE_HOST},
+                     {capacity, out_resources, out_count, out_link});
+  });
+}
+
+hetcomm_status_t hetcomm_communicator_device_link(hetcomm_communicator_t* communicator,
+                                                  int32_t from, int32_t from_device, int32_t to,
+                                                  int32_t to_device, size_t capacity,
+                                                  hetcomm_link_resource_t* out_resources,
+                                                  size_t* out_count,
+                                                  hetcomm_link_t* out_link) noexcept {
+  return capi::guard([&] {
+    return tell_link(communicator, {from, from_device}, {to, to_device},
+                     {capacity, out_resources, out_count, out_link});
   });
 }
 

@@ -120,6 +120,11 @@ TEST_F(BadInput, NullCommunicatorsAreRefused) {
          return hetcomm_communicator_link(nullptr, 0, 0, 0, nullptr, out.first<size_t>(),
                                           out.second<hetcomm_link_t>());
        }},
+      {"device link", HETCOMM_INVALID_ARGUMENT,
+       [](Outputs& out) {
+         return hetcomm_communicator_device_link(nullptr, 0, 0, 0, 0, 0, nullptr,
+                                                 out.first<size_t>(), out.second<hetcomm_link_t>());
+       }},
       {"link model", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) {
          return hetcomm_communicator_link_model(nullptr, HETCOMM_TOPOLOGY_JSON, 8,
@@ -155,6 +160,19 @@ TEST_F(BadInput, LinksAreRefused) {
             HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 0, 0, nullptr, &count, nullptr),
             HETCOMM_INVALID_ARGUMENT);
+  const auto device_link = [&](int32_t from, int32_t device, int32_t to, int32_t to_device,
+                               size_t* out_count, hetcomm_link_t* out_link) {
+    return hetcomm_communicator_device_link(communicator(), from, device, to, to_device, 0, nullptr,
+                                            out_count, out_link);
+  };
+  EXPECT_EQ(device_link(0, 99, 0, 0, &count, &link), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(device_link(0, 0, 0, 99, &count, &link), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(device_link(0, -1, 0, 0, &count, &link), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(device_link(0, 0, 0, INT32_MIN, &count, &link), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(device_link(99, 0, 0, 0, &count, &link), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(device_link(0, 0, -1, 0, &count, &link), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(device_link(0, 0, 0, 0, nullptr, &link), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(device_link(0, 0, 0, 0, &count, nullptr), HETCOMM_INVALID_ARGUMENT);
   link.struct_size = 3;
   EXPECT_EQ(hetcomm_communicator_link(communicator(), 0, 0, 0, nullptr, &count, &link),
             HETCOMM_INVALID_ARGUMENT);
