@@ -91,7 +91,7 @@ void write_indices(ByteWriter& writer, const std::vector<uint8_t>& indices) {
   for (const uint8_t index : indices) writer.write(index);
 }
 
-Status broken(const char* what) {
+Status bad_links(const char* what) {
   return {Code::kInvalidArgument, std::string("the links of its host: ") + what};
 }
 
@@ -105,36 +105,36 @@ bool read_indices(ByteReader& reader, size_t count, size_t end, std::vector<uint
   return !reader.failed();
 }
 
-Status read_nics(ByteReader& reader, HostLinks* links) {
+Status read_told_nics(ByteReader& reader, HostLinks* links) {
   const auto pcie = reader.read<uint8_t>();
-  if (pcie > kMaxPcieLinks) return broken("there are too many PCIe links");
+  if (pcie > kMaxPcieLinks) return bad_links("there are too many PCIe links");
   for (size_t i = 0; i < pcie; ++i) {
     PcieLink& link = links->pcie.emplace_back();
     link.name = printable(reader.read_string(kMaxLinkText));
     link.mbyte_per_s = reader.read<uint32_t>();
     if (link.mbyte_per_s == 0 || link.mbyte_per_s > kMaxMbitPerS) {
-      return broken("a PCIe link has no rate that can be");
+      return bad_links("a PCIe link has no rate that can be");
     }
   }
   const auto nics = reader.read<uint8_t>();
-  if (nics > kMaxHostNics) return broken("there are too many NICs");
+  if (nics > kMaxHostNics) return bad_links("there are too many NICs");
   for (size_t i = 0; i < nics; ++i) {
     HostNic& nic = links->nics.emplace_back();
     nic.name = printable(reader.read_string(kMaxNicName));
-    if (nic.name.empty()) return broken("a NIC has no name");
+    if (nic.name.empty()) return bad_links("a NIC has no name");
     nic.mbit_per_s = bounded(reader.read<uint32_t>());
     if (!read_indices(reader, reader.read<uint8_t>(), pcie, &nic.links)) {
-      return broken("a NIC crosses a PCIe link that is not there");
+      return bad_links("a NIC crosses a PCIe link that is not there");
     }
   }
   return {};
 }
 
-Status read_devices(ByteReader& reader, HostLinks* links) {
+Status read_told_devices(ByteReader& reader, HostLinks* links) {
   links->device_count = reader.read<uint32_t>();
   const auto lists = reader.read<uint8_t>();
   if (lists > kMaxDeviceLists || lists > links->device_count) {
-    return broken("there are too many devices");
+    return bad_links("there are too many devices");
   }
   for (size_t i = 0; i < lists; ++i) {
     const auto count = reader.read<uint8_t>();
@@ -144,7 +144,7 @@ Status read_devices(ByteReader& reader, HostLinks* links) {
     }
     const bool good = count <= kMaxNicsOfDevice && read_indices(reader, count, links->nics.size(),
                                                                 &links->devices.emplace_back());
-    if (!good) return broken("a device uses a NIC that is not there");
+    if (!good) return bad_links("a device uses a NIC that is not there");
   }
   return {};
 }
@@ -223,9 +223,9 @@ std::vector<std::byte> encode_host_links(const HostLinks& links) {
 Result<HostLinks> decode_host_links(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   HostLinks links;
-  HETCOMM_RETURN_IF_ERROR(read_nics(reader, &links));
-  HETCOMM_RETURN_IF_ERROR(read_devices(reader, &links));
-  if (!reader.finished()) return broken("they cannot be read");
+  HETCOMM_RETURN_IF_ERROR(read_told_nics(reader, &links));
+  HETCOMM_RETURN_IF_ERROR(read_told_devices(reader, &links));
+  if (!reader.finished()) return bad_links("they cannot be read");
   return links;
 }
 

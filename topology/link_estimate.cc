@@ -31,7 +31,7 @@ std::string fitting(std::string_view name, size_t most_bytes) {
 }
 
 // Hands out names that differ from each other.
-class Names {
+class DistinctNames {
  public:
   // A number is never put behind another name so that it becomes |name|.
   void reserve(std::string_view name) { reserved_.insert(fitting(name, kMaxLinkName)); }
@@ -210,7 +210,7 @@ class Estimator {
   }
 
   void add_clusters() {
-    Names names;
+    DistinctNames names;
     for (const Cluster& cluster : clusters_) names.reserve(cluster.name);
     for (const Cluster& cluster : clusters_) {
       const std::string_view name = !cluster.name.empty()   ? cluster.name
@@ -229,7 +229,7 @@ class Estimator {
   }
 
   void add_hosts() {
-    Names labels;
+    DistinctNames labels;
     for (const Host& host : hosts_) labels.reserve(host.label);
     for (const Host& host : hosts_) {
       LinkHost& added = model_.hosts.emplace_back();
@@ -296,7 +296,7 @@ class Estimator {
   std::vector<Host> hosts_;        // in the order of their first ranks
   std::vector<Cluster> clusters_;  // likewise
   std::vector<size_t> host_of_;    // index of |hosts_|, by rank
-  Names names_;                    // of resources
+  DistinctNames names_;            // of resources
   LinkModel model_;
 };
 
