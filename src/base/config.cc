@@ -127,9 +127,9 @@ constexpr VariableInfo kTable[] = {
      between(0, 1)},
     {Variable::kLinkModel, kText, "HETCOMM_LINK_MODEL", "", nullptr,
      "On rank 0, a file of `hetcomm_bench links --format json`: what the links between hosts "
-     "carry, for the choice of algorithms. Unset: it is estimated from the hosts' NICs. Or one of `hetcomm_bench latency,bandwidth --format json`: "
-     "what "
-     "messages cost by transport; that of the first rank that has a transport counts for all."},
+     "carry, for the choice of algorithms. Or one of `hetcomm_bench latency,bandwidth --format "
+     "json`: what messages cost by transport; that of the first rank that has a transport counts "
+     "for all. Without the former, links are estimated from the hosts' network interfaces."},
     {Variable::kCluster, kText, "HETCOMM_CLUSTER", "", nullptr,
      "Name of the cluster that this rank belongs to, up to 63 characters: collective operations "
      "send little between ranks of different ones. Unset on all: hosts are told apart."},
