@@ -220,12 +220,11 @@ Bytes forge(Bytes exported, uint64_t key) {
     const auto* bytes = static_cast<const std::byte*>(data);
     exported.insert(exported.end(), bytes, bytes + size);
   };
-  const uint8_t one = 1;
-  const uint32_t length = 3;
+  const uint8_t count = 1;
+  const uint8_t shm = 1;  // the owner's second transport, behind self
   const std::array<uint64_t, 3> words{key, 0, 0};
-  append(&one, 1);
-  append(&length, sizeof(length));
-  append("shm", 3);
+  append(&count, 1);
+  append(&shm, 1);
   append(words.data(), sizeof(words));
   return exported;
 }
