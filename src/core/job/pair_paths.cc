@@ -203,17 +203,16 @@ std::vector<Pairing> PairPaths::pairings(int rank) {
   return result;
 }
 
-std::string PairPaths::explain(int rank) {
-  std::string text = fmt::format("path to rank {}:\n", rank);
-  if (!introductions_.knows(rank)) {
-    std::vector<std::string> kinds;
-    for (const auto& kind : peers_.class_of(rank).kinds) kinds.push_back(printable(kind.name));
-    return text + fmt::format(
-                      "  it offers {}, and says how to reach them when the pair first "
-                      "talks\n",
-                      fmt::join(kinds, ", "));
-  }
-  Pair* const pair = pairs_.find(rank);
+// What is known of |rank| before this one has met it.
+std::string PairPaths::explain_kinds(int rank) const {
+  std::vector<std::string> kinds;
+  for (const auto& kind : peers_.class_of(rank).kinds) kinds.push_back(printable(kind.name));
+  return fmt::format("  it offers {}, and says how to reach them when the pair first talks\n",
+                     fmt::join(kinds, ", "));
+}
+
+std::string PairPaths::explain_candidates(int rank, Pair* pair) {
+  std::string text;
   for (const Candidate& candidate : candidates(rank, known_needs(pair))) {
     std::string verdict = candidate.reach.ok()
                               ? fmt::format("possible, estimate {:.1f} us for 64 KiB{}",
@@ -222,6 +221,13 @@ std::string PairPaths::explain(int rank) {
     if (is_in_use(pair, candidate.ends)) verdict += "; in use";
     text += fmt::format("  {:<6} {}\n", name_of(rank, candidate.ends), verdict);
   }
+  return text;
+}
+
+std::string PairPaths::explain(int rank) {
+  Pair* const pair = pairs_.find(rank);
+  std::string text = fmt::format("path to rank {}:\n", rank);
+  text += introductions_.knows(rank) ? explain_candidates(rank, pair) : explain_kinds(rank);
   if (rank != commons_.rank) {
     for (const std::string& unused : transports_.unused()) text += fmt::format("  {}\n", unused);
     text += commons_.device_access.explain(commons_.near);

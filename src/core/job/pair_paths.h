@@ -87,6 +87,9 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   void on_accepted(JobTransport& transport, int peer,
                    std::unique_ptr<Endpoint> endpoint) override HETCOMM_UNDER_BATON;
 
+  std::string explain_kinds(int rank) const HETCOMM_UNDER_BATON;
+  // |pair| may be null.
+  std::string explain_candidates(int rank, Pair* pair) HETCOMM_UNDER_BATON;
   // Some connection of the pair goes over |ends|. |pair| may be null.
   static bool is_in_use(Pair* pair, const RailEnds& ends) HETCOMM_UNDER_BATON;
   // |needs|: between which transports data goes.
