@@ -16,8 +16,8 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kModelFormat = "hetcomm link model";
 constexpr std::string_view kMeasurementsFormat = "hetcomm link measurements";
-constexpr uint64_t kVersion = 1;
-constexpr int kMostNesting = 8;
+constexpr uint64_t kLinkModelVersion = 1;
+constexpr int kMostLinkModelNesting = 8;
 
 constexpr const char* kResourceKinds[] = {"memory", "pcie", "nic", "uplink", "trunk"};
 
@@ -268,7 +268,7 @@ Status check_size(std::string_view json) {
 std::string to_json(const LinkModel& model, bool compact) {
   OrderedJson out;
   out["format"] = kModelFormat;
-  out["version"] = kVersion;
+  out["version"] = kLinkModelVersion;
   if (!model.source.empty()) out["source"] = model.source;
   out["resources"] = OrderedJson::array();
   for (const LinkResource& resource : model.resources) {
@@ -298,7 +298,8 @@ bool claims_to_be_link_model(std::string_view json) {
 
 Result<LinkModel> parse_link_model(std::string_view json) {
   HETCOMM_RETURN_IF_ERROR(check_size(json));
-  Result<Json> document = parse_document(json, kModelFormat, kVersion, kMostNesting);
+  Result<Json> document =
+      parse_document(json, kModelFormat, kLinkModelVersion, kMostLinkModelNesting);
   if (!document.ok()) return document.status();
   return ModelReader().read(*document);
 }
@@ -306,7 +307,7 @@ Result<LinkModel> parse_link_model(std::string_view json) {
 std::string to_json(const LinkMeasurements& measured) {
   OrderedJson out;
   out["format"] = kMeasurementsFormat;
-  out["version"] = kVersion;
+  out["version"] = kLinkModelVersion;
   if (!measured.source.empty()) out["source"] = measured.source;
   out["hosts"] = OrderedJson::array();
   for (size_t i = 0; i < measured.hosts.size(); ++i) {
@@ -334,7 +335,8 @@ std::string to_json(const LinkMeasurements& measured) {
 
 Result<LinkMeasurements> parse_link_measurements(std::string_view json) {
   HETCOMM_RETURN_IF_ERROR(check_size(json));
-  Result<Json> document = parse_document(json, kMeasurementsFormat, kVersion, kMostNesting);
+  Result<Json> document =
+      parse_document(json, kMeasurementsFormat, kLinkModelVersion, kMostLinkModelNesting);
   if (!document.ok()) return document.status();
   return MeasurementsReader().read(*document);
 }

@@ -23,7 +23,7 @@ BASE = "src/base/"
 NET = "src/net/"
 LIVENESS = "src/liveness/"
 REDUCE = "src/reduce/reduce.h"
-BOOTSTRAP_API = "src/bootstrap/bootstrap.h"
+BOOTSTRAP_API = ("src/bootstrap/bootstrap.h", "src/bootstrap/digest_exchange.h")
 DEVICE_API = "devices/device.h"
 TRANSPORT_API = ("transports/transport.h", "transports/abilities.h", "transports/types.h")
 # The constructors of the named devices and transports: for src/capi, and for those who define them.
@@ -53,12 +53,12 @@ LAYERS = {
     "src/core/progress/": CORE_BELOW,
     "src/core/memory/": CORE_BELOW + ["src/core/progress/"],
     "src/core/peer/": CORE_BELOW + [LIVENESS, "src/core/progress/", "src/core/memory/"],
-    "src/core/job/": CORE_BELOW + [LIVENESS, BOOTSTRAP_API, "src/core/progress/", "src/core/memory/",
+    "src/core/job/": CORE_BELOW + [LIVENESS, *BOOTSTRAP_API, "src/core/progress/", "src/core/memory/",
                                    "src/core/peer/"],
     "src/core/plan/": CORE_BELOW + ["src/core/progress/"],
     "src/core/collectives/": CORE_BELOW + [REDUCE, "src/core/progress/", "src/core/memory/",
                                            "src/core/peer/", "src/core/job/", "src/core/plan/"],
-    "src/core/communicator/": CORE_BELOW + [LIVENESS, BOOTSTRAP_API, REDUCE, "src/core/"],
+    "src/core/communicator/": CORE_BELOW + [LIVENESS, *BOOTSTRAP_API, REDUCE, "src/core/"],
     # A file beside the rooms belongs to none.
     "src/core/": [],
     "reshard/": [PUBLIC_TYPES, BASE],

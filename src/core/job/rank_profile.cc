@@ -13,7 +13,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint16_t kVersion = 13;
+constexpr uint16_t kProfileVersion = 13;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMaxRefusal = 1000;
 constexpr size_t kMaxContact = 1024;
@@ -58,7 +58,7 @@ PeerInfo::Offer read_offer(ByteReader& reader) {
 
 std::vector<std::byte> encode_refusal(const Status& why) {
   ByteWriter writer;
-  writer.write(kVersion);
+  writer.write(kProfileVersion);
   writer.write(kRefusal);
   writer.write_string(why.text().substr(0, kMaxRefusal));
   return writer.take();
@@ -66,7 +66,7 @@ std::vector<std::byte> encode_refusal(const Status& why) {
 
 std::vector<std::byte> encode_profile(const RankProfile& own) {
   ByteWriter writer;
-  writer.write(kVersion);
+  writer.write(kProfileVersion);
   writer.write(static_cast<uint8_t>(own.tls ? 1 : 0));
   writer.write(own.info.incarnation);
   writer.write_raw(own.instance);
@@ -91,7 +91,7 @@ std::vector<std::byte> encode_profile(const RankProfile& own) {
 
 Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfile* result) {
   ByteReader reader(bytes);
-  if (reader.read<uint16_t>() != kVersion) {
+  if (reader.read<uint16_t>() != kProfileVersion) {
     return Status(
         Code::kBootstrapFailed,
         "it comes from another version of hetcomm: install the same version on all ranks");
