@@ -55,6 +55,8 @@ std::vector<RankCard> cards_of(int size, Layout layout, bool ipv6 = false) {
     if (layout == Layout::kTurns) host = rank % hosts;
     if (layout == Layout::kRandom) host = static_cast<int>(random() % static_cast<unsigned>(hosts));
     cards.push_back(card_on(rank, host, ipv6));
+    // Some ranks differ from those beside them.
+    if (layout == Layout::kRandom && rank % 5 == 0) cards.back().cluster = "north";
   }
   return cards;
 }
