@@ -6,6 +6,7 @@ promises what 1 to 4 transfers at once get, within 10 %; the seed is printed, an
 Clusters that a slow trunk joins are found without being declared.
 
 link_model_test.py BENCH [SEED]
+link_model_test.py BENCH --collectives    what found clusters are worth: a table, and no verdict
 """
 
 import json
@@ -174,6 +175,37 @@ def check_found_clusters(bench):
             assert file.read().count("<title>h") == 16
 
 
+def report_collectives(bench):
+    """Collective operations over two clusters that were found: as chosen, and by each algorithm."""
+    rates = {**{f"h{i} {way}": 200 for i in range(4) for way in ("out", "in")}, "trunk 0": 40, "trunk 1": 60}
+    algorithms = {"allreduce": "ring,recursive_doubling,two_level", "allgather": "ring,pairwise,two_level",
+                  "broadcast": "binomial,ring,two_level", "reduce_scatter": "ring,pairwise,two_level"}
+    with tempfile.TemporaryDirectory() as folder, Network(rates) as network:
+        text, errors, failed = network.run(bench, "links", "--format", "json", "--seconds", "0.4")
+        assert not failed, errors
+        model = os.path.join(folder, "links.json")
+        with open(model, "w", encoding="utf-8") as file:
+            file.write(text)
+        for collective, names in algorithms.items():
+            text, errors, failed = network.run(
+                bench, collective, "-b", "64K", "-e", "1M", "-f", "4", "--algorithm", "chosen," + names,
+                "--interleave", "--rounds", "5", "--seconds", "0.3", "--format", "json", HETCOMM_LINK_MODEL=model)
+            assert not failed, errors
+            report_rows(collective, json.loads(text))
+
+
+def report_rows(collective, result):
+    rows = {}
+    for row in result["results"]:
+        rows.setdefault(row["bytes"], {})[row["algorithm"]] = row["p50_us"]
+    for size, times in rows.items():
+        best = min(time for name, time in times.items() if name != "chosen")
+        print(f"{collective:>14} {size:>8} B  chosen {times['chosen'] / 1000:7.1f} ms = "
+              f"{times['chosen'] / best:.2f} of the best; "
+              + ", ".join(f"{name} {time / 1000:.1f}" for name, time in times.items() if name != "chosen"),
+              flush=True)
+
+
 def main():
     bench = sys.argv[1]
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
@@ -183,6 +215,9 @@ def main():
     if probe.returncode != 0:
         print("network namespaces cannot be made here: " + probe.stderr.strip())
         sys.exit(SKIPPED)
+    if sys.argv[2:] == ["--collectives"]:
+        report_collectives(bench)
+        return
     check_random_rates(bench, int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 32))
     check_found_clusters(bench)
 
