@@ -133,8 +133,8 @@ Status read_told_nics(ByteReader& reader, HostLinks* links) {
 Status read_told_devices(ByteReader& reader, HostLinks* links) {
   links->device_count = reader.read<uint32_t>();
   const auto lists = reader.read<uint8_t>();
-  if (lists > kMaxDeviceLists || lists > links->device_count) {
-    return bad_links("there are too many devices");
+  if (links->device_count == 0 || lists > kMaxDeviceLists || lists > links->device_count) {
+    return bad_links("there are too many devices, or none");
   }
   for (size_t i = 0; i < lists; ++i) {
     const auto count = reader.read<uint8_t>();

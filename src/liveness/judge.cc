@@ -87,6 +87,7 @@ void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t
   note_life(one, now);
   pump(id, connection);
   send_letters(rank, one, now);
+  if (initiated) send_next_letters(now);
   check_ready();
 }
 
@@ -121,6 +122,7 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
   Peer& one = *found;
   --one.connecting;
   one.why = why;
+  send_next_letters(now);
   if (failure == ConnectFailure::kOtherIncarnation) {
     die(rank,
         fmt::format("another process has taken its place ({}); if it was restarted, rebuild the "
@@ -454,7 +456,23 @@ void Judge::send_letters(int rank, Peer& one, uint64_t now) {
   } else if (one.connecting == 0 && now >= one.next_connect_ns) {
     int under_way = 0;
     for (const auto& [other, other_peer] : peers_) under_way += other_peer.connecting;
-    if (under_way < kMostLetterConnections) connect(rank, one, now);
+    if (under_way < kMostLetterConnections) {
+      connect(rank, one, now);
+    } else {
+      waits_for_turn_.insert(rank);
+    }
+  }
+}
+
+// An attempt to connect has ended: the next rank that letters wait for has its turn.
+void Judge::send_next_letters(uint64_t now) {
+  while (!waits_for_turn_.empty() && !over()) {
+    const int rank = *waits_for_turn_.begin();
+    waits_for_turn_.erase(waits_for_turn_.begin());
+    Peer* one = find(rank);
+    if (one == nullptr || one->letters.waiting().empty()) continue;
+    send_letters(rank, *one, now);
+    return;
   }
 }
 

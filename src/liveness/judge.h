@@ -213,6 +213,7 @@ class Judge {
   void take_letter(const Frame& frame, ConnectionId from, Peer& peer, uint64_t now);
   void introduced(ConnectionId connection, Peer& peer, bool asked, uint64_t now);
   void send_letters(int rank, Peer& peer, uint64_t now);
+  void send_next_letters(uint64_t now);
   size_t owed_goodbyes() const;
 
   void start_anew(uint64_t now);
@@ -241,7 +242,8 @@ class Judge {
   std::map<int, Peer> peers_;
   std::map<ConnectionId, Connection> connections_;
   std::map<int, Round> rounds_;
-  std::vector<bool> concluded_;           // by rank: conclude() has run
+  std::set<int> waits_for_turn_;  // ranks with letters, while enough connections are under way
+  std::vector<bool> concluded_;   // by rank: conclude() has run
   std::map<int, std::string> dead_here_;  // reasons of deaths that hold for this rank only
   News news_;
   std::vector<int> wants_;

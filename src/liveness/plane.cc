@@ -552,6 +552,7 @@ void Plane::ask_profile(int rank, uint64_t now) {
 // The answer leaves after the profile of |from| has been put where the job finds it: |from| may
 // connect as soon as it has the answer.
 void Plane::take_profile(int from, const Frame& letter) {
+  if (!tells_addresses()) return;  // all know all in this job
   profiles_->put(from, letter.text);
   tell({.type = Mail::Type::kProfile, .rank = from});
   if (letter.value != 0) send_uncounted(from, LetterType::kProfile, 0, members_.profile);

@@ -16,14 +16,15 @@ class ProfileBook {
     const std::lock_guard lock(mutex_);
     profiles_[rank] = std::move(profile);
   }
-  // Takes the profile of |rank| out; empty if none has come since the last call.
-  std::string take(int rank) {
+  // The profile of |rank|; empty if none has come since it was last removed.
+  std::string find(int rank) {
     const std::lock_guard lock(mutex_);
     const auto found = profiles_.find(rank);
-    if (found == profiles_.end()) return {};
-    std::string profile = std::move(found->second);
-    profiles_.erase(found);
-    return profile;
+    return found != profiles_.end() ? found->second : std::string();
+  }
+  void remove(int rank) {
+    const std::lock_guard lock(mutex_);
+    profiles_.erase(rank);
   }
 
  private:

@@ -4,7 +4,7 @@
 //   * a profile may be long, and no other text may;
 //   * the book of addresses finds what a rank has told, before that the one that all know, and keeps
 //     what it knows where a text cannot be read;
-//   * a profile is taken once, the newest one;
+//   * the newest profile of a rank stays until it is removed;
 //   * the ring: watching is mutual, the graph stays connected when any rank goes, ranks are few
 //     steps apart, and a neighbour on another host is preferred where one is near;
 //   * news: a fact is kept once, fates stay, the oldest notices go;
@@ -191,15 +191,16 @@ TEST(LivenessAddressBook, FindsWhatIsKnown) {
   }
 }
 
-TEST(LivenessProfileBook, AProfileIsTakenOnce) {
+TEST(LivenessProfileBook, TheNewestProfileStaysUntilItIsRemoved) {
   ProfileBook book;
-  EXPECT_EQ(book.take(3), "");
+  EXPECT_EQ(book.find(3), "");
   book.put(3, "old");
   book.put(3, "new");
   book.put(4, "other");
-  EXPECT_EQ(book.take(3), "new");
-  EXPECT_EQ(book.take(3), "");
-  EXPECT_EQ(book.take(4), "other");
+  EXPECT_EQ(book.find(3), "new");
+  book.remove(3);
+  EXPECT_EQ(book.find(3), "");
+  EXPECT_EQ(book.find(4), "other");
 }
 
 // --- the ring ---------------------------------------------------------------------------------

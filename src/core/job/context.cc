@@ -289,8 +289,10 @@ void Context::share_out_nics(const topology::HostView& view, const topology::Ran
     take(placed_devices_[i], view.affinity.accelerators[accelerator]);
     if (placed_devices_[i] >= RankNic::kMostDevices) continue;
     const topology::Place at = place_of(view.machine.accelerators[accelerator]);
+    if (at.function == topology::kNone) continue;
     for (size_t nic = 0; nic < chosen.size(); ++nic) {
       const auto index = static_cast<size_t>(chosen[nic]);
+      if (view.machine.nics[index].functions.empty()) continue;
       if (topology::distance(view.machine, at, view.machine.nics[index]) >
           topology::Distance::kSameRootComplex) {
         nics_[nic].far_devices |= uint64_t{1} << placed_devices_[i];

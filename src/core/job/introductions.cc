@@ -11,9 +11,13 @@
 namespace hetcomm {
 
 bool Introductions::knows(int rank) {
-  if (peers_.knows(rank)) return true;
-  if (commons_.control == nullptr) return false;
-  const std::string bytes = commons_.control->profiles().take(rank);
+  if (commons_.control == nullptr) return peers_.knows(rank);
+  liveness::ProfileBook& book = commons_.control->profiles();
+  if (peers_.knows(rank)) {
+    book.remove(rank);  // it was asked for twice
+    return true;
+  }
+  const std::string bytes = book.find(rank);
   if (bytes.empty()) return false;
   RankProfile profile;
   Status status = decode_profile(std::as_bytes(std::span(bytes)), commons_.rank,
@@ -25,12 +29,14 @@ bool Introductions::knows(int rank) {
     commons_.log.warn("the profile of rank {} is of no use: {}", rank, status.text());
     refused_[rank] = status;
     if (is_asking(rank)) asked_ns_[rank] = 0;  // it has no time left
+    book.remove(rank);
     return false;
   }
   commons_.control->learn_addresses(rank, std::move(profile.control));
   peers_.set_offers(rank, std::move(profile.info.offers));
   asked_ns_.erase(rank);
   refused_.erase(rank);
+  book.remove(rank);
   return true;
 }
 

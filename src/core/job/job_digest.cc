@@ -15,10 +15,10 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint16_t kDigestVersion = 1;
+constexpr uint16_t kDigestVersion = 2;
 constexpr size_t kMaxPlaceBytes = 32;
 constexpr size_t kMaxKinds = 64;
-// Of the links of hosts, in a part and in the digest of a job. Most hosts are alike.
+// Bytes about links of hosts in a part, and in the digest of a job. Most hosts are alike.
 constexpr size_t kMostLinksOfPart = 16 * 1024;
 constexpr size_t kMostLinksOfJob = 6 * 1024;
 

@@ -167,8 +167,13 @@ void PairPaths::warn_of_unreachable() {
   std::vector<std::string_view> mine;
   for (const auto& each : transports_.all()) mine.push_back(each->name);
   std::vector<std::string> theirs;
-  for (const RankClass::Kind& kind : peers_.class_of(unreachable.front()).kinds) {
-    theirs.push_back(printable(kind.name));
+  for (const PeerInfo::Offer& offer : peers_.offers(unreachable.front())) {
+    theirs.push_back(printable(offer.name));
+  }
+  if (!peers_.knows(unreachable.front())) {
+    for (const RankClass::Kind& kind : peers_.class_of(unreachable.front()).kinds) {
+      theirs.push_back(printable(kind.name));
+    }
   }
   const std::string more =
       unreachable.size() > 1 ? fmt::format(" (nor this rank and {} others)", unreachable.size() - 1)
@@ -227,7 +232,7 @@ std::string PairPaths::explain_candidates(int rank, Pair* pair) {
 std::string PairPaths::explain(int rank) {
   Pair* const pair = pairs_.find(rank);
   std::string text = fmt::format("path to rank {}:\n", rank);
-  text += introductions_.knows(rank) ? explain_candidates(rank, pair) : explain_kinds(rank);
+  text += peers_.knows(rank) ? explain_candidates(rank, pair) : explain_kinds(rank);
   if (rank != commons_.rank) {
     for (const std::string& unused : transports_.unused()) text += fmt::format("  {}\n", unused);
     text += commons_.device_access.explain(commons_.near);
@@ -281,10 +286,10 @@ void PairPaths::connect(int rank) {
 }
 
 void PairPaths::introduced(int rank) {
-  const bool asked = introductions_.is_asking(rank);
   if (introductions_.knows(rank)) {
-    if (asked && connect_of(rank) != nullptr) connect(rank);
-  } else if (asked) {
+    const auto& connect = connect_of(rank);
+    if (connect != nullptr && connect->candidates.empty()) this->connect(rank);
+  } else {
     tick(commons_.engine.refresh_now());  // it may be of no use
   }
 }
@@ -398,8 +403,17 @@ void PairPaths::connected(JobTransport& transport, const Destination& destinatio
 }
 
 void PairPaths::on_accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {
-  // Only the lower rank of a pair connects. It has sent its profile before.
-  if (peer < 0 || peer >= commons_.rank || !introductions_.knows(peer)) return;
+  // Only the lower rank of a pair connects.
+  if (peer < 0 || peer >= commons_.rank) return;
+  guarded(peer, [&]() HETCOMM_UNDER_BATON { accepted(transport, peer, std::move(endpoint)); });
+}
+
+void PairPaths::accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {
+  if (!introductions_.knows(peer)) {
+    commons_.log.warn("a connection of rank {} is dropped: it has not sent its profile before",
+                      peer);
+    return;
+  }
   // Which of the peer's transports it comes from is clear where there is one of the kind. Where
   // there are several the first message tells.
   Destination from{.rank = peer, .transport = RailEnds::kUnknown};
@@ -407,7 +421,7 @@ void PairPaths::on_accepted(JobTransport& transport, int peer, std::unique_ptr<E
   for (size_t i = 0, known = 0; i < offers.size(); ++i) {
     if (offers[i].kind() == transport.kind) from.transport = ++known == 1 ? i : RailEnds::kUnknown;
   }
-  guarded(peer, [&]() HETCOMM_UNDER_BATON { adopt(transport, from, std::move(endpoint)); });
+  adopt(transport, from, std::move(endpoint));
 }
 
 void PairPaths::adopt(JobTransport& transport, const Destination& destination,

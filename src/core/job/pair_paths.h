@@ -107,6 +107,8 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   bool was_late(PairConnect& connect) const HETCOMM_UNDER_BATON;
   void connected(JobTransport& transport, const Destination& destination,
                  Result<std::unique_ptr<Endpoint>> endpoint) HETCOMM_UNDER_BATON;
+  void accepted(JobTransport& transport, int peer,
+                std::unique_ptr<Endpoint> endpoint) HETCOMM_UNDER_BATON;
   void adopt(JobTransport& transport, const Destination& destination,
              std::unique_ptr<Endpoint> endpoint) HETCOMM_UNDER_BATON;
   template <typename Upcall>

@@ -10,7 +10,7 @@ namespace hetcomm {
 namespace {
 
 // Differs from the versions of profiles, which stand in place of cards in small jobs.
-constexpr uint16_t kCardVersion = 0x8001;
+constexpr uint16_t kCardVersion = 0x8002;
 constexpr uint8_t kRefusedCard = 2;  // in place of whether TLS is wanted
 constexpr size_t kMaxRefusedText = 1000;
 

@@ -117,7 +117,8 @@ Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfi
   result->link_model_bytes = reader.read<uint32_t>();
   info.credit = reader.read<uint32_t>();
   const ConstByteSpan links = reader.read_bytes(topology::kMaxHostLinksBytes);
-  if (const auto read = topology::decode_host_links(links); !reader.failed() && !read.ok()) {
+  const bool says = !links.empty();
+  if (const auto read = topology::decode_host_links(links); says && !read.ok()) {
     return Status(Code::kBootstrapFailed, std::string(read.status().text()));
   }
   info.host_links.assign(links.begin(), links.end());
