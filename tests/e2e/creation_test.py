@@ -16,8 +16,13 @@ import time
 
 from rank_process import Rank, free_port
 
-MOST_SENT = 64 << 10
-MOST_RECEIVED = 1 << 20
+
+def most_sent(ranks):
+    return min(64 << 10, (8 << 10) + 16 * ranks)
+
+
+def most_received(ranks):
+    return min(1 << 20, (8 << 10) + 40 * ranks)
 
 
 class Process(Rank):
@@ -105,8 +110,8 @@ def check(ranks, options):
         return
     for rank, stages in ranks.items():
         own, store = traffic_of(rank, stages["created"])
-        assert own[0] < MOST_SENT, f"rank {rank} has sent {own[0]} bytes"
-        assert own[1] < MOST_RECEIVED, f"rank {rank} has received {own[1]} bytes"
+        assert own[0] < most_sent(options.ranks), f"rank {rank} has sent {own[0]} bytes"
+        assert own[1] < most_received(options.ranks), f"rank {rank} has received {own[1]} bytes"
         # Less than 16 bytes of each rank to each, as soon as blocks are long.
         if options.ranks >= 1024:
             assert store[0] < 16 * options.ranks ** 2, f"the store has sent {store[0]} bytes"
