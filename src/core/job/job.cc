@@ -188,7 +188,8 @@ Result<Job::Meeting> Job::meet_by_cards(Bootstrap& bootstrap, const std::string&
   }
   HETCOMM_RETURN_IF_ERROR(check_own(meeting.digest, own));
   meeting.addresses =
-      liveness::AddressBook(meeting.digest.places, meeting.digest.place_of, meeting.digest.ports);
+      liveness::AddressBook(std::move(meeting.digest.places), std::move(meeting.digest.place_of),
+                            std::move(meeting.digest.ports));
   meeting.addresses.learn(rank(), own.control);
   meeting.offers[rank()] = own.info.offers;
   return meeting;

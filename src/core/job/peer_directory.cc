@@ -1,7 +1,6 @@
 #include "src/core/job/peer_directory.h"
 
 #include <algorithm>
-#include <map>
 #include <span>
 #include <utility>
 
