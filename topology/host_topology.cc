@@ -1,5 +1,8 @@
 #include "topology/host_topology.h"
 
+#include <optional>
+#include <utility>
+
 #include "src/base/text.h"
 #include "topology/fabrics.h"
 #include "topology/live.h"
@@ -17,6 +20,28 @@ Result<const HostView*> HostTopology::view() {
   std::call_once(once_, [this] { failure_ = read(); });
   if (!failure_.ok()) return failure_;
   return &view_;
+}
+
+Result<const HostView*> HostTopology::own_view() {
+  std::call_once(own_once_, [this] { has_only_nic_ = read_only_nic(); });
+  if (has_only_nic_) return &only_nic_;
+  return view();
+}
+
+bool HostTopology::is_asked_for() const {
+  return !devices_.empty() || !config_.text(Variable::kTopology).empty() ||
+         !config_.text(Variable::kNic).empty() || !config_.text(Variable::kFabric).empty();
+}
+
+bool HostTopology::matters_within_host() const { return is_asked_for() || !is_live_host_plain(); }
+
+bool HostTopology::read_only_nic() {
+  if (is_asked_for()) return false;
+  std::optional<Machine> machine = read_live_nic();
+  if (!machine) return false;
+  only_nic_.machine = *std::move(machine);
+  only_nic_.affinity = assign_nics(only_nic_.machine, only_nic_.rules);
+  return true;
 }
 
 Status HostTopology::read() {

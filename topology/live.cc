@@ -35,4 +35,15 @@ Result<Machine> read_live_machine(const std::string& sys) {
   return machine;
 }
 
+bool is_live_host_plain(const std::string& sys) { return !has_places(sys); }
+
+std::optional<Machine> read_live_nic(const std::string& sys) {
+  std::optional<Machine> machine = read_only_nic(sys, list_interfaces());
+  if (!machine) return std::nullopt;
+  machine->source = "this host";
+  if (!check(*machine).ok()) return std::nullopt;
+  normalize(*machine);
+  return machine;
+}
+
 }  // namespace hetcomm::topology

@@ -1,25 +1,29 @@
 #include "topology/sysfs.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
+#include <netpacket/packet.h>
 #include <optional>
 #include <set>
 #include <sstream>
 
 #include <fmt/format.h>
 
+#include "src/base/unique_fd.h"
 #include "topology/accelerator_class.h"
 
 namespace hetcomm::topology {
@@ -27,11 +31,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first line of a file, without spaces at its ends; empty where it cannot be read.
+// The first 4 KiB of a file; nothing where it cannot be read. Streams take ten times as long, and
+// every process of a job reads some twenty files at once.
+std::string read_file(const fs::path& path) {
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char bytes[4096];
+  const ssize_t length = file.valid() ? read(file.get(), bytes, sizeof(bytes)) : 0;
+  return std::string(bytes, length > 0 ? static_cast<size_t>(length) : 0);
+}
+
+// The first line of a file, without spaces at its end; empty where it cannot be read.
 std::string read_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  if (!std::getline(file, line)) return {};
+  std::string line = read_file(path);
+  line.resize(std::min(line.find('\n'), line.size()));
   while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) {
     line.pop_back();
   }
@@ -49,10 +61,7 @@ std::optional<int64_t> read_number(const fs::path& path, int base = 10) {
   return value;
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
+bool is_there(const fs::path& path) { return access(path.c_str(), F_OK) == 0; }
 
 // Names in a folder, in order; none where it cannot be read.
 std::vector<std::string> list(const fs::path& folder) {
@@ -68,25 +77,45 @@ std::vector<std::string> list(const fs::path& folder) {
 
 // Where a link leads to; empty where it leads nowhere.
 fs::path resolve(const fs::path& link) {
+  // The kernel resolves all links at once; fs::canonical() asks it for each part of the path.
+  const UniqueFd file(open(link.c_str(), O_PATH | O_CLOEXEC));
+  if (!file.valid()) return {};
+  char path[PATH_MAX];
+  const std::string entry = fmt::format("/proc/self/fd/{}", file.get());
+  const ssize_t length = readlink(entry.c_str(), path, sizeof(path));
+  if (length > 0 && length < PATH_MAX && path[0] == '/') {
+    return std::string(path, static_cast<size_t>(length));
+  }
   std::error_code error;
   fs::path target = fs::canonical(link, error);
   return error ? fs::path() : target;
 }
 
-// The last PCI function on the way to a device, such as .../0000:00:03.0/virtio1.
-std::optional<PciAddress> function_of(const fs::path& device) {
-  for (fs::path at = device; at.has_relative_path(); at = at.parent_path()) {
-    if (const auto address = parse_pci_address(at.filename().string())) return address;
+// The folder of the physical function that carries the device behind |link|, which may be a virtual
+// function's; empty where none does.
+fs::path carrier_folder(const fs::path& link) {
+  const fs::path device = resolve(link);
+  const fs::path physical = device.empty() ? fs::path() : resolve(device / "physfn");
+  fs::path at = physical.empty() ? device : physical;
+  // The last function on the way, as of .../0000:00:03.0/virtio1.
+  while (at.has_relative_path() && !parse_pci_address(at.filename().string())) {
+    at = at.parent_path();
   }
-  return std::nullopt;
+  return at.has_relative_path() ? at : fs::path();
 }
 
-// The physical function that carries the device behind |link|, which may be a virtual function's.
 std::optional<PciAddress> carrier_of(const fs::path& link) {
-  const fs::path device = resolve(link);
-  if (device.empty()) return std::nullopt;
-  const fs::path physical = resolve(device / "physfn");
-  return function_of(physical.empty() ? device : physical);
+  return parse_pci_address(carrier_folder(link).filename().string());
+}
+
+// Names of the interfaces that the one in |folder| lies over.
+std::vector<std::string> lower_interfaces(const fs::path& folder) {
+  constexpr std::string_view kLower = "lower_";
+  std::vector<std::string> names;
+  for (const std::string& name : list(folder)) {
+    if (name.starts_with(kLower)) names.push_back(name.substr(kLower.size()));
+  }
+  return names;
 }
 
 // --- PCIe tree -------------------------------------------------------------------------------
@@ -274,8 +303,8 @@ class NicReader {
 
   // The value behind |name| in the file by which the kernel announces a device.
   static std::string uevent(const fs::path& folder, std::string_view name) {
-    std::ifstream file(folder / "uevent");
-    for (std::string line; std::getline(file, line);) {
+    std::istringstream lines(read_file(folder / "uevent"));
+    for (std::string line; std::getline(lines, line);) {
       if (line.starts_with(name)) return line.substr(name.size());
     }
     return {};
@@ -286,7 +315,6 @@ class NicReader {
   void add_carriers(const fs::path& folder, std::vector<int>& functions, bool& is_physical,
                     int depth = 0) const {
     constexpr int kDeepest = 8;
-    constexpr std::string_view kLower = "lower_";
     if (is_there(folder / "device")) {
       is_physical = true;
       const std::optional<PciAddress> carrier = carrier_of(folder / "device");
@@ -295,9 +323,8 @@ class NicReader {
       // A virtual machine's interface may hand its bytes to a virtual function below it.
     }
     if (depth == kDeepest) return;
-    for (const std::string& name : list(folder)) {
-      if (!name.starts_with(kLower)) continue;
-      add_carriers(net_ / name.substr(kLower.size()), functions, is_physical, depth + 1);
+    for (const std::string& name : lower_interfaces(folder)) {
+      add_carriers(net_ / name, functions, is_physical, depth + 1);
     }
   }
 
@@ -420,7 +447,10 @@ std::vector<Interface> list_interfaces() {
     Interface& interface = found[name];
     interface.name = name;
     interface.is_running = (entry->ifa_flags & kRunning) == kRunning;
-    interface.index = if_nametoindex(name.c_str());
+    if (entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == AF_PACKET) {
+      const auto* link = reinterpret_cast<const sockaddr_ll*>(entry->ifa_addr);
+      interface.index = static_cast<uint32_t>(link->sll_ifindex);
+    }
     if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr) continue;
     const int family = entry->ifa_addr->sa_family;
     if (family == AF_INET6 &&
@@ -468,6 +498,37 @@ void drop_virtual_accelerators(const std::string& sys, Machine& machine) {
 
 void read_nics(const std::string& sys, const std::vector<Interface>& interfaces, Machine& machine) {
   NicReader(sys, interfaces, machine).run();
+}
+
+bool has_places(const std::string& sys) {
+  if (!list(fs::path(sys) / "class/infiniband").empty()) return true;
+  const std::string nodes = read_line(fs::path(sys) / "devices/system/node/online");
+  return !nodes.empty() && nodes != "0";
+}
+
+std::optional<Machine> read_only_nic(const std::string& sys,
+                                     const std::vector<Interface>& interfaces) {
+  if (has_places(sys)) return std::nullopt;
+  const fs::path net = fs::path(sys) / "class/net";
+  std::vector<Interface> running;
+  for (const Interface& interface : interfaces) {
+    if (interface.is_running) {
+      running.push_back(interface);
+    } else if (is_there(net / interface.name / "device")) {
+      return std::nullopt;
+    }
+  }
+  if (running.size() > 1) return std::nullopt;
+  Machine machine;
+  if (running.empty()) return machine;
+  const fs::path folder = net / running[0].name;
+  if (is_there(folder / "device")) {
+    PciTree(machine).add(carrier_folder(folder / "device"));
+  } else if (!lower_interfaces(folder).empty()) {
+    return std::nullopt;
+  }
+  read_nics(sys, running, machine);
+  return machine;
 }
 
 }  // namespace hetcomm::topology

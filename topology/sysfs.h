@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,5 +33,15 @@ void drop_virtual_accelerators(const std::string& sys, Machine& machine);
 // Interfaces that belong to a bond or a bridge and have no RDMA device are left to it. Functions
 // that |machine| does not have are not named.
 void read_nics(const std::string& sys, const std::vector<Interface>& interfaces, Machine& machine);
+
+// Places within the host can matter: it has RDMA devices, or several NUMA nodes.
+bool has_places(const std::string& sys);
+
+// The machine as a rank without accelerators sees it where it has nothing to choose: its only NIC
+// that is up, if there is one, and what is above that. It reads fewer files than read_pci_tree().
+// Returns nothing where has_places() is true, and for several running interfaces, a NIC that is
+// down, or an interface that lies over others.
+std::optional<Machine> read_only_nic(const std::string& sys,
+                                     const std::vector<Interface>& interfaces);
 
 }  // namespace hetcomm::topology

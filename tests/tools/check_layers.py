@@ -117,7 +117,7 @@ THIRD_PARTY = {
 }
 
 # C and POSIX headers; C++ ones have no dot. Anything else that ends in .h belongs in THIRD_PARTY.
-SYSTEM_FOLDERS = ("sys/", "linux/", "net/", "netinet/", "arpa/", "asm/", "bits/")
+SYSTEM_FOLDERS = ("sys/", "linux/", "net/", "netinet/", "netpacket/", "arpa/", "asm/", "bits/")
 SYSTEM_HEADERS = set("""
     assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h iso646.h limits.h locale.h math.h
     setjmp.h signal.h stdalign.h stdarg.h stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -23,6 +24,16 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
+
+std::string carriers(const Machine& machine, const std::string& nic) {
+  const int index = machine.find_nic(nic);
+  if (index == kNone) return "no such NIC";
+  std::string text;
+  for (const int function : machine.nics[static_cast<size_t>(index)].functions) {
+    text += machine.pci[static_cast<size_t>(function)].address.text() + " ";
+  }
+  return text;
+}
 
 class Sysfs : public testing::Test {
  protected:
@@ -87,15 +98,6 @@ class Sysfs : public testing::Test {
     EXPECT_TRUE(check(machine).ok()) << check(machine).text();
     normalize(machine);
     return machine;
-  }
-  static std::string carriers(const Machine& machine, const std::string& nic) {
-    const int index = machine.find_nic(nic);
-    if (index == kNone) return "no such NIC";
-    std::string text;
-    for (const int function : machine.nics[static_cast<size_t>(index)].functions) {
-      text += machine.pci[static_cast<size_t>(function)].address.text() + " ";
-    }
-    return text;
   }
   static const Nic& nic(const Machine& machine, const std::string& name) {
     const int index = machine.find_nic(name);
@@ -311,6 +313,69 @@ TEST_F(Sysfs, AnEmptyHostIsOrdinary) {
   EXPECT_THAT(nic(read(), "eth0").subnets, ElementsAre("192.0.2.0/24"));
 }
 
+// What a rank without accelerators would decide by is the same as in the whole machine.
+TEST_F(Sysfs, OnlyNicIsAsInTheWholeMachine) {
+  add_node(0, "0-7", "10");
+  write("devices/system/node/online", "0");
+  add_pci("pci0000:00/0000:00:02.0", "0x060400");
+  const fs::path card = add_pci("pci0000:00/0000:00:02.0/0000:02:00.0", "0x020000");
+  add_pci("pci0000:00/0000:00:03.0", "0x030200");
+  add_interface("eth0", card, "100000");
+  interfaces_[0].subnets = {"10.0.0.0/24"};
+  add_interface("ifb0", {});
+  interfaces_[1].is_running = false;
+  const Machine whole = read();
+  std::optional<Machine> only = read_only_nic(sys_.string(), interfaces_);
+  ASSERT_TRUE(only);
+  ASSERT_TRUE(check(*only).ok()) << check(*only).text();
+  normalize(*only);
+  ASSERT_EQ(only->nics.size(), 1u);
+  EXPECT_EQ(carriers(*only, "eth0"), carriers(whole, "eth0"));
+  EXPECT_EQ(nic(*only, "eth0").mbit_per_s, 100000u);
+  EXPECT_EQ(nic(*only, "eth0").kind, NicKind::kPhysical);
+  EXPECT_EQ(nic(*only, "eth0").subnets, nic(whole, "eth0").subnets);
+  EXPECT_EQ(only->pci[static_cast<size_t>(only->find_pci(*parse_pci_address("02:00.0")))].parent,
+            only->find_pci(*parse_pci_address("00:02.0"), PciKind::kBridge));
+}
+
+TEST_F(Sysfs, OnlyNicOfAVirtualFunctionIsCarriedByThePhysicalOne) {
+  const fs::path physical = add_pci("pci0000:00/0000:02:00.0", "0x020000");
+  const fs::path function = add_pci("pci0000:00/0000:02:00.4", "0x020000");
+  link(function / "physfn", physical);
+  add_interface("eth0", function, "25000");
+  const Machine whole = read();
+  const std::optional<Machine> only = read_only_nic(sys_.string(), interfaces_);
+  ASSERT_TRUE(only);
+  EXPECT_EQ(carriers(*only, "eth0"), "0000:02:00.0 ");
+  EXPECT_EQ(carriers(whole, "eth0"), "0000:02:00.0 ");
+}
+
+TEST_F(Sysfs, WholeMachineIsReadWhereThereIsAChoice) {
+  const auto has_choice = [this] { return !read_only_nic(sys_.string(), interfaces_); };
+  EXPECT_FALSE(has_choice());
+  add_interface("eth0", add_pci("pci0000:00/0000:00:02.0", "0x020000"));
+  EXPECT_FALSE(has_choice());
+  add_interface("eth1", add_pci("pci0000:00/0000:00:03.0", "0x020000"));
+  EXPECT_TRUE(has_choice());
+  interfaces_.back().is_running = false;
+  EXPECT_TRUE(has_choice()) << "a NIC that is down is reported";
+  interfaces_.pop_back();
+  EXPECT_FALSE(has_choice());
+  write("devices/system/node/online", "0-1");
+  EXPECT_TRUE(has_choice());
+  write("devices/system/node/online", "0");
+  add_rdma("mlx5_0", {}, 1);
+  EXPECT_TRUE(has_choice());
+}
+
+TEST_F(Sysfs, WholeMachineIsReadForAnInterfaceOverOthers) {
+  add_interface("eth0", add_pci("pci0000:00/0000:00:02.0", "0x020000"));
+  add_interface("vlan5", {});
+  link("class/net/vlan5/lower_eth0", "class/net/eth0");
+  interfaces_.erase(interfaces_.begin());
+  EXPECT_FALSE(read_only_nic(sys_.string(), interfaces_));
+}
+
 // The PCI objects that matter: those on the way to NICs and accelerators.
 std::vector<std::string> ways_to_nics(const Machine& machine) {
   std::vector<std::string> ways;
@@ -342,6 +407,16 @@ TEST(LiveMachine, IsReadAndWrittenAndRead) {
   Result<Machine> again = parse_machine(to_json(*machine));
   ASSERT_TRUE(again.ok()) << again.status().text();
   EXPECT_EQ(to_json(*again), to_json(*machine));
+}
+
+TEST(LiveMachine, HasTheOnlyNic) {
+  const std::optional<Machine> only = read_live_nic();
+  if (!only) GTEST_SKIP() << "this host has something to choose";
+  Result<Machine> machine = read_live_machine();
+  ASSERT_TRUE(machine.ok()) << machine.status().text();
+  for (const Nic& each : only->nics) {
+    EXPECT_EQ(carriers(*only, each.name()), carriers(*machine, each.name()));
+  }
 }
 
 }  // namespace

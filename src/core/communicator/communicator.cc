@@ -61,21 +61,21 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   // Log lines show the rank that the process has in its first job.
   if (context.jobs().empty()) context.log().set_rank(bootstrap.rank());
   liveness::ControlThread* control = nullptr;
-  std::span<const RankNic> nics;
+  const HostPlaces* places = &context.plain_places();
   Status nics_failure;
   if (bootstrap.size() > 1) {
     // They tell where the control thread shall run.
-    Result<std::span<const RankNic>> found = context.nics();
-    if (found.ok()) nics = found.value();
+    Result<const HostPlaces*> found = context.host_places(bootstrap.local_address());
+    if (found.ok()) places = found.value();
     nics_failure = found.status();
     Result<liveness::ControlThread*> thread = context.control_thread();
     if (!thread.ok()) return thread.status();
     control = thread.value();
   }
-  const JobEnvironment environment{context.engine(), context.devices(),   context.config(),
-                                   context.log(),    context.overlaps(),  context.factories(),
-                                   control,          context.places(),    nics,
-                                   nics_failure,     context.host_links()};
+  const JobEnvironment environment{context.engine(), context.devices(),  context.config(),
+                                   context.log(),    context.overlaps(), context.factories(),
+                                   control,          places->memory,     places->nics,
+                                   nics_failure,     places->links};
   Result<std::unique_ptr<Job>> made = Job::create(environment, bootstrap, options);
   if (!made.ok()) return made.status();
   std::shared_ptr<Job> job = std::move(made).value();

@@ -61,7 +61,8 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
     HETCOMM_RETURN_IF_ERROR(devices_.add(device));
     place_device(device);
   }
-  host_links_.device_count = static_cast<uint32_t>(devices_.size());
+  plain_.links.device_count = static_cast<uint32_t>(devices_.size());
+  chosen_ = plain_;
   HETCOMM_RETURN_IF_ERROR(apply_nic_rules());
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -118,10 +119,11 @@ Status Context::apply_nic_rules() {
   return config_.derive(Variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
 }
 
-Result<std::span<const RankNic>> Context::nics() {
-  std::call_once(nics_once_, [this] { nics_failure_ = choose_nics(); });
-  if (!nics_failure_.ok()) return nics_failure_;
-  return std::span<const RankNic>(nics_);
+Result<const HostPlaces*> Context::host_places(const Address& route) {
+  if (route.is_loopback() && !topology_.matters_within_host()) return &plain_;
+  std::call_once(chosen_once_, [this] { chosen_failure_ = choose_nics(); });
+  if (!chosen_failure_.ok()) return chosen_failure_;
+  return &chosen_;
 }
 
 topology::NicOrder Context::nic_order(const topology::HostView& view, const Device& device) const {
@@ -139,7 +141,7 @@ topology::NicOrder Context::nic_order(const topology::HostView& view, const Devi
 }
 
 Status Context::choose_nics() {
-  Result<const topology::HostView*> view = topology_.view();
+  Result<const topology::HostView*> view = topology_.own_view();
   if (!view.ok()) {
     const auto is_set = [&](Variable variable) { return !config_.text(variable).empty(); };
     if (is_set(Variable::kTopology) || is_set(Variable::kNic) || is_set(Variable::kFabric)) {
@@ -165,7 +167,7 @@ Status Context::choose_nics() {
       return other != index && topology::share_a_subnet(
                                    nic.subnets, machine.nics[static_cast<size_t>(other)].subnets);
     });
-    nics_.push_back(
+    chosen_.nics.push_back(
         {.name = {.interface = nic.interface,
                   .rdma_port = nic.rdma_device.empty() ? std::string() : nic.name(),
                   .has_address = !nic.interface.empty() && !nic.subnets.empty(),
@@ -179,7 +181,7 @@ Status Context::choose_nics() {
   return {};
 }
 
-// Says which NICs the host has, and which of |chosen|, those of |nics_|, each device uses.
+// Says which NICs the host has, and which of |chosen|, those of |chosen_.nics|, each device uses.
 void Context::describe_links(const topology::HostView& view, const std::vector<int>& chosen) {
   std::vector<std::vector<int>> devices;
   for (size_t device = 0; device < devices_.size(); ++device) {
@@ -187,7 +189,7 @@ void Context::describe_links(const topology::HostView& view, const std::vector<i
       const auto at =
           static_cast<size_t>(std::find(chosen.begin(), chosen.end(), nic) - chosen.begin());
       if (at == chosen.size()) return false;
-      return device >= RankNic::kMostDevices || (nics_[at].devices >> device & 1) != 0;
+      return device >= RankNic::kMostDevices || (chosen_.nics[at].devices >> device & 1) != 0;
     };
     std::vector<int>& used = devices.emplace_back();
     for (const topology::NicChoice& choice : nic_order(view, devices_.device(device))) {
@@ -199,7 +201,7 @@ void Context::describe_links(const topology::HostView& view, const std::vector<i
   for (const topology::NicOrder& order : view.affinity.numa_nodes) {
     for (const topology::NicChoice& choice : order) others.push_back(choice.nic);
   }
-  host_links_ = topology::host_links(view.machine, devices, others);
+  chosen_.links = topology::host_links(view.machine, devices, others);
 }
 
 // Decides where memory and threads lie, on a host of several NUMA nodes.
@@ -207,16 +209,17 @@ void Context::choose_places(const topology::HostView& view, const topology::Rank
                             const std::vector<int>& nics) {
   const topology::RankNodes nodes =
       topology::nodes_of_rank(view.machine, view.affinity, place, nics);
-  for (size_t i = 0; i < nics_.size(); ++i) nics_[i].name.numa_node = usable_node(nodes.nics[i]);
-  places_.inside = usable_node(nodes.inside);
-  places_.devices.assign(devices_.size(), usable_node(nodes.staging));
+  for (size_t i = 0; i < chosen_.nics.size(); ++i)
+    chosen_.nics[i].name.numa_node = usable_node(nodes.nics[i]);
+  chosen_.memory.inside = usable_node(nodes.inside);
+  chosen_.memory.devices.assign(devices_.size(), usable_node(nodes.staging));
   for (size_t i = 0; i < placed_devices_.size(); ++i) {
-    places_.devices[placed_devices_[i]] = usable_node(nodes.accelerators[i]);
+    chosen_.memory.devices[placed_devices_[i]] = usable_node(nodes.accelerators[i]);
   }
   if (!threads_follow_nics()) return;
   place_threads(
       nodes.processors,
-      nics_.empty()
+      chosen_.nics.empty()
           ? "near the devices, or where the process runs"
           : fmt::format("near {}", view.machine.nics[static_cast<size_t>(nics[0])].name()));
 }
@@ -271,7 +274,7 @@ void Context::place_threads(ProcessorSet wanted, std::string_view why) {
   engine_.place_background(thread_processors_);
 }
 
-// Says which devices use which of |nics_|. The host's memory uses those of the NUMA node on which
+// Says which devices use which of |chosen_.nics|. The host's memory uses those of the NUMA node on which
 // this process runs. A device without a NIC of its own, or at an unknown place, uses all.
 void Context::share_out_nics(const topology::HostView& view, const topology::RankPlace& place,
                              const std::vector<int>& chosen) {
@@ -281,8 +284,8 @@ void Context::share_out_nics(const topology::HostView& view, const topology::Ran
         topology::nics_of_user(order, chosen, config_.number(Variable::kRails));
     if (taken.empty()) return;
     const uint64_t bit = uint64_t{1} << device;
-    for (RankNic& nic : nics_) nic.devices &= ~bit;
-    for (const size_t index : taken) nics_[index].devices |= bit;
+    for (RankNic& nic : chosen_.nics) nic.devices &= ~bit;
+    for (const size_t index : taken) chosen_.nics[index].devices |= bit;
   };
   for (size_t i = 0; i < placed_devices_.size(); ++i) {
     const auto accelerator = static_cast<size_t>(place.accelerators[i]);
@@ -295,7 +298,7 @@ void Context::share_out_nics(const topology::HostView& view, const topology::Ran
       if (view.machine.nics[index].functions.empty()) continue;
       if (topology::distance(view.machine, at, view.machine.nics[index]) >
           topology::Distance::kSameRootComplex) {
-        nics_[nic].far_devices |= uint64_t{1} << placed_devices_[i];
+        chosen_.nics[nic].far_devices |= uint64_t{1} << placed_devices_[i];
       }
     }
   }

@@ -52,18 +52,17 @@ class Context final : private Submitter {
 
   // The machine and its NICs, read when first asked for. [any-thread]
   topology::HostTopology& topology() { return topology_; }
-  // The NICs that this rank's transports may use, best first, chosen when first asked for. None
-  // where there is nothing to choose. Fails for a topology that the user has named and that cannot
-  // be used. [any-thread]
-  Result<std::span<const RankNic>> nics();
+  // What a job goes by whose |route| to other ranks is this: NICs and places are chosen when first
+  // asked for, and do not change then. No NIC is named where there is nothing to choose, as most
+  // often in a job that stays on this host, since its route is loopback. Fails for a topology that
+  // the user has named and that cannot be used. [any-thread]
+  Result<const HostPlaces*> host_places(const Address& route);
+  // What a job of this rank alone goes by.
+  const HostPlaces& plain_places() const { return plain_; }
   // The NICs of |view|, which is this context's, in the order in which the data of |device| uses
   // them. A device that does not know where it is counts as memory of this process's NUMA node.
   // [any-thread]
   topology::NicOrder nic_order(const topology::HostView& view, const Device& device) const;
-  // Where memory of this rank lies. It counts after nics(), and does not change then. [any-thread]
-  const MemoryPlaces& places() const { return places_; }
-  // What this rank tells others of the links of its host: NICs count after nics(). [any-thread]
-  const topology::HostLinks& host_links() const { return host_links_; }
   // The thread of the control planes, started by the first job of several ranks. [any-thread]
   Result<liveness::ControlThread*> control_thread();
   // The jobs of its communicators, the oldest first.
@@ -93,8 +92,6 @@ class Context final : private Submitter {
   bool threads_follow_nics() const;
   Status name_processors();
   void place_threads(ProcessorSet wanted, std::string_view why);
-  void share_out_nics(const topology::HostView& view, int numa_node,
-                      const std::vector<int>& chosen);
   void start(Operation& operation) override HETCOMM_UNDER_BATON;
   uint64_t sweep(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   void report_stall(uint64_t now_ns) HETCOMM_UNDER_BATON;
@@ -112,12 +109,11 @@ class Context final : private Submitter {
   std::vector<std::weak_ptr<Job>> jobs_;  // under |job_mutex_|
   std::mutex control_mutex_;
   std::unique_ptr<liveness::ControlThread> control_thread_;  // under |control_mutex_|
-  std::once_flag nics_once_;
-  Status nics_failure_;
-  std::vector<RankNic> nics_;
-  MemoryPlaces places_;
-  topology::HostLinks host_links_;
-  std::vector<int> refused_nodes_;      // the kernel gives no memory of them; under |nics_once_|
+  HostPlaces plain_;                                         // names no NIC and no NUMA node
+  std::once_flag chosen_once_;
+  Status chosen_failure_;
+  HostPlaces chosen_;                   // under |chosen_once_|
+  std::vector<int> refused_nodes_;      // the kernel gives no memory of them; under |chosen_once_|
   std::vector<size_t> placed_devices_;  // indices of the devices that |topology_| knows
   ProcessorSet inherited_;              // of the thread that has created the context
   ProcessorSet thread_processors_;      // for the library's own threads; empty: anywhere

@@ -49,13 +49,11 @@ void adapt_to_crowd(int64_t ranks_here, const Config& config, Log& log, SpinPoli
 
 // Ranks of other hosts that are offered loopback only would look for this rank on themselves. Those
 // hosts may be namespaces of one machine, so what tells them apart is whose addresses they have.
-void warn_of_loopback(const Config& config, Log& log, const Address& route, int size,
+void warn_of_loopback(const Config& config, Log& log, int own_rank, int size,
                       const liveness::AddressBook& control) {
-  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config, route);
-  const auto offers_loopback = [](const InterfaceAddress& entry) {
-    return entry.address.is_loopback();
-  };
-  if (!chosen.ok() || !std::all_of(chosen->begin(), chosen->end(), offers_loopback)) return;
+  const auto is_loopback = [](const Address& address) { return address.is_loopback(); };
+  const std::vector<Address> own = control.find(own_rank);
+  if (!std::all_of(own.begin(), own.end(), is_loopback)) return;
   const auto is_far = [&](int rank) {
     const std::vector<Address> addresses = control.find(rank);
     return std::any_of(addresses.begin(), addresses.end(), [](const Address& address) {
@@ -129,7 +127,7 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
   }
   {
     const Engine::Baton baton(engine());
-    HETCOMM_RETURN_IF_ERROR(take_members(std::move(met).value(), std::move(model), route));
+    HETCOMM_RETURN_IF_ERROR(take_members(std::move(met).value(), std::move(model)));
   }
   return wait_for_control(options.deadline_ns);
 }
@@ -204,8 +202,7 @@ Status Job::check_own(const JobDigest& digest, const RankProfile& own) const {
 }
 
 // All ranks have introduced themselves: this rank can judge from now on who connects.
-Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model,
-                         const Address& route) {
+Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model) {
   credentials_.identity.instance = met.digest.instance;
   credentials_.incarnations = std::make_shared<std::vector<uint64_t>>(
       met.digest.incarnations.begin(), met.digest.incarnations.end());
@@ -219,7 +216,7 @@ Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model,
   }
   if (!peers_.link_model_status().ok()) log().info("{}", peers_.link_model_status().text());
   adapt_to_crowd(peers_.ranks_beside(rank()), environment_.config, log(), engine().spin());
-  warn_of_loopback(environment_.config, log(), route, size(), met.addresses);
+  warn_of_loopback(environment_.config, log(), rank(), size(), met.addresses);
   paths_.warn_of_unreachable();
   commons_.channels.open();
   HETCOMM_RETURN_IF_ERROR(transports_.start());

@@ -140,8 +140,7 @@ class Job final : public Driven {
                                 const RankProfile& own, const Status& prepared,
                                 const JobOptions& options);
   Status check_own(const JobDigest& digest, const RankProfile& own) const;
-  Status take_members(Meeting met, std::optional<topology::LinkModel> model,
-                      const Address& route) HETCOMM_UNDER_BATON;
+  Status take_members(Meeting met, std::optional<topology::LinkModel> model) HETCOMM_UNDER_BATON;
   Status wait_for_control(uint64_t deadline_ns);
   int make_progress() HETCOMM_UNDER_BATON;
   void run_timers(uint64_t now_ns) HETCOMM_UNDER_BATON;

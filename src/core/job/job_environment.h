@@ -33,6 +33,13 @@ struct MemoryPlaces {
   std::vector<int> devices;   // chunks that stage each device's data, by index in the DeviceSet
 };
 
+// What a job goes by on this host.
+struct HostPlaces {
+  std::vector<RankNic> nics;  // best first; none: transports choose by themselves
+  MemoryPlaces memory;
+  topology::HostLinks links;  // what this rank tells others of the links of its host
+};
+
 struct JobEnvironment {
   Engine& engine;
   DeviceSet& devices;

@@ -96,6 +96,7 @@ Status JobTransports::make_all_of(const TransportFactory& factory, const Address
 // The interfaces that transports of |factory| are bound to; none: one transport sees for itself.
 std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& factory,
                                                     const Address& route) const {
+  if (factory.follows_routes() && environment_.nics.size() < 2) return {};
   std::vector<const RankNic*> nics;
   for (const RankNic& nic : environment_.nics) {
     if (factory.can_use(environment_.config, nic.name)) nics.push_back(&nic);
