@@ -137,6 +137,7 @@ struct Member {
   hetcomm_context_t* context = nullptr;
   hetcomm_bootstrap_t* bootstrap = nullptr;
   hetcomm_communicator_t* communicator = nullptr;
+  hetcomm_communicator_t* second = nullptr;  // uses the connections of the first
 };
 
 // Ranks are told by variables, which are one for all threads.
@@ -222,7 +223,17 @@ int main(int argc, char** argv) {
   const Clock::time_point first_talk = Clock::now();
   for_all(members, [&](Member& member) { exchange(member, size); });
   report("talked", since(first_talk));
+  const Clock::time_point sharing = Clock::now();
   for_all(members, [&](Member& member) {
+    hetcomm_communicator_options_t options{};
+    options.struct_size = sizeof(options);
+    options.name = "second";
+    options.share = 1;
+    CHECK(hetcomm_communicator_create(member.context, member.bootstrap, &options, &member.second));
+  });
+  report("shared", since(sharing));
+  for_all(members, [&](Member& member) {
+    CHECK(hetcomm_communicator_destroy(member.second));
     CHECK(hetcomm_communicator_destroy(member.communicator));
     hetcomm_bootstrap_destroy(member.bootstrap);
     CHECK(hetcomm_context_destroy(member.context));

@@ -4,7 +4,8 @@
 
 Most ranks share processes, --each of them in one, as threads with a context each. Those of --alone have a
 process of their own, so that their bytes and their memory are known. Proves: all ranks create it, and then
-exchange messages with a rank that they have not met before; above HETCOMM_SMALL_JOB each rank alone receives
+exchange messages with a rank that they have not met before, and then make a second communicator over the same
+job, which costs next to nothing; above HETCOMM_SMALL_JOB each rank alone receives
 less than 1 MiB and sends less than 64 KiB (rank 0 beside its store), and the store sends less than the square of
 the ranks would need.
 """
@@ -90,7 +91,7 @@ def main():
 def measure(processes, alone, options):
     ranks = {}
     total_s = {}
-    for stage in ("ready", "created", "talked"):
+    for stage in ("ready", "created", "talked", "shared"):
         begin = time.monotonic()
         for process in processes:
             found = process.stage(stage, options.timeout)
@@ -112,6 +113,10 @@ def check(ranks, options):
         own, store = traffic_of(rank, stages["created"])
         assert own[0] < most_sent(options.ranks), f"rank {rank} has sent {own[0]} bytes"
         assert own[1] < most_received(options.ranks), f"rank {rank} has received {own[1]} bytes"
+        # A second communicator over the same job costs next to nothing.
+        talked, shared = (traffic_of(rank, stages[stage])[0] for stage in ("talked", "shared"))
+        assert shared[0] - talked[0] < 4 << 10, f"rank {rank} has sent {shared[0] - talked[0]} bytes to share"
+        assert shared[1] - talked[1] < 16 << 10, f"rank {rank} has received {shared[1] - talked[1]} bytes to share"
         # Less than 16 bytes of each rank to each, as soon as blocks are long.
         if options.ranks >= 1024:
             assert store[0] < 16 * options.ranks ** 2, f"the store has sent {store[0]} bytes"
@@ -120,7 +125,7 @@ def check(ranks, options):
 def print_result(ranks, total_s, options):
     rows = []
     for rank, stages in ranks.items():
-        for stage in ("created", "talked"):
+        for stage in ("created", "talked", "shared"):
             own, store = traffic_of(rank, stages[stage])
             rows.append({"rank": rank, "until": stage, "sent": own[0], "received": own[1], "sends": own[2],
                          "store_sent": store[0], "store_received": store[1], "store_sends": store[2],
@@ -130,7 +135,7 @@ def print_result(ranks, total_s, options):
         print()
         return
     print(f"{options.ranks} ranks: created in {total_s['created']:.2f} s, first messages in "
-          f"{total_s['talked']:.2f} s")
+          f"{total_s['talked']:.2f} s, a second one over the same job in {total_s['shared']:.2f} s")
     print(f"{'rank':>6} {'until':>8} {'sent':>9} {'received':>9} {'sends':>7} {'memory KiB':>11}   store: sent, received, sends")
     for row in rows:
         store = f"{row['store_sent']}, {row['store_received']}, {row['store_sends']}" if row["store_sent"] else ""

@@ -2,7 +2,9 @@
 //  * the first of rank 0's that all offer, each with its own number and channel;
 //  * none where a rank lacks it, two are one, or somebody takes one of them for lost;
 //  * none where a mark is of another secret, exchange or rank, or what it marks was changed;
-//  * bytes that are not of this kind are refused.
+//  * bytes that are not of this kind are refused, and so is a digest that was changed;
+//  * the digest of thousands of ranks takes a few bytes.
+#include <algorithm>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -31,21 +33,44 @@ Values tell(const std::vector<std::vector<OwnJobOffer>>& all) {
   }
   return values;
 }
+// What is made of |told| where blocks have |block| ranks.
+Result<std::vector<std::byte>> digest_of(const Values& told, size_t block) {
+  const JobOfferMaker maker;
+  Values parts;
+  for (size_t first = 0; first < told.size(); first += block) {
+    const auto begin = told.begin() + static_cast<ptrdiff_t>(first);
+    const auto end = told.begin() + static_cast<ptrdiff_t>(std::min(first + block, told.size()));
+    Result<std::vector<std::byte>> part = maker.part(static_cast<int>(first), Values(begin, end));
+    if (!part.ok()) return part;
+    parts.push_back(std::move(part).value());
+  }
+  return maker.digest(parts);
+}
+Result<std::optional<ChosenJob>> choose(const std::vector<OwnJobOffer>& own, const Values& told,
+                                        std::string_view exchange = kExchange, size_t block = 64) {
+  Result<std::vector<std::byte>> digest = digest_of(told, block);
+  if (!digest.ok()) return digest.status();
+  return choose_job(own, digest.value(), told.size(), exchange);
+}
 // The job that all ranks choose; 0: none.
 uint32_t chosen(const std::vector<std::vector<OwnJobOffer>>& all, const Values& told,
                 std::string_view exchange = kExchange) {
   std::vector<uint32_t> jobs;
-  for (const auto& own : all) {
-    const auto choice = choose_job(own, told, exchange);
+  for (size_t of = 0; of < 2 * all.size(); ++of) {
+    const auto& own = all[of / 2];
+    // In one block, and each rank in a block of its own.
+    const auto choice = choose(own, told, exchange, of % 2 == 0 ? 64 : 1);
     EXPECT_TRUE(choice.ok()) << choice.status().text();
     const auto& found = choice.value();
     jobs.push_back(found ? own[found->own].offer.job.epoch : 0);
     if (!found) continue;
-    EXPECT_EQ(found->members.size(), all.size());
+    EXPECT_EQ(found->ranks.size(), all.size());
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      EXPECT_EQ(found->members[rank].job, own[found->own].offer.job);
-      EXPECT_EQ(found->members[rank].channel % 100,
-                static_cast<uint32_t>(found->members[rank].rank));
+      const auto offered = std::find_if(all[rank].begin(), all[rank].end(), [&](const auto& each) {
+        return each.offer.job == own[found->own].offer.job;
+      });
+      EXPECT_EQ(found->ranks[rank], offered->offer.rank);
+      EXPECT_EQ(found->channels[rank], offered->offer.channel);
     }
   }
   for (const uint32_t job : jobs) EXPECT_EQ(job, jobs.front()) << "all choose alike";
@@ -88,9 +113,58 @@ TEST(JobOfferTest, WhatWasChangedIsNotChosen) {
     Values told = tell(all);
     told[1][byte] ^= std::byte{1};
     for (const auto& own : all) {
-      const auto choice = choose_job(own, told, kExchange);
+      const auto choice = choose(own, told);
       EXPECT_FALSE(choice.ok() && choice.value()) << "byte " << byte;
     }
+  }
+}
+
+// Who writes to the store could change the digest itself.
+TEST(JobOfferTest, ADigestThatWasChangedIsNotChosen) {
+  const std::vector<std::vector<OwnJobOffer>> all{
+      {offer(1, 0)}, {offer(1, 2)}, {offer(1, 1, {4})}, {offer(1, 5, {4})}};
+  const std::vector<std::byte> digest = digest_of(tell(all), 2).value();
+  ASSERT_TRUE(choose_job(all[0], digest, all.size(), kExchange).value());
+  for (size_t bit = 0; bit < 8 * digest.size(); ++bit) {
+    std::vector<std::byte> bytes = digest;
+    bytes[bit / 8] ^= std::byte{1} << bit % 8;
+    const auto choice = choose_job(all[1], bytes, all.size(), kExchange);
+    EXPECT_FALSE(choice.ok() && choice.value()) << "bit " << bit;
+  }
+}
+
+TEST(JobOfferTest, ADigestForOtherRanksIsNotChosen) {
+  const std::vector<std::vector<OwnJobOffer>> all{{offer(1, 0)}, {offer(1, 1)}};
+  const std::vector<std::byte> digest = digest_of(tell(all), 1).value();
+  EXPECT_TRUE(choose_job(all[0], digest, 2, kExchange).value());
+  EXPECT_FALSE(choose_job(all[0], digest, 3, kExchange).value());
+  EXPECT_FALSE(choose_job(all[0], digest, 1, kExchange).value());
+}
+
+TEST(JobOfferTest, ADigestOfThousandsIsShort) {
+  std::vector<std::vector<OwnJobOffer>> all;
+  for (int32_t rank = 0; rank < 4096; ++rank) {
+    all.push_back({offer(1, 4095 - rank, {7000, 7001})});
+    all.back()[0].offer.channel = rank == 77 ? 3 : 2;
+  }
+  const std::vector<std::byte> digest = digest_of(tell(all), 32).value();
+  EXPECT_LT(digest.size(), 256u);
+  const auto choice = choose_job(all[9], digest, all.size(), kExchange);
+  ASSERT_TRUE(choice.ok() && choice.value());
+  EXPECT_EQ(choice.value()->ranks[9], 4086);
+  EXPECT_EQ(choice.value()->channels[77], 3u);
+}
+
+TEST(JobOfferTest, OtherDigestsAreRefused) {
+  const std::vector<std::vector<OwnJobOffer>> all{{offer(1, 0)}, {offer(1, 1)}};
+  const std::vector<std::byte> digest = digest_of(tell(all), 1).value();
+  std::mt19937 random(2);
+  for (int i = 0; i < 20'000; ++i) {
+    std::vector<std::byte> bytes = digest;
+    bytes.resize(random() % (i % 2 == 0 ? 200 : bytes.size()));
+    if (i % 2 == 0) std::generate(bytes.begin(), bytes.end(), [&] { return std::byte(random()); });
+    const auto choice = choose_job(all[0], bytes, 2, kExchange);
+    EXPECT_FALSE(choice.ok() && choice.value());
   }
 }
 
@@ -106,7 +180,7 @@ TEST(JobOfferTest, OtherBytesAreRefused) {
     } else {
       bytes.resize(random() % bytes.size());
     }
-    const auto choice = choose_job(own, {mine, bytes}, kExchange);
+    const auto choice = choose(own, {mine, bytes});
     EXPECT_FALSE(choice.ok() && choice.value());
     if (i % 2 == 1) {
       EXPECT_EQ(choice.status().code(), Code::kBootstrapFailed);

@@ -44,33 +44,37 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
   }
   const std::string exchange =
       scope + std::string(reinterpret_cast<const char*>(first->data()), first->size());
-  auto all = bootstrap.allgather(scope, encode_offers(own, exchange, bootstrap.rank()),
-                                 options.deadline_ns);
-  if (!all.ok()) return all.status();
-  Result<std::optional<ChosenJob>> chosen = choose_job(own, all.value(), exchange);
-  if (!chosen.ok()) return chosen.status();
+  auto digest = exchange_digest(bootstrap, scope, encode_offers(own, exchange, bootstrap.rank()),
+                                JobOfferMaker(), options.deadline_ns);
+  if (!digest.ok()) return digest.status();
+  Result<std::optional<ChosenJob>> found =
+      choose_job(own, digest.value(), static_cast<size_t>(bootstrap.size()), exchange);
+  if (!found.ok()) return found.status();
+  const std::optional<ChosenJob>& chosen = found.value();
   for (size_t i = 0; i < channels.size(); ++i) {
-    if (!chosen.value() || i != chosen.value()->own) channels[i]->close();
+    if (!chosen || i != chosen->own) channels[i]->close();
   }
-  if (!chosen.value()) return std::unique_ptr<Communicator>();
-  PendingChannel& pending = *channels[chosen.value()->own];
+  if (!chosen) return std::unique_ptr<Communicator>();
+  PendingChannel& pending = *channels[chosen->own];
   // The store may hold values of an earlier run.
   const auto rank = static_cast<size_t>(bootstrap.rank());
-  if (chosen.value()->members[rank] != own[chosen.value()->own].offer) {
+  const JobOffer& offered = own[chosen->own].offer;
+  if (chosen->ranks[rank] != offered.rank || chosen->channels[rank] != offered.channel) {
     return Status(
         Code::kBootstrapFailed,
         "the bootstrap returned another offer than this rank made, perhaps one of an earlier run; "
         "give the communicator another name or epoch");
   }
   std::vector<MemberChannel> members;
-  for (const JobOffer& offer : chosen.value()->members) {
-    if (offer.rank < 0 || offer.rank >= pending.job()->size()) {
+  for (size_t member = 0; member < chosen->ranks.size(); ++member) {
+    const int32_t known = chosen->ranks[member];
+    if (known >= pending.job()->size()) {
       return Status(
           Code::kBootstrapFailed,
           fmt::format("the bootstrap returned an offer of rank {}; the job has ranks 0 to {}",
-                      offer.rank, pending.job()->size() - 1));
+                      known, pending.job()->size() - 1));
     }
-    members.push_back({offer.rank, offer.channel});
+    members.push_back({known, chosen->channels[member]});
   }
   std::unique_ptr<Communicator> made(new Communicator(context, pending.job(), *pending.channel(),
                                                       std::move(members), nullptr, options));

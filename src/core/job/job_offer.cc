@@ -1,47 +1,68 @@
 #include "src/core/job/job_offer.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <set>
+#include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "src/base/bytes.h"
+#include "src/base/packed.h"
 #include "src/net/hash.h"
 
 namespace hetcomm {
 namespace {
 
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
+constexpr size_t kMaxRanks = 65536;
+constexpr size_t kMaxLostBytes = kMostLostRanks * sizeof(int32_t);
 
 struct Told {
   JobOffer offer;
   Digest mark{};
 };
-using ToldByRank = std::vector<std::vector<Told>>;
+
+void write_identity(ByteWriter& writer, const Identity& job) {
+  writer.write_raw(job.job);
+  writer.write(job.epoch);
+  writer.write_raw(job.instance);
+}
+
+template <size_t kSize>
+void read_array(ByteReader& reader, std::array<std::byte, kSize>& out) {
+  const ConstByteSpan bytes = reader.read_raw(kSize);
+  std::copy(bytes.begin(), bytes.end(), out.begin());
+}
+
+Identity read_identity(ByteReader& reader) {
+  Identity job{};
+  read_array(reader, job.job);
+  job.epoch = reader.read<uint32_t>();
+  read_array(reader, job.instance);
+  return job;
+}
 
 void write_offer(ByteWriter& writer, const JobOffer& offer) {
-  writer.write_raw(offer.job.job);
-  writer.write(offer.job.epoch);
-  writer.write_raw(offer.job.instance);
+  write_identity(writer, offer.job);
   writer.write(offer.rank);
   writer.write(offer.channel);
   writer.write(static_cast<uint32_t>(offer.lost.size()));
   for (const int32_t rank : offer.lost) writer.write(rank);
 }
 
+void fail(ByteReader& reader) { static_cast<void>(reader.read_raw(SIZE_MAX)); }
+
 JobOffer read_offer(ByteReader& reader) {
   JobOffer offer;
-  const auto read_id = [&reader](std::array<std::byte, 16>& id) {
-    const ConstByteSpan bytes = reader.read_raw(id.size());
-    std::copy(bytes.begin(), bytes.end(), id.begin());
-  };
-  read_id(offer.job.job);
-  offer.job.epoch = reader.read<uint32_t>();
-  read_id(offer.job.instance);
+  offer.job = read_identity(reader);
   offer.rank = reader.read<int32_t>();
   offer.channel = reader.read<uint32_t>();
   const auto lost = reader.read<uint32_t>();
-  for (size_t i = 0; i < std::min<size_t>(lost, kMostLostRanks); ++i) {
+  if (lost > kMostLostRanks || offer.rank < 0 || offer.channel == UINT32_MAX) fail(reader);
+  for (size_t i = 0; !reader.failed() && i < lost; ++i) {
     offer.lost.push_back(reader.read<int32_t>());
   }
   return offer;
@@ -57,47 +78,144 @@ Digest mark_of(const JobOffer& offer, const Secret& secret, std::string_view exc
   return hmac_sha256(secret, writer.bytes());
 }
 
+void add(Digest& sum, const Digest& mark) {
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] ^= mark[i];
+}
+
 std::optional<std::vector<Told>> decode_offers(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   if (reader.read<uint16_t>() != kVersion) return std::nullopt;
   const auto count = reader.read<uint8_t>();
+  if (count > kMostJobOffers) return std::nullopt;
   std::vector<Told> told;
-  for (size_t i = 0; i < std::min<size_t>(count, kMostJobOffers); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     Told& each = told.emplace_back();
     each.offer = read_offer(reader);
-    const ConstByteSpan mark = reader.read_raw(each.mark.size());
-    std::copy(mark.begin(), mark.end(), each.mark.begin());
+    read_array(reader, each.mark);
   }
   if (!reader.finished()) return std::nullopt;
   return told;
 }
 
-// The offers of all ranks in |job|, by rank; empty where a rank has none, or one with a false
-// mark.
-std::vector<JobOffer> offers_in(const Identity& job, const Secret& secret, const ToldByRank& all,
-                                std::string_view exchange) {
-  std::vector<JobOffer> members;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const auto found = std::find_if(all[rank].begin(), all[rank].end(),
-                                    [&](const Told& each) { return each.offer.job == job; });
-    if (found == all[rank].end()) return {};
-    const Digest mark = mark_of(found->offer, secret, exchange, static_cast<int32_t>(rank));
-    if (!equal_in_constant_time(mark, found->mark)) return {};
-    members.push_back(found->offer);
+// A job that all ranks of a block, or of the communicator, offer.
+struct Offered {
+  Identity job;
+  Digest mark{};  // the sum of all marks
+  // By rank.
+  std::vector<uint32_t> ranks;
+  std::vector<uint32_t> channels;
+  std::vector<std::string> lost;  // ranks that it takes for lost, as bytes
+};
+
+const Told* find(const std::vector<Told>& told, const Identity& job) {
+  const auto found = std::find_if(told.begin(), told.end(),
+                                  [&](const Told& each) { return each.offer.job == job; });
+  return found == told.end() ? nullptr : &*found;
+}
+
+const Offered* find(const std::vector<Offered>& offered, const Identity& job) {
+  const auto found = std::find_if(offered.begin(), offered.end(),
+                                  [&](const Offered& each) { return each.job == job; });
+  return found == offered.end() ? nullptr : &*found;
+}
+
+std::string bytes_of(const std::vector<int32_t>& ranks) {
+  std::string bytes(ranks.size() * sizeof(int32_t), '\0');
+  if (!ranks.empty()) std::memcpy(bytes.data(), ranks.data(), bytes.size());
+  return bytes;
+}
+
+std::vector<int32_t> ranks_of(const std::string& bytes) {
+  std::vector<int32_t> ranks(bytes.size() / sizeof(int32_t));
+  if (!ranks.empty()) std::memcpy(ranks.data(), bytes.data(), bytes.size());
+  return ranks;
+}
+
+template <typename Value>
+void append(std::vector<Value>& to, const std::vector<Value>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+std::vector<std::byte> encode(const std::vector<Offered>& all) {
+  ByteWriter writer;
+  writer.write(kVersion);
+  writer.write(static_cast<uint8_t>(all.size()));
+  for (const Offered& each : all) {
+    write_identity(writer, each.job);
+    writer.write_raw(each.mark);
+    write_packed(writer, each.ranks.size());
+    write_column(writer, each.ranks);
+    write_column(writer, each.channels);
+    // Ranks that take the same ones for lost share a text.
+    std::vector<std::string> texts;
+    std::vector<uint32_t> text_of;
+    for (const std::string& lost : each.lost) {
+      const auto known = std::find(texts.begin(), texts.end(), lost);
+      text_of.push_back(static_cast<uint32_t>(known - texts.begin()));
+      if (known == texts.end()) texts.push_back(lost);
+    }
+    write_texts(writer, texts);
+    write_column(writer, text_of);
   }
-  return members;
+  return writer.take();
+}
+
+std::optional<std::vector<Offered>> decode(ConstByteSpan bytes) {
+  ByteReader reader(bytes);
+  if (reader.read<uint16_t>() != kVersion) return std::nullopt;
+  const auto count = reader.read<uint8_t>();
+  if (count > kMostJobOffers) return std::nullopt;
+  std::vector<Offered> all;
+  for (size_t i = 0; i < count; ++i) {
+    Offered& each = all.emplace_back();
+    each.job = read_identity(reader);
+    read_array(reader, each.mark);
+    const uint64_t ranks = read_packed(reader);
+    if (reader.failed() || ranks > kMaxRanks) return std::nullopt;
+    each.ranks = read_column(reader, ranks, INT32_MAX);
+    each.channels = read_column(reader, ranks, UINT32_MAX);
+    const std::vector<std::string> texts = read_texts(reader, ranks, kMaxLostBytes);
+    const std::vector<uint32_t> text_of =
+        read_column(reader, ranks, static_cast<uint32_t>(texts.size()));
+    if (reader.failed()) return std::nullopt;
+    for (const uint32_t text : text_of) each.lost.push_back(texts[text]);
+  }
+  if (!reader.finished()) return std::nullopt;
+  return all;
+}
+
+// The offers of all ranks in |offered| are marked with |secret|.
+bool is_marked(const Offered& offered, const Secret& secret, std::string_view exchange) {
+  Digest sum{};
+  for (size_t rank = 0; rank < offered.ranks.size(); ++rank) {
+    const JobOffer offer{.job = offered.job,
+                         .rank = static_cast<int32_t>(offered.ranks[rank]),
+                         .channel = offered.channels[rank],
+                         .lost = ranks_of(offered.lost[rank])};
+    add(sum, mark_of(offer, secret, exchange, static_cast<int32_t>(rank)));
+  }
+  return equal_in_constant_time(sum, offered.mark);
 }
 
 // True if they are different ranks, and none takes another one for lost.
-bool are_together(const std::vector<JobOffer>& members) {
+bool are_together(const Offered& offered) {
   std::set<int32_t> ranks;
-  for (const JobOffer& member : members) {
-    if (!ranks.insert(member.rank).second) return false;
+  for (const uint32_t rank : offered.ranks) {
+    if (!ranks.insert(static_cast<int32_t>(rank)).second) return false;
   }
-  return std::none_of(members.begin(), members.end(), [&](const JobOffer& member) {
-    return std::any_of(member.lost.begin(), member.lost.end(),
+  const std::set<std::string> lists(offered.lost.begin(), offered.lost.end());
+  return std::none_of(lists.begin(), lists.end(), [&](const std::string& list) {
+    const std::vector<int32_t> lost = ranks_of(list);
+    return std::any_of(lost.begin(), lost.end(),
                        [&](int32_t rank) { return ranks.contains(rank); });
   });
+}
+
+Status unreadable(const std::string& whose) {
+  return Status(Code::kBootstrapFailed,
+                fmt::format("the list of jobs that {} in cannot be read: it comes from another "
+                            "version of hetcomm, or its options differ",
+                            whose));
 }
 
 }  // namespace
@@ -114,28 +232,66 @@ std::vector<std::byte> encode_offers(std::span<const OwnJobOffer> own, std::stri
   return writer.take();
 }
 
-Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own,
-                                            const std::vector<std::vector<std::byte>>& all,
-                                            std::string_view exchange) {
-  ToldByRank told;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    std::optional<std::vector<Told>> offers = decode_offers(all[rank]);
-    if (!offers) {
-      return Status(Code::kBootstrapFailed,
-                    fmt::format("the list of jobs that rank {} is in cannot be read: it comes from "
-                                "another version of hetcomm, or its options differ",
-                                rank));
-    }
+Result<std::vector<std::byte>> JobOfferMaker::part(
+    int first, const std::vector<std::vector<std::byte>>& cards) const {
+  std::vector<std::vector<Told>> told;
+  for (size_t i = 0; i < cards.size(); ++i) {
+    std::optional<std::vector<Told>> offers = decode_offers(cards[i]);
+    if (!offers) return unreadable(fmt::format("rank {} is", static_cast<size_t>(first) + i));
     told.push_back(std::move(*offers));
   }
-  for (const Told& first : told.front()) {
+  std::vector<Offered> all;
+  for (const Told& of_first : told.front()) {
+    if (find(all, of_first.offer.job) != nullptr) continue;
+    Offered offered{.job = of_first.offer.job};
+    for (const std::vector<Told>& offers : told) {
+      const Told* const each = find(offers, offered.job);
+      if (each == nullptr) break;
+      add(offered.mark, each->mark);
+      offered.ranks.push_back(static_cast<uint32_t>(each->offer.rank));
+      offered.channels.push_back(each->offer.channel);
+      offered.lost.push_back(bytes_of(each->offer.lost));
+    }
+    if (offered.ranks.size() == told.size()) all.push_back(std::move(offered));
+  }
+  return encode(all);
+}
+
+Result<std::vector<std::byte>> JobOfferMaker::digest(
+    const std::vector<std::vector<std::byte>>& parts) const {
+  std::vector<Offered> all;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    std::optional<std::vector<Offered>> part = decode(parts[i]);
+    if (!part) return unreadable(fmt::format("block {} of ranks is", i));
+    if (i == 0) {
+      all = std::move(*part);
+      continue;
+    }
+    std::erase_if(all, [&](const Offered& each) { return find(*part, each.job) == nullptr; });
+    for (Offered& each : all) {
+      const Offered& more = *find(*part, each.job);
+      add(each.mark, more.mark);
+      append(each.ranks, more.ranks);
+      append(each.channels, more.channels);
+      append(each.lost, more.lost);
+    }
+  }
+  return encode(all);
+}
+
+Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own, ConstByteSpan digest,
+                                            size_t size, std::string_view exchange) {
+  const std::optional<std::vector<Offered>> all = decode(digest);
+  if (!all) return unreadable("all ranks are");
+  for (const Offered& offered : *all) {
     const auto mine = std::find_if(own.begin(), own.end(), [&](const OwnJobOffer& each) {
-      return each.offer.job == first.offer.job;
+      return each.offer.job == offered.job;
     });
-    if (mine == own.end()) continue;
-    std::vector<JobOffer> members = offers_in(mine->offer.job, mine->secret, told, exchange);
-    if (members.empty() || !are_together(members)) continue;
-    return std::optional(ChosenJob{static_cast<size_t>(mine - own.begin()), std::move(members)});
+    if (mine == own.end() || offered.ranks.size() != size) continue;
+    if (!is_marked(offered, mine->secret, exchange) || !are_together(offered)) continue;
+    ChosenJob chosen{.own = static_cast<size_t>(mine - own.begin()), .channels = offered.channels};
+    for (const uint32_t rank : offered.ranks) chosen.ranks.push_back(static_cast<int32_t>(rank));
+    return std::optional(std::move(chosen));
   }
   return std::optional<ChosenJob>();
 }

@@ -4,7 +4,8 @@
 // functions are pure.
 //
 // The exchange may go through a store that others write to: each offer carries a mark that only
-// ranks of its job can make, for this exchange and this rank only.
+// ranks of its job can make, for this exchange and this rank only. In a large communicator no rank
+// hears the offers of all others, but what JobOfferMaker makes of them.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/bootstrap/digest_exchange.h"
 #include "src/net/credentials.h"
 
 namespace hetcomm {
@@ -39,15 +41,29 @@ struct OwnJobOffer {
 std::vector<std::byte> encode_offers(std::span<const OwnJobOffer> own, std::string_view exchange,
                                      int32_t rank);
 
-struct ChosenJob {
-  size_t own = 0;                 // which of this rank's offers
-  std::vector<JobOffer> members;  // by rank of the communicator
+// Puts together which jobs all ranks offer, with a few bytes for each rank. The marks of a job's
+// offers become one mark, their exclusive or (Katz and Lindell, Aggregate Message Authentication
+// Codes, CT-RSA 2008): who has the secret makes all marks again, and compares. Fails with
+// kBootstrapFailed where the offers of a rank cannot be read.
+class JobOfferMaker final : public DigestMaker {
+ public:
+  Result<std::vector<std::byte>> part(
+      int first, const std::vector<std::vector<std::byte>>& cards) const override;
+  Result<std::vector<std::byte>> digest(
+      const std::vector<std::vector<std::byte>>& parts) const override;
 };
-// |all|: the bytes that each rank has told. Chooses the first of rank 0's jobs that all ranks
-// offer, each as another one of its ranks, and in which nobody takes one of them for lost; none
-// where there is no such job. Fails with kBootstrapFailed where something cannot be read.
-Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own,
-                                            const std::vector<std::vector<std::byte>>& all,
-                                            std::string_view exchange);
+
+struct ChosenJob {
+  size_t own = 0;  // which of this rank's offers
+  // By rank of the communicator.
+  std::vector<int32_t> ranks;
+  std::vector<uint32_t> channels;
+};
+// |digest|: what JobOfferMaker has made of the offers of |size| ranks. Chooses the first of rank
+// 0's jobs that all ranks offer, each as another one of its ranks, and in which nobody takes one of
+// them for lost; none where there is no such job. Fails with kBootstrapFailed where the digest
+// cannot be read.
+Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own, ConstByteSpan digest,
+                                            size_t size, std::string_view exchange);
 
 }  // namespace hetcomm
