@@ -4,7 +4,8 @@
 //   * of each transport the figures of the first rank that has it count: a file's, or the
 //     transport's own;
 //   * rank 0's link model is on all ranks, whatever its length, and only rank 0's counts; clusters
-//     and figures come from it.
+//     and figures come from it;
+//   * until a pair has measured, it takes its ways for as slow as the model says.
 #include <unistd.h>
 
 #include <fstream>
@@ -221,6 +222,34 @@ TEST(AgreedLinks, RankZerosModelIsOnAllRanks) {
   const auto near = placements_of(settings, {0, 2}, [](int) { return all_transports(); });
   EXPECT_EQ(near[1].clusters, (std::vector<std::vector<uint32_t>>{{0}, {1}}));
   EXPECT_EQ(near[1].across.latency_ns, 5'000U);
+}
+
+TEST(AgreedLinks, APairsFirstGuessComesFromTheModel) {
+  const HostsFile model(900'000);
+  std::vector<std::string> settings;
+  for (int rank = 0; rank < 4; ++rank) {
+    settings.push_back(fmt::format("{}HOST_LABEL=h{};", model.setting(), rank));
+  }
+  run_core_job(
+      4, "LOG=error;", [](int) { return without_shm(); },
+      [](CoreMember& me) {
+        if (me.rank() != 0) return;
+        Job& job = me.communicator().job();
+        const Engine::Baton baton(job.engine());
+        const auto guess = [&](int peer) HETCOMM_UNDER_BATON {
+          return job.paths().pairings(peer).front().score_us;
+        };
+        // 64 KiB over the trunk of 50 MB/s and 900 us; the near way allows what tcp can.
+        EXPECT_NEAR(guess(2), 900 + 65536 / 50.0, 1);
+        EXPECT_LT(guess(1), 100);
+        for (const auto& transport : job.transports().all()) {
+          const Capabilities can = transport->capabilities();
+          const Capabilities far = job.paths().figures_to(2, transport->index, can);
+          EXPECT_EQ(far.bandwidth_bytes_per_s,
+                    can.within_host ? can.bandwidth_bytes_per_s : 50'000'000U);
+        }
+      },
+      {}, [&](int rank) { return settings[static_cast<size_t>(rank)]; });
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ def report_collectives(bench):
 
 def report_rows(collective, result):
     rows = {}
-    for row in result["results"]:
+    for row in result["rows"]:
         rows.setdefault(row["bytes"], {})[row["algorithm"]] = row["p50_us"]
     for size, times in rows.items():
         best = min(time for name, time in times.items() if name != "chosen")

@@ -4,6 +4,7 @@
 //   - NICs of unknown rate, and the ranks of one host, leave the figures to the transports;
 //   - clusters are those that were declared, and else the hosts;
 //   - a route goes over the NIC of a device, or over the first one where the model lacks it;
+//   - the way from a NIC is as slow as the slowest thing that it surely crosses;
 //   - a job that is larger than a model has none, and says why.
 #include <string>
 #include <vector>
@@ -138,6 +139,30 @@ TEST(EstimatedLinks, RoutesGoOverTheNicsOfDevices) {
   EXPECT_THAT(crossed(1, 0), ElementsAre("a", "a"));
   EXPECT_THAT(crossed(1, 1), ElementsAre("a", "b"));
   EXPECT_EQ(peers.placement({0, 1}).across, LinkCost::bounded(5, 1000));
+}
+
+// What a pair of ranks goes by until it has measured.
+TEST(WayTo, IsAsSlowAsTheModelSays) {
+  PeerDirectory peers = without_model({rank_on(0, {}), rank_on(1, {}), rank_on(2, {})});
+  EXPECT_FALSE(peers.way_to(1, 0, "eth0"));
+  peers.set_link_model(topology::parse_link_model(R"({
+    "format": "hetcomm link model", "version": 1,
+    "resources": [{"name": "slow", "kind": "nic", "bytes_per_s": 2000},
+                  {"name": "quick", "kind": "nic", "bytes_per_s": 9000},
+                  {"name": "trunk", "kind": "trunk", "bytes_per_s": 5000}],
+    "clusters": [{"name": "all"}],
+    "hosts": [{"label": "h0", "cluster": "all",
+               "nics": [{"name": "eth0", "out": ["slow"]}, {"name": "eth1", "out": ["quick"]}]},
+              {"label": "h1", "cluster": "all", "nics": [{"name": "x", "in": ["quick"]}]},
+              {"label": "h2", "cluster": "all",
+               "nics": [{"name": "x", "in": ["slow"]}, {"name": "y", "in": ["quick"]}]}],
+    "paths": [{"from": "all", "to": "all", "latency_ns": 70, "resources": ["trunk"]}]})")
+                           .value());
+  EXPECT_EQ(peers.way_to(1, 0, "eth0"), LinkCost::bounded(70, 2000));
+  EXPECT_EQ(peers.way_to(1, 0, "eth1"), LinkCost::bounded(70, 5000));
+  EXPECT_EQ(peers.way_to(1, 0, "eth2"), LinkCost::bounded(70, 5000)) << "an unknown NIC";
+  EXPECT_EQ(peers.way_to(2, 0, "eth1"), LinkCost::bounded(70, 5000)) << "one of two NICs there";
+  EXPECT_FALSE(peers.way_to(0, 0, "eth0")) << "within a host";
 }
 
 TEST(EstimatedLinks, AJobThatIsTooLargeHasNone) {

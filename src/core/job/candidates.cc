@@ -17,7 +17,7 @@ Candidate candidate_to(JobTransport& own, std::span<const PeerInfo::Offer> offer
           .ends = {own.index, index},
           .offer = &offer,
           .reach = options.reach(own, index),
-          .score_us = score_of(own.capabilities()),
+          .score_us = score_of(options.figures(own)),
           .cooling = options.is_cooling({own.index, index})};
 }
 
@@ -123,18 +123,23 @@ void assign_roles(std::vector<Candidate*> of_kind,
 }
 
 // Puts what works in front, then what has not failed lately, then what shall share the load, then
-// the quicker kind, and of one kind what is known to lead to others.
+// the quicker kind, and of one kind what is known to lead to others. Where a slow way limits
+// several kinds alike, the one that could do more is the quicker kind.
 void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
-  const auto best_of_kind = [&](const Candidate& of) {
-    double best = of.score_us;
+  const auto score = [](const Candidate& each) HETCOMM_UNDER_BATON {
+    return std::pair(each.score_us, score_of(each.transport->capabilities()));
+  };
+  using Score = std::pair<double, double>;
+  const auto best_of_kind = [&](const Candidate& of) HETCOMM_UNDER_BATON {
+    Score best = score(of);
     for (const Candidate& each : candidates) {
-      if (each.transport->kind == of.transport->kind) best = std::min(best, each.score_us);
+      if (each.transport->kind == of.transport->kind) best = std::min(best, score(each));
     }
     return best;
   };
-  std::vector<std::pair<double, Candidate>> keyed;
+  std::vector<std::pair<Score, Candidate>> keyed;
   for (const Candidate& each : candidates) keyed.emplace_back(best_of_kind(each), each);
-  const auto key = [](const std::pair<double, Candidate>& entry) {
+  const auto key = [](const std::pair<Score, Candidate>& entry) {
     const Candidate& each = entry.second;
     const bool shares = each.role != PairingRole::kUnused;
     return std::tuple(!each.reach.ok(), each.cooling, !shares, entry.first, each.transport->kind,
@@ -166,7 +171,7 @@ std::vector<Candidate> find_candidates(const JobTransports& transports,
                           .reach = Status(Code::kUnsupported,
                                           "the peer does not offer it: its HETCOMM_TRANSPORTS "
                                           "leaves it out, or it cannot use it"),
-                          .score_us = score_of(own->capabilities())});
+                          .score_us = score_of(options.figures(*own))});
   }
   for (size_t i = 0; i < candidates.size(); ++i) {
     const std::string_view kind = candidates[i].transport->kind;

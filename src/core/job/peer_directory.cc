@@ -129,6 +129,30 @@ topology::Route PeerDirectory::route(const RankDevice& from, const RankDevice& t
   return found.ok() ? std::move(found).value() : topology::Route{};
 }
 
+std::optional<LinkCost> PeerDirectory::way_to(int to, int from, std::string_view nic) const {
+  if (!model_) return std::nullopt;
+  const topology::LinkHost& source = model_host(from);
+  const topology::LinkHost& target = model_host(to);
+  const topology::ClusterPath& path = model_->path(source.cluster, target.cluster);
+  if (&source == &target || !path.exists) return std::nullopt;
+  uint64_t rate = path.single_bytes_per_s == 0 ? LinkCost::kMostBytesPerS : path.single_bytes_per_s;
+  const auto cross = [&](const std::vector<int>& resources) {
+    for (const int index : resources) {
+      rate = std::min(rate, model_->resources[static_cast<size_t>(index)].bytes_per_s);
+    }
+  };
+  const auto named = std::find_if(source.nics.begin(), source.nics.end(),
+                                  [&](const topology::LinkNic& each) { return each.name == nic; });
+  if (named != source.nics.end()) {
+    cross(named->out);
+  } else if (source.nics.size() == 1) {
+    cross(source.nics[0].out);
+  }
+  cross(path.resources);
+  if (target.nics.size() == 1) cross(target.nics[0].in);
+  return LinkCost::bounded(path.latency_ns, rate);
+}
+
 std::string PeerDirectory::explain_link(int from, int to) const {
   if (!model_) return {};
   const topology::Route way = route({.rank = from}, {.rank = to});

@@ -50,6 +50,10 @@ class PeerDirectory {
   // The way between devices of two ranks by the model, which is there: over the first NIC that the
   // data of each device uses. Where the model does not know that NIC, over the first one of the host.
   topology::Route route(const RankDevice& from, const RankDevice& to) const;
+  // What the model says of the way to rank |to| over NIC |nic| of rank |from|; nothing where it says
+  // nothing, as within a host. NICs that it does not know limit nothing, and neither do those of
+  // |to| where it has several.
+  std::optional<LinkCost> way_to(int to, int from, std::string_view nic) const;
   // The devices of the rank's context.
   size_t device_count(int rank) const { return said_by(rank).device_count; }
   // Lines about that way and its clusters, for people; empty without a model.
