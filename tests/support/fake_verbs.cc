@@ -843,7 +843,7 @@ void write_files(const std::string& folder, const FakePort& port) {
   write_file(folder + "/state", state_text(port.state));
   write_file(folder + "/link_layer", is_ethernet ? "Ethernet" : "InfiniBand");
   write_file(folder + "/lid", fmt::format("{:#x}", port.lid));
-  write_file(folder + "/rate", rate_text(port.active_speed));
+  write_file(folder + "/rate", port.rate.empty() ? rate_text(port.active_speed) : port.rate);
   for (size_t i = 0; i < port.gids.size(); ++i) {
     const FakeGid& gid = port.gids[i];
     const bool is_there = gid.bytes.size() == 16;
@@ -922,6 +922,7 @@ void FakeFabric::reset(std::vector<FakeDeviceSpec> devices) {
   all.devices.clear();
   for (FakeDeviceSpec& spec : devices) {
     all.devices.push_back(std::make_unique<Device>());
+    all.devices.back()->transport_type = spec.transport;
     all.devices.back()->spec = std::move(spec);
   }
   all.fail_status = IBV_WC_SUCCESS;

@@ -38,6 +38,7 @@ struct FakePort {
   std::vector<FakeGid> gids;
   uint32_t max_message_bytes = 1u << 30;
   uint8_t active_speed = 32;
+  std::string rate;  // as its file has it; empty: as |active_speed| says
 };
 struct FakeDeviceSpec {
   std::string name = "fake0";
@@ -47,6 +48,7 @@ struct FakeDeviceSpec {
   int max_pieces = 8;  // of one work request
   int max_reads = 16;  // that it serves at a time
   bool may_open = true;
+  ibv_transport_type transport = IBV_TRANSPORT_IB;
 };
 
 // The one fabric of the process; threads may use it at the same time.

@@ -5,10 +5,13 @@
 //  - a wrong name, port, GID index or MTU, and a port that is not active: a text that says what was
 //  tried and what to set;
 //  - peers without a common kind of address do not reach each other;
+//  - a device that speaks neither InfiniBand nor RoCE is not chosen, and not opened;
+//  - the rate of a file is read right whatever the locale, up to the fastest there are;
 //  - the kernel's files tell what the open device tells, and no device is opened for it; without
 //  files, or without the right to open the device, it is opened and says why;
 //  - descriptors, parameters, answers and keys survive the way there and back, and nothing else
 //  does; so do headers, each told by its difference from the one before.
+#include <clocale>
 #include <random>
 #include <string>
 #include <vector>
@@ -198,6 +201,57 @@ TEST_F(RdmaNic, FilesTellWhatTheOpenDeviceTells) {
     }
     EXPECT_THAT(read->nic.describe(), Not(HasSubstr("MTU"))) << "nobody has told it";
   }
+}
+
+TEST_F(RdmaNic, OtherKindsOfDevicesAreNotChosen) {
+  const TemporaryFolder folder;
+  for (const bool files : {false, true}) {
+    FakeFabric::reset({{.name = "iwarp0",
+                        .ports = {{.gids = {ipv4_gid(1)}, .active_speed = 64}},
+                        .transport = IBV_TRANSPORT_IWARP},
+                       {.name = "efa0",
+                        .ports = {{.gids = {ipv4_gid(2)}, .active_speed = 64}},
+                        .transport = IBV_TRANSPORT_UNSPECIFIED},
+                       {.name = "nic0", .ports = {{.gids = {ipv4_gid(3)}}}}});
+    if (files) FakeFabric::show_files(folder.path());
+    FakeFabric::fail_opens(0, EIO);
+    Log log;
+    auto nic = rdma::find_nic(FakeFabric::verbs(), Config::load(nullptr, "", log).value());
+    ASSERT_TRUE(nic.ok()) << files;
+    EXPECT_EQ(nic->nic.name(), "nic0:1");
+    EXPECT_THAT(nic->others, HasSubstr("iwarp0: an iWARP device"));
+    EXPECT_THAT(nic->others, HasSubstr("efa0: neither InfiniBand nor RoCE"));
+  }
+}
+
+void expect_rates_of_files() {
+  const TemporaryFolder folder;
+  const auto rate_of = [&](const char* text) {
+    FakeFabric::reset({{.name = "nic0", .ports = {{.gids = {ipv4_gid(1)}, .rate = text}}}});
+    FakeFabric::show_files(folder.path());
+    Log log;
+    return rdma::find_nic(FakeFabric::verbs(), Config::load(nullptr, "", log).value())
+        ->nic.rate_mbit;
+  };
+  EXPECT_EQ(rate_of("2.5 Gb/sec (1X SDR)"), 2'500u);
+  EXPECT_EQ(rate_of("14.0625 Gb/sec (1X FDR)"), 14'063u);
+  EXPECT_EQ(rate_of("800 Gb/sec (4X XDR)"), 800'000u);
+  EXPECT_EQ(rate_of("2400 Gb/sec (12X XDR)"), 2'400'000u);
+  for (const char* senseless : {"fast", "-1 Gb/sec", "0", "inf", "nan", "1e300"}) {
+    EXPECT_EQ(rate_of(senseless), 0u) << senseless;
+  }
+}
+
+TEST_F(RdmaNic, RatesOfFiles) { expect_rates_of_files(); }
+
+TEST_F(RdmaNic, RatesOfFilesWithADecimalComma) {
+  bool some = false;
+  for (const char* name : {"de_DE.UTF-8", "fr_FR.UTF-8", "ru_RU.UTF-8", "nl_NL.UTF-8"}) {
+    some = some || std::setlocale(LC_NUMERIC, name) != nullptr;
+  }
+  if (!some) GTEST_SKIP() << "no locale with a decimal comma is installed";
+  expect_rates_of_files();
+  std::setlocale(LC_NUMERIC, "C");
 }
 
 TEST_F(RdmaNic, WithoutTheRightToOpenItADeviceIsNotChosen) {

@@ -254,6 +254,14 @@ class Search {
   }
 
   void try_device(ibv_device* device, const std::string& name, uint8_t only) {
+    // The library knows it of a device that is not open.
+    if (device->transport_type != IBV_TRANSPORT_IB) {
+      add_refusal(fmt::format("{}: {}", name,
+                              device->transport_type == IBV_TRANSPORT_IWARP
+                                  ? "an iWARP device, neither InfiniBand nor RoCE"
+                                  : "neither InfiniBand nor RoCE"));
+      return;
+    }
     // Without the right to open it the attempt says why.
     if (then_ == Then::kNothing && verbs_.may_open(device)) {
       const PortFiles files(verbs_.files_of(device));

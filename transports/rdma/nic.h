@@ -1,8 +1,9 @@
 // Chooses the port of a device, and reads its addresses (GIDs). To find a port no device is opened,
 // as far as the kernel's files tell of it.
 //
-// The first that is usable is taken: in the order of HETCOMM_RDMA_NIC, or, where that is empty, the
-// fastest active port. What was not taken is named with its reason.
+// Devices of other kinds than InfiniBand and RoCE (iWARP, usNIC, EFA) are left out. The first port
+// that is usable is taken: in the order of HETCOMM_RDMA_NIC, or, where that is empty, the fastest
+// active port. What was not taken is named with its reason.
 #pragma once
 
 #include <array>

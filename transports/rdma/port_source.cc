@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -20,13 +21,22 @@ namespace {
 // No port has a longer table.
 constexpr uint32_t kMostGids = 65536;
 
+// Speeds above NDR (128) have a field of their own, which older headers lack.
+template <typename Attributes>
+uint32_t speed_of(const Attributes& port) {
+  if constexpr (requires { port.active_speed_ex; }) {
+    if (port.active_speed_ex != 0) return port.active_speed_ex;
+  }
+  return port.active_speed;
+}
+
 uint64_t rate_of(const ibv_port_attr& port) {
   const uint64_t lanes = port.active_width == 1   ? 1
                          : port.active_width == 2 ? 4
                          : port.active_width == 4 ? 8
                          : port.active_width == 8 ? 12
                                                   : 2;
-  switch (port.active_speed) {
+  switch (speed_of(port)) {
     case 1:
       return lanes * 2'500;
     case 2:
@@ -40,6 +50,8 @@ uint64_t rate_of(const ibv_port_attr& port) {
       return lanes * 25'000;
     case 64:
       return lanes * 50'000;
+    case 256:
+      return lanes * 200'000;
     default:
       return lanes * 100'000;
   }
@@ -51,6 +63,14 @@ std::optional<std::string> first_line(const std::string& path) {
   std::string line;
   if (!std::getline(file, line)) return std::nullopt;
   return line;
+}
+
+// "14.0625 Gb/sec (1X FDR)", whatever the locale. 0 if it makes no sense.
+uint64_t rate_of(std::string_view text) {
+  double gbit = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), gbit);
+  if (error != std::errc() || !(gbit > 0 && gbit < 1e6)) return 0;
+  return static_cast<uint64_t>(std::lround(gbit * 1000));
 }
 
 bool is_there(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
@@ -102,8 +122,7 @@ Result<PortState> PortFiles::read(uint8_t port) const {
   told.ethernet = layer->starts_with("Ethernet");
   told.lid = static_cast<uint16_t>(
       std::strtoul(first_line(folder + "/lid").value_or("").c_str(), nullptr, 16));
-  const double gbit = std::strtod(first_line(folder + "/rate").value_or("").c_str(), nullptr);
-  if (gbit > 0 && gbit < 1e6) told.rate_mbit = static_cast<uint64_t>(std::lround(gbit * 1000));
+  told.rate_mbit = rate_of(first_line(folder + "/rate").value_or(""));
   while (told.gids < kMostGids && is_there(fmt::format("{}/gids/{}", folder, told.gids))) {
     ++told.gids;
   }
