@@ -6,6 +6,7 @@
 //   opens those that share it
 //   * an interface that cannot be opened on either side costs no message: other interfaces, or
 //   another transport, take over, and it is used later if it has recovered
+//   * so does one without shared receive queues, of which no file tells; the log has one line for it
 //   * where nothing else is left, operations fail with a text that names the interface
 //   * memory that was registered while nothing was open is reached directly once its peer has come
 #include <algorithm>
@@ -138,6 +139,42 @@ TEST_F(RdmaOpening, AnInterfaceThatCannotBeOpenedIsFailedOver) {
         for (uint64_t i = 0; i < 4; ++i) pass_well(me, kBulk, 20 + i);
       });
     }
+  }
+}
+
+TEST_F(RdmaOpening, AnInterfaceOfNoUseIsFailedOver) {
+  // One of four, or all of them where there is tcp.
+  for (const bool all : {false, true}) {
+    SCOPED_TRACE(all);
+    std::vector<FakeDeviceSpec> devices(kNics);
+    for (size_t i = 0; i < kNics; ++i) {
+      devices[i].name = "fake" + std::to_string(i);
+      devices[i].ports.push_back({.gids = {ipv4_gid(static_cast<uint8_t>(i + 1))}});
+      if (all || i == 0) devices[i].max_shared_queues = 0;
+    }
+    FakeFabric::reset(devices);
+    FakeFabric::show_files(folder_.path());
+    std::barrier<> together(2);
+    run(2, all, [&](CoreMember& me) {
+      std::vector<std::string> lines;
+      me.context().log().set_level(LogLevel::kWarn);
+      me.context().log().set_sink(
+          [](void* lines_of, int32_t, const char* line) {
+            static_cast<std::vector<std::string>*>(lines_of)->emplace_back(line);
+          },
+          &lines);
+      together.arrive_and_wait();
+      for (uint64_t i = 0; i < 4; ++i) pass_well(me, 100, 10 + i);
+      for (uint64_t i = 0; i < 20; ++i) pass_well(me, kBulk, 20 + i);
+      EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+      me.context().log().set_sink(nullptr, nullptr);
+      const auto count = std::count_if(lines.begin(), lines.end(), [](const std::string& line) {
+        return line.find("fake0:1: device has no shared receive queues") != std::string::npos;
+      });
+      // The other rank hears of a connection only where the lower one has opened its interface.
+      EXPECT_GE(count, me.rank() == 0 ? 1 : 0);
+      EXPECT_LE(count, 1);
+    });
   }
 }
 

@@ -427,9 +427,9 @@ int query_device(ibv_context* context, ibv_device_attr* out) {
       static_cast<uint8_t>(static_cast<Context*>(context)->owner->spec.ports.size());
   out->max_qp = 1000;
   out->max_cqe = 32767;
-  out->max_srq = 100;
-  out->max_srq_wr = 16384;
   const FakeDeviceSpec& spec = static_cast<Context*>(context)->owner->spec;
+  out->max_srq = spec.max_shared_queues;
+  out->max_srq_wr = 16384;
   out->max_sge = spec.max_pieces;
   out->max_qp_rd_atom = spec.max_reads;
   out->max_qp_init_rd_atom = 16;

@@ -48,6 +48,7 @@ struct FakeDeviceSpec {
   int max_pieces = 8;  // of one work request
   int max_reads = 16;  // that it serves at a time
   bool may_open = true;
+  int max_shared_queues = 100;  // 0: it has no shared receive queues
   ibv_transport_type transport = IBV_TRANSPORT_IB;
 };
 

@@ -7,6 +7,8 @@
 //  - peers without a common kind of address do not reach each other;
 //  - a device that speaks neither InfiniBand nor RoCE is not chosen, and not opened;
 //  - the rate of a file is read right whatever the locale, up to the fastest there are;
+//  - a port whose MTU is too small for HETCOMM_RDMA_MTU displaces none that can be used, also where
+//  files tell of it;
 //  - the kernel's files tell what the open device tells, and no device is opened for it; without
 //  files, or without the right to open the device, it is opened and says why;
 //  - descriptors, parameters, answers and keys survive the way there and back, and nothing else
@@ -272,6 +274,25 @@ TEST_F(RdmaNic, Mtu) {
   EXPECT_THAT(text(probe("RDMA_MTU=512")), HasSubstr("MTU 512"));
   EXPECT_THAT(text(probe("RDMA_MTU=4096")), HasSubstr("active MTU"));
   EXPECT_FALSE(probe("RDMA_MTU=1000").ok());
+}
+
+TEST_F(RdmaNic, APortWithATooSmallMtuDisplacesNone) {
+  const TemporaryFolder folder;
+  for (const bool files : {false, true}) {
+    FakeFabric::reset(
+        {{.name = "fast", .ports = {{.gids = {ipv4_gid(1)}, .active_speed = 64}}},
+         {.name = "large", .ports = {{.active_mtu = IBV_MTU_4096, .gids = {ipv4_gid(2)}}}}});
+    if (files) FakeFabric::show_files(folder.path());
+    Log log;
+    const Config config = Config::load(nullptr, "RDMA_MTU=4096", log).value();
+    auto nic = rdma::find_nic(FakeFabric::verbs(), config);
+    ASSERT_TRUE(nic.ok()) << files;
+    EXPECT_EQ(nic->nic.name(), "large:1");
+    EXPECT_THAT(nic->others, HasSubstr("the active MTU of fast:1 is 1024"));
+    EXPECT_FALSE(rdma::find_named_nic(FakeFabric::verbs(), config, "fast:1").ok());
+    EXPECT_EQ(rdma::count_nics(FakeFabric::verbs(), config, 4), 1u);
+    EXPECT_EQ(FakeFabric::open_objects(), 0u);
+  }
 }
 
 TEST_F(RdmaNic, InfiniBandUsesLids) {

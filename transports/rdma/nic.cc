@@ -123,6 +123,12 @@ Status read_gids(const PortSource& source, const Config& config, uint32_t length
   return {};
 }
 
+// Whether a port may be too small for HETCOMM_RDMA_MTU.
+bool needs_mtu(const Config& config) {
+  const std::string_view wanted = config.text(Variable::kRdmaMtu);
+  return wanted != "auto" && !wanted.empty() && wanted != std::to_string(mtu_bytes(IBV_MTU_256));
+}
+
 Status read_mtu(const Config& config, ibv_mtu active, Nic& nic) {
   nic.mtu = active;
   const std::string_view wanted = config.text(Variable::kRdmaMtu);
@@ -262,8 +268,8 @@ class Search {
                                   : "neither InfiniBand nor RoCE"));
       return;
     }
-    // Without the right to open it the attempt says why.
-    if (then_ == Then::kNothing && verbs_.may_open(device)) {
+    // Without the right to open it the attempt says why. No file tells the active MTU.
+    if (then_ == Then::kNothing && !needs_mtu(config_) && verbs_.may_open(device)) {
       const PortFiles files(verbs_.files_of(device));
       if (files.ports() > 0) {
         try_ports(files, nullptr, {}, name, only);
