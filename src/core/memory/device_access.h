@@ -42,8 +42,9 @@ class DeviceAccess final : public MemoryUser {
   // question about a device and a transport tries it, which takes milliseconds.
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
   bool reaches(Memory& memory, size_t index) HETCOMM_UNDER_BATON;
-  // Returns whether transport |index| reaches memory of device |device| through more than one root
-  // complex, so that staging may be faster. False where HETCOMM_DEVICE_PATH leaves no choice.
+  // Returns whether the network interface of transport |index| lies beyond the root complex of
+  // device |device|, so that staging may be faster. It says nothing of whether the interface
+  // reaches the device. False where HETCOMM_DEVICE_PATH=direct leaves no choice.
   bool is_far(size_t device, size_t index) const HETCOMM_UNDER_BATON {
     return !insists_ && device < 64 && (paths_[index].far_devices >> device & 1) != 0;
   }

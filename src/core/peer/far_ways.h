@@ -26,30 +26,36 @@ class FarWays {
   struct Choice {
     bool made = false;
     bool staged = false;
+    size_t device = 0;
+    StreamDirection direction = StreamDirection::kToHost;
     uint64_t since_ns = 0;
   };
 
   // Chooses for a transfer of |bytes| that begins at |now_ns|.
   Choice choose(size_t device, StreamDirection direction, uint64_t bytes,
                 uint64_t now_ns) HETCOMM_UNDER_BATON {
-    return {true, users_[{device, direction}].chooser.prefer_get(bytes), now_ns};
+    const bool staged = users_[{device, direction}].chooser.prefer_get(bytes) == kStaged;
+    return {true, staged, device, direction, now_ns};
   }
-  // A transfer of |bytes| has ended well.
-  void measured(const Choice& choice, size_t device, StreamDirection direction, uint64_t bytes,
-                uint64_t now_ns) HETCOMM_UNDER_BATON {
-    const auto user = users_.find({device, direction});
+  // The transfer of |bytes| for which |choice| was made has ended well.
+  void measured(const Choice& choice, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
+    const auto user = users_.find({choice.device, choice.direction});
     if (user == users_.end()) return;
     // Beside its predecessors it has had the way for itself for this time.
     const uint64_t from =
         std::max(choice.since_ns, std::exchange(user->second.last_end_ns, now_ns));
-    user->second.chooser.measured(bytes, choice.staged, now_ns - from);
+    user->second.chooser.measured(bytes, choice.staged ? kStaged : kDirect, now_ns - from);
   }
   // Returns lines for people, each with the device, the direction and the costs of a size.
   std::string explain() const HETCOMM_UNDER_BATON;
 
  private:
+  // The two ways as the chooser has them. It takes the second, a get, where that is clearly faster.
+  static constexpr bool kDirect = false;
+  static constexpr bool kStaged = true;
+
   struct User {
-    BulkChooser chooser;  // a get stands for staging
+    BulkChooser chooser;
     uint64_t last_end_ns = 0;
   };
 

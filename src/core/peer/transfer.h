@@ -86,7 +86,6 @@ class SendTransfer final : public Mortal {
   void note_answer() HETCOMM_UNDER_BATON;
   void start_pieces() HETCOMM_UNDER_BATON;
   bool start_grant(Grant& grant) HETCOMM_UNDER_BATON;
-  bool prefers_staging(const Rail& rail) HETCOMM_UNDER_BATON;
   bool start_staged(Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
   bool start_direct(const Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
   void piece_finished(Piece& piece, Code code) HETCOMM_UNDER_BATON;
@@ -154,7 +153,6 @@ class ReceiveTransfer final : public Mortal {
   bool add_chunk() HETCOMM_UNDER_BATON;
   void cut_again(size_t index) HETCOMM_UNDER_BATON;
   bool want_get() HETCOMM_UNDER_BATON;
-  bool prefers_staging(const Rail& rail) HETCOMM_UNDER_BATON;
   Rail* pick_rail() const HETCOMM_UNDER_BATON;
   uint64_t next_length(const Range& rest, bool staged) const HETCOMM_UNDER_BATON;
   void chunk_finished(Chunk& chunk) HETCOMM_UNDER_BATON;

@@ -259,16 +259,6 @@ bool ReceiveTransfer::want_get() {
   return table_.chooser().prefer_get(accepted_);
 }
 
-// The first chunk over a far network interface decides for all.
-bool ReceiveTransfer::prefers_staging(const Rail& rail) {
-  const std::optional<size_t> device = association_.common().far_device(*receive_, rail.ends.own);
-  if (!device) return false;
-  if (!far_.made) {
-    far_ = table_.far_ways().choose(*device, StreamDirection::kFromHost, accepted_, now_ns());
-  }
-  return far_.staged;
-}
-
 // Length of the next chunk, which begins with |rest|.
 uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
   if (staged) return std::min(rest.length, staging_.shape().chunk_bytes);
@@ -348,7 +338,8 @@ bool ReceiveTransfer::add_chunk() {
   if (rail == nullptr) return false;
   std::byte* staging_chunk = nullptr;
   const bool staged =
-      !association_.common().reaches(*receive_, rail->ends.own) || prefers_staging(*rail);
+      !association_.common().reaches(*receive_, rail->ends.own) ||
+      table_.prefers_staging(*receive_, *rail, StreamDirection::kFromHost, accepted_, far_);
   if (!staged) {
     if (chunks_.size() >= kMaxGranted) return false;
   } else {
@@ -491,10 +482,7 @@ void ReceiveTransfer::maybe_finish() {
     }
     const uint64_t elapsed_ns = table_.service_time(started_ns_, now_ns());
     if (chosen_) table_.chooser().measured(accepted_, by_get_, elapsed_ns);
-    if (far_.made && code_ == Code::kOk) {
-      const size_t device = receive_->buffers.pieces.front().memory->device_index();
-      table_.far_ways().measured(far_, device, StreamDirection::kFromHost, accepted_, now_ns());
-    }
+    if (far_.made && code_ == Code::kOk) table_.far_ways().measured(far_, accepted_, now_ns());
     hetcomm_counters_t* counters =
         association_.rail() != nullptr ? &association_.rail()->counters() : nullptr;
     if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);

@@ -167,22 +167,13 @@ void SendTransfer::granted(const GrantBody& grant) {
   grants_.push_back(started);
 }
 
-// The first piece over a far network interface decides for all.
-bool SendTransfer::prefers_staging(const Rail& rail) {
-  const std::optional<size_t> device = association_.common().far_device(*send_, rail.ends.own);
-  if (!device) return false;
-  if (!far_.made) {
-    far_ = table_.far_ways().choose(*device, StreamDirection::kToHost, accepted_, now_ns());
-  }
-  return far_.staged;
-}
-
 // True when the whole grant is under way.
 bool SendTransfer::start_grant(Grant& grant) {
   Rail& rail = *association_.rails().find(grant.body.rail);
   may_lose_ = may_lose_ || !rail.capabilities().lossless;
-  const bool direct = grant.started == 0 && association_.common().reaches(*send_, rail.ends.own) &&
-                      !prefers_staging(rail);
+  const bool direct =
+      grant.started == 0 && association_.common().reaches(*send_, rail.ends.own) &&
+      !table_.prefers_staging(*send_, rail, StreamDirection::kToHost, accepted_, far_);
   return direct ? start_direct(grant, rail) : start_staged(grant, rail);
 }
 
@@ -353,10 +344,7 @@ void SendTransfer::maybe_finish() {
   Operation& send = *std::exchange(send_, nullptr);
   send.transfer.send = nullptr;
   table_.sends().erase(id_);
-  if (code_ == Code::kOk && far_.made) {
-    const size_t device = send.buffers.pieces.front().memory->device_index();
-    table_.far_ways().measured(far_, device, StreamDirection::kToHost, accepted_, now_ns());
-  }
+  if (code_ == Code::kOk && far_.made) table_.far_ways().measured(far_, accepted_, now_ns());
   if (code_ == Code::kOk) send.outcome.bytes_sent = send.outcome.bytes_received = send.length;
   association_.common().completer.complete(send, code_, std::move(text_));
   BlockPool& blocks = association_.common().blocks;

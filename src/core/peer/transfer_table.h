@@ -3,10 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "src/base/baton_role.h"
+#include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/bulk_chooser.h"
 #include "src/core/peer/far_ways.h"
@@ -55,6 +58,15 @@ class TransferTable {
   // Chooses whether the receiver reads or the sender writes.
   BulkChooser& chooser() HETCOMM_UNDER_BATON { return chooser_; }
   FarWays& far_ways() HETCOMM_UNDER_BATON { return far_ways_; }
+  // Returns whether data of |operation| that |rail| reaches is staged all the same. The first piece
+  // over a far network interface decides for all of the transfer, by |choice|.
+  bool prefers_staging(const Operation& operation, const Rail& rail, StreamDirection direction,
+                       uint64_t bytes, FarWays::Choice& choice) HETCOMM_UNDER_BATON {
+    const std::optional<size_t> device = association_.common().far_device(operation, rail.ends.own);
+    if (!device) return false;
+    if (!choice.made) choice = far_ways_.choose(*device, direction, bytes, now_ns());
+    return choice.staged;
+  }
   // The pair's time that a transfer begun at |started_ns| and finished now took, beside its
   // predecessors.
   uint64_t service_time(uint64_t started_ns, uint64_t now_ns) HETCOMM_UNDER_BATON {
