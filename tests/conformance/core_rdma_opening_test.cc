@@ -13,6 +13,7 @@
 #include <atomic>
 #include <barrier>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -216,6 +217,29 @@ TEST_F(RdmaOpening, WithoutAnInterfaceOperationsSayWhy) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(RdmaOpening, MemoryThatAnInterfaceDidNotTakeIsExportedOnceItOpens) {
+  // Each rank tries each interface at most once while it fails.
+  for (size_t i = 0; i < 2; ++i) FakeFabric::fail_opens(i, EMFILE, 2);
+  std::barrier<> together(2);
+  run(2, false, [&](CoreMember& me) {
+    std::vector<std::byte> bytes(1000);
+    Memory memory(me.context().devices(), 0, bytes.data(), bytes.size(), false);
+    ASSERT_TRUE(
+        me.communicator().memories().register_memory(memory, HETCOMM_ACCESS_ALL, true).ok());
+    const auto count_keys = [&] {
+      auto exported = ExportedMemory::decode(RegisteredMemories::export_memory(memory).value());
+      return exported.ok() ? exported->keys.size() : 0;
+    };
+    EXPECT_EQ(count_keys(), kNics - 2);
+    together.arrive_and_wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    EXPECT_EQ(count_keys(), kNics) << "they open now";
+    EXPECT_EQ(count_keys(), kNics);
+    together.arrive_and_wait();
+    EXPECT_TRUE(RegisteredMemories::unregister_memory(memory, 20'000'000'000).ok());
+  });
 }
 
 TEST_F(RdmaOpening, MemoryThatWasRegisteredBeforeIsReached) {

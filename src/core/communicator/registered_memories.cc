@@ -118,12 +118,13 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
 }
 
 Result<std::vector<std::byte>> RegisteredMemories::export_memory(const Memory& memory) {
-  const Registration* registration = memory.registration.get();
+  Registration* const registration = memory.registration.get();
   if (registration == nullptr) {
     return Status(Code::kInvalidArgument, "the memory is not registered");
   }
   RegisteredMemories& own = Communicator::of(*registration).memories();
   const Engine::Baton baton(own.engine_);
+  own.job_.memories().publish_again(*registration);
   return own.job_.memories().describe(*registration).encode();
 }
 

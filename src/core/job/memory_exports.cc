@@ -23,6 +23,15 @@ Result<RemoteKey> publish_over(RegionPublisher& publisher,
 
 void MemoryExports::publish(Registration& registration) {
   registration.id = commons_.registrations.insert(&registration);
+  publish_missing(registration);
+}
+
+void MemoryExports::publish_again(Registration& registration) {
+  if (registration.is_incomplete && !registration.closing) publish_missing(registration);
+}
+
+void MemoryExports::publish_missing(Registration& registration) {
+  registration.is_incomplete = false;
   Memory& memory = registration.memory();
   const bool on_host = memory.host_accessible();
   int file = -1;
@@ -38,7 +47,14 @@ void MemoryExports::publish(Registration& registration) {
     const Capabilities& capabilities = each->capabilities();
     if (!RailMasks::has(near, each->index)) continue;
     if (!capabilities.regions && !(capabilities.map && file >= 0)) continue;
-    if (!commons_.device_access.reaches(memory, each->index)) continue;
+    const bool is_published =
+        std::any_of(registration.keys.begin(), registration.keys.end(),
+                    [&](const auto& numbered) { return numbered.first == each->index; });
+    if (is_published) continue;
+    if (!commons_.device_access.reaches(memory, each->index)) {
+      registration.is_incomplete = true;
+      continue;
+    }
     const uint32_t rights = registration.rights();
     Region region{
         .address = on_host ? static_cast<std::byte*>(memory.address()) : memory.known_placeholder(),
@@ -62,6 +78,7 @@ void MemoryExports::publish(Registration& registration) {
       registration.keys.back().second = key.value();
     } else {
       registration.keys.pop_back();
+      registration.is_incomplete = true;
       commons_.log.info("{} does not reach a registered memory of {} bytes directly: {}",
                         each->name, memory.size(), key.status().text());
     }

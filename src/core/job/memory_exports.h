@@ -24,6 +24,9 @@ class MemoryExports {
 
   // Gives |registration| its id, and lets those transports reach the memory that can.
   void publish(Registration& registration) HETCOMM_UNDER_BATON;
+  // Does so for transports that could not when this was tried last. A rank that has imported the
+  // memory before does not hear of it.
+  void publish_again(Registration& registration) HETCOMM_UNDER_BATON;
   // Takes it back from the transports. True when no peer reaches it by a transport any more.
   bool withdraw(Registration& registration) HETCOMM_UNDER_BATON;
   ExportedMemory describe(const Registration& registration) const HETCOMM_UNDER_BATON;
@@ -33,6 +36,8 @@ class MemoryExports {
                    std::vector<RemoteKey>* keys) const HETCOMM_UNDER_BATON;
 
  private:
+  void publish_missing(Registration& registration) HETCOMM_UNDER_BATON;
+
   PairCommons& commons_;
   const JobTransports& transports_;
   const PeerDirectory& peers_;

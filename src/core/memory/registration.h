@@ -45,6 +45,8 @@ class Registration {
   uint64_t id HETCOMM_GUARDED_BY_BATON = 0;
   // The keys of the transports that reach the memory.
   TransportKeys keys HETCOMM_GUARDED_BY_BATON;
+  // Some transport that should reach the memory did not when that was tried last.
+  bool is_incomplete HETCOMM_GUARDED_BY_BATON = false;
 
   void notify(Association& source, const hetcomm_notification_t& notification) HETCOMM_UNDER_BATON {
     waiting_.push_back({&source, notification});
