@@ -7,9 +7,12 @@
 //   * an interface that cannot be opened on either side costs no message: other interfaces, or
 //   another transport, take over, and it is used later if it has recovered
 //   * so does one without shared receive queues, of which no file tells; the log has one line for it
+//   * a pair that sends small messages returns to its interface after a failover, and closes the one
+//   that stood in for it
 //   * where nothing else is left, operations fail with a text that names the interface
 //   * memory that was registered while nothing was open is reached directly once its peer has come
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <cerrno>
@@ -195,6 +198,64 @@ TEST_F(RdmaOpening, AnInterfaceThatHasRecoveredIsUsed) {
       if (stop) break;
     }
     EXPECT_EQ(different_devices().size(), kNics);
+  });
+}
+
+TEST_F(RdmaOpening, SmallMessagesReturnToTheirInterface) {
+  // Those who wait drive progress: messages may be under way that a broken connection has lost.
+  const auto meet = [](CoreMember& me) {
+    EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  };
+  run(2, false, [&](CoreMember& me) {
+    const auto counters_of = [&](const std::string& transport) {
+      hetcomm_counters_t all[8] = {};
+      const size_t count = me.communicator().counters(1 - me.rank(), 8, all);
+      for (size_t i = 0; i < std::min<size_t>(count, 8); ++i) {
+        if (transport == all[i].transport) return all[i];
+      }
+      return hetcomm_counters_t{};
+    };
+    uint64_t seed = 0;
+    // Until |done| is true at both ends. Both ranks send.
+    const auto pass_until = [&](const auto& done) {
+      const uint64_t limit = now_ns() + 20'000'000'000;
+      std::array<std::byte, 100> sent{};
+      std::array<std::byte, 100> received{};
+      while (!::testing::Test::HasFailure()) {
+        ++seed;
+        Operation* receive =
+            me.post(OperationKind::kReceive, 1 - me.rank(), seed, received.data(), received.size());
+        Operation* send =
+            me.post(OperationKind::kSend, 1 - me.rank(), seed, sent.data(), sent.size());
+        for (Operation* each : {receive, send}) {
+          const Status status = me.finish(each);
+          EXPECT_TRUE(status.ok()) << "rank " << me.rank() << ": " << status.text();
+        }
+        const bool here = done() || now_ns() > limit;
+        static std::atomic<int> agreed;
+        if (me.rank() == 0) agreed = 0;
+        meet(me);
+        agreed += here ? 1 : 0;
+        meet(me);
+        if (agreed == 2) break;
+      }
+      EXPECT_TRUE(done());
+      meet(me);
+    };
+    pass_until([&] { return counters_of("rdma").messages_received > 0; });
+    EXPECT_EQ(different_devices().size(), 1u);
+    if (me.rank() == 0) FakeFabric::raise(IBV_EVENT_PORT_ERR);
+    pass_until([&] { return counters_of("rdma").failures > 0; });
+    const uint64_t before = counters_of("rdma").messages_received;
+    const uint64_t sent_before = counters_of("rdma").messages_sent;
+    pass_until([&] {
+      return counters_of("rdma").messages_received > before + 10 &&
+             counters_of("rdma").messages_sent > sent_before + 10;
+    });
+    pass_until([&] { return counters_of("rdma#1").connected == 0; });
+    EXPECT_EQ(counters_of("rdma").connected, 1);
+    const uint64_t spare = counters_of("rdma#1").messages_received;
+    EXPECT_GT(spare, 0u) << "it stood in";
   });
 }
 

@@ -33,14 +33,15 @@ std::string words_of(const Candidate& candidate) {
 
 // --- choice -----------------------------------------------------------------
 
-std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks> needs) {
+std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks> needs,
+                                             bool with_failures) {
   Pair* const pair = pairs_.find(rank);
   CandidateOptions options;
   options.itself = rank == commons_.rank;
   options.most = most_rails_;
   options.needs = needs;
   options.is_cooling = [&](const RailEnds& ends) HETCOMM_UNDER_BATON {
-    return pair != nullptr &&
+    return with_failures && pair != nullptr &&
            pair->extra_rails().cool_downs().is_cooling(ends, commons_.engine.coarse_now());
   };
   options.figures = [&](const JobTransport& own) HETCOMM_UNDER_BATON {
@@ -115,6 +116,15 @@ std::vector<RailEnds> PairPaths::useful_beside(int rank, const RailEnds& used,
     if (shares || candidate.score_us * kClearlyBetter < own) result.push_back(candidate.ends);
   }
   return result;
+}
+
+RailEnds PairPaths::preferred(int rank, const RailEnds& used) {
+  const std::string_view kind = transports_.at(used.own).kind;
+  for (const Candidate& candidate : candidates(rank, kAnyData, false)) {
+    if (candidate.transport->kind != kind) continue;
+    return candidate.reach.ok() ? candidate.ends : used;
+  }
+  return used;
 }
 
 bool PairPaths::is_offered(int rank, size_t index, std::string_view kind) const {

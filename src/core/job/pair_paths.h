@@ -58,6 +58,7 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   std::vector<RailEnds> useful_beside(int rank, const RailEnds& used,
                                       std::span<const RailMasks> needs) override
       HETCOMM_UNDER_BATON;
+  RailEnds preferred(int rank, const RailEnds& used) override HETCOMM_UNDER_BATON;
   bool serves(int rank, const RailMasks& need) override HETCOMM_UNDER_BATON;
   RailMasks all_of_kind(int rank, std::string_view kind) const override HETCOMM_UNDER_BATON;
   bool has_common_transport(int rank) const override HETCOMM_UNDER_BATON;
@@ -94,8 +95,9 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   std::string explain_candidates(int rank, Pair* pair) HETCOMM_UNDER_BATON;
   // Some connection of the pair goes over |ends|. |pair| may be null.
   static bool is_in_use(Pair* pair, const RailEnds& ends) HETCOMM_UNDER_BATON;
-  // |needs|: between which transports data goes.
-  std::vector<Candidate> candidates(int rank, std::span<const RailMasks> needs) HETCOMM_UNDER_BATON;
+  // |needs|: between which transports data goes. |with_failures|: what has failed lately counts.
+  std::vector<Candidate> candidates(int rank, std::span<const RailMasks> needs,
+                                    bool with_failures = true) HETCOMM_UNDER_BATON;
   // Any data, and between which transports data of |pair| has gone so far. |pair| may be null.
   static std::vector<RailMasks> known_needs(Pair* pair) HETCOMM_UNDER_BATON;
   // Whether |own| reaches transport |index| of |rank|. That it does is remembered.

@@ -58,8 +58,36 @@ void ExtraRails::settle(uint64_t now_ns) {
 std::vector<RailEnds> ExtraRails::useful() {
   const Rail& current = *association_.rails().current();
   PairCommons& common = association_.common();
-  return common.connector.useful_beside(association_.rank(), current.ends,
-                                        association_.needs().all());
+  std::vector<RailEnds> ends =
+      common.connector.useful_beside(association_.rank(), current.ends, association_.needs().all());
+  const RailEnds first = preferred();
+  if (first != current.ends && std::find(ends.begin(), ends.end(), first) == ends.end()) {
+    ends.push_back(first);
+  }
+  return ends;
+}
+
+RailEnds ExtraRails::preferred() {
+  const Rail& current = *association_.rails().current();
+  if (current.capabilities().lossless) return current.ends;
+  return association_.common().connector.preferred(association_.rank(), current.ends);
+}
+
+// The higher rank follows the lower one, which tells it (receive_unused()).
+bool ExtraRails::is_better(const Rail& rail) {
+  if (association_.rails().is_better(rail)) return true;
+  const Rail* const current = association_.rails().current();
+  if (current == nullptr || &rail == current || !rail.is_open_both_ways()) return false;
+  const bool is_lower = association_.common().rank < association_.rank();
+  return is_lower && rail.kind == current->kind && rail.ends == preferred();
+}
+
+Rail* ExtraRails::better_one() {
+  Rail* found = nullptr;
+  association_.rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
+    if (found == nullptr && is_better(rail)) found = &rail;
+  });
+  return found;
 }
 
 void ExtraRails::connect() {

@@ -5,7 +5,8 @@
 // the higher rank tells of its own (kRailsWanted). A rail that a better one has replaced, or that
 // stood in for one that was down, is closed when it stays unused: the lower rank says so
 // (kRailUnused), the higher one closes it once nothing of its own is under way there, and answers
-// (kRailClosed). Under the baton.
+// (kRailClosed). After a failover messages return to the connection that they would have gone over
+// first, as soon as it can be made again. Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +38,10 @@ class ExtraRails {
   void need(const RailMasks& masks) HETCOMM_UNDER_BATON;
   // The peer, the higher rank, has such data.
   void wanted_by_peer(const RailMasks& masks) HETCOMM_UNDER_BATON;
+  // |rail| should take over the messages from the current one: it is clearly better, or has failed
+  // before and is the one that the lower rank would have taken first.
+  bool is_better(const Rail& rail) HETCOMM_UNDER_BATON;
+  Rail* better_one() HETCOMM_UNDER_BATON;
   // Connects to what is useful and has cooled down.
   void connect() HETCOMM_UNDER_BATON;
   // A connection between |ends| could not be made.
@@ -62,6 +67,9 @@ class ExtraRails {
   bool is_under_way(const RailMasks& masks) HETCOMM_UNDER_BATON;
   void settle(uint64_t now_ns) HETCOMM_UNDER_BATON;
   std::vector<RailEnds> useful() HETCOMM_UNDER_BATON;
+  // The ends of the connection that messages would go over if nothing had failed. There is a
+  // current connection.
+  RailEnds preferred() HETCOMM_UNDER_BATON;
   std::vector<Rail*> superfluous() HETCOMM_UNDER_BATON;
   void close_unused() HETCOMM_UNDER_BATON;
 

@@ -47,6 +47,9 @@ class PairConnector {
   // |needs|, or are better.
   virtual std::vector<RailEnds> useful_beside(
       int rank, const RailEnds& used, std::span<const RailMasks> needs) HETCOMM_UNDER_BATON = 0;
+  // The connection to |rank| that messages would go over if none of the kind of the one between
+  // |used| had failed.
+  virtual RailEnds preferred(int rank, const RailEnds& used) HETCOMM_UNDER_BATON = 0;
   // Whether some connection to |rank| between transports of |need| is likely to work.
   virtual bool serves(int rank, const RailMasks& need) HETCOMM_UNDER_BATON = 0;
   // |figures| of this rank's transport |own|, as far as its way to |rank| allows them.

@@ -253,6 +253,7 @@ void Pair::receive_connection_message(const WireHeader& header) {
       return;
     case MessageKind::kRailUnused:
       extra_rails_.receive_unused(header.tag);
+      rail_switch_.follow_peer();
       return;
     case MessageKind::kRailClosed:
       extra_rails_.receive_closed(header.tag);

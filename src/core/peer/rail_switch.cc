@@ -7,7 +7,7 @@ namespace hetcomm {
 void RailSwitch::use(Rail& rail) {
   if (association_.rails().current() == nullptr) {
     go_over_to(rail);
-  } else if (association_.rails().is_better(rail)) {
+  } else if (extra_rails_.is_better(rail)) {
     take_over(rail);
   } else {
     traffic_.restart();
@@ -64,6 +64,13 @@ void RailSwitch::resume() {
   extra_rails_.plan_to_close();
 }
 
+void RailSwitch::follow_peer() {
+  const Rail* const current = association_.rails().current();
+  Rail& used = association_.receiving_on();
+  if (current == nullptr || !current->retiring || current->capabilities().lossless) return;
+  if (&used != current && used.is_open_both_ways() && !used.leaving) take_over(used);
+}
+
 void RailSwitch::leave(const Rail& rail) {
   association_.rails().set_current(nullptr);
   association_.sequencer().stop_replay();
@@ -74,7 +81,7 @@ void RailSwitch::leave(const Rail& rail) {
 void RailSwitch::tick(uint64_t now_ns) {
   if (now_ns < take_over_at_ns_) return;
   take_over_at_ns_ = kForever;
-  if (Rail* better = association_.rails().better_one(); better != nullptr) take_over(*better);
+  if (Rail* better = extra_rails_.better_one(); better != nullptr) take_over(*better);
 }
 
 }  // namespace hetcomm

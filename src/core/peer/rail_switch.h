@@ -25,6 +25,8 @@ class RailSwitch {
   // Goes on after a pause: sends again what the last connection may have lost, then what waits. The
   // pair gives up where the connection cannot carry it.
   void resume() HETCOMM_UNDER_BATON;
+  // The peer has no use for the current connection: messages go over the one that the peer uses.
+  void follow_peer() HETCOMM_UNDER_BATON;
   // The current connection is going away.
   void leave(const Rail& rail) HETCOMM_UNDER_BATON;
 
