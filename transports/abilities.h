@@ -128,9 +128,9 @@ class DeviceAttacher {
  public:
   // Says whether connections reach memory of |device| without copies through the host. The
   // transport tries it: memory is reachable if bytes that were written to it are read back. The
-  // text says of each way how it works or why not. The call blocks for milliseconds, or for a second
-  // where hardware does not answer. Core makes it once, before the first memory of |device| is
-  // attached, from inside upcalls too.
+  // text says of each way how it works or why not. OUT_OF_RESOURCES: a later trial may find
+  // otherwise. The call blocks for milliseconds, or for 0.1 s for each way where hardware does not
+  // answer. Core makes it before the first memory of |device| is attached, from inside upcalls too.
   virtual Status check_device(const Device& device) HETCOMM_UNDER_BATON = 0;
   // From now on extents and regions inside of the range's placeholder mean its memory, which stays
   // until detach(). Only for devices that check_device() has found reachable.

@@ -6,11 +6,15 @@
 //   * a memory that the network interface refuses in the middle is staged;
 //   * the device is told before its user sees what a network interface wrote;
 //   * nothing stays registered;
-//   * a device is tried when its memory is about to move for the first time, and not before.
+//   * a device is tried when its memory is about to move for the first time, and not before; it is
+//     tried again where the trial failed for want of something.
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <cerrno>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/support/core_job.h"
@@ -157,6 +161,35 @@ TEST_F(CoreDeviceMemory, ADeviceIsTriedOnFirstUse) {
         exchange(me, 100'000, 1, 6);
         together.arrive_and_wait();
         EXPECT_EQ(flushes, tried + 2) << "each message";
+      },
+      make_devices);
+}
+
+TEST_F(CoreDeviceMemory, ATrialThatFailedForWantOfSomethingIsMadeAgain) {
+  std::barrier<> together(2);
+  run_core_job(
+      2, "", [](int) { return make_factories({}); },
+      [&](CoreMember& me) {
+        // They connect, and nothing of the device is tried.
+        std::array<std::byte, 100> bytes{};
+        const bool sends = me.rank() == 0;
+        EXPECT_TRUE(me.finish(me.post(sends ? OperationKind::kSend : OperationKind::kReceive,
+                                      1 - me.rank(), 1, bytes.data(), bytes.size()))
+                        .ok());
+        together.arrive_and_wait();
+        if (me.rank() == 0) FakeFabric::fail_queue_pairs(ENOMEM);
+        together.arrive_and_wait();
+        exchange(me, 100'000, 1, 5);
+        EXPECT_EQ(moved(me).direct, 0u);
+        EXPECT_EQ(moved(me).staged, 200'000u);
+        together.arrive_and_wait();
+        if (me.rank() == 0) FakeFabric::fail_queue_pairs(0);
+        together.arrive_and_wait();
+        exchange(me, 100'000, 1, 6);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+        together.arrive_and_wait();
+        exchange(me, 100'000, 1, 7);
+        EXPECT_GE(moved(me).direct, 200'000u) << me.communicator().explain(1 - me.rank());
       },
       make_devices);
 }

@@ -252,9 +252,29 @@ TEST_F(RdmaDeviceMemory, WithoutQueuePairsThereIsNoTrial) {
   Accelerator accelerator;
   FakeFabric::fail_queue_pairs(ENOMEM);
   Status status = check(accelerator);
-  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_EQ(status.code(), Code::kOutOfResources) << "there may be memory later";
   EXPECT_THAT(text(status), HasSubstr("queue pair"));
   FakeFabric::fail_queue_pairs(0);
+}
+
+// Everything else of the context stands still for that time.
+TEST_F(RdmaDeviceMemory, ANicThatDoesNotAnswerIsNotWaitedForLong) {
+  static rdma::Verbs verbs;
+  verbs = FakeFabric::verbs();
+  verbs.poll_cq = [](ibv_cq*, int, ibv_wc*) { return 0; };
+  FakeFabric::accept_dmabufs();
+  Accelerator accelerator;
+  for (const char* settings : {"", "DEVICE_PATH=direct"}) {
+    FakePair pair(settings, nullptr, &verbs);
+    const uint64_t begin = now_ns();
+    const Status status = pair.a.transport().abilities().devices->check_device(accelerator.get());
+    const uint64_t elapsed = now_ns() - begin;
+    EXPECT_EQ(status.code(), Code::kOutOfResources) << "it may have had much to do";
+    EXPECT_THAT(text(status), HasSubstr("dma-buf: the NIC does not finish the write; plain"));
+    const bool insists = *settings != 0;
+    EXPECT_GE(elapsed, insists ? kSecond : 200 * kMillisecond);
+    EXPECT_LT(elapsed, insists ? 3 * kSecond : 800 * kMillisecond);
+  }
 }
 
 // --- use -------------------------------------------------------------------------------------

@@ -36,10 +36,14 @@ Result<Registered> register_device_memory(const Verbs& verbs, ibv_pd* pd, Device
 struct DeviceVerdict {
   std::optional<DeviceWay> way;
   std::string text;  // of each way that was tried, what came of it
+  // There is no way, and one of them failed by something that passes: want of memory or of other
+  // resources, or a NIC that had too much to do.
+  bool may_change = false;
 };
 // Writes to memory of the device's allocator, and from it, through queue pairs of its own on port
 // |nic| ("mlx5_0:1"), which it opens for the purpose. Takes a few milliseconds. A NIC that does not
-// finish is waited for 0.5 s, in addition to what the device's own copies take.
+// finish is waited for 0.1 s for each way, in addition to what the device's own copies take; for
+// 0.5 s where HETCOMM_DEVICE_PATH=direct makes the operation fail otherwise.
 DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::string& nic,
                          const ConnectionSettings& settings, const hetcomm::Device& device);
 

@@ -85,7 +85,10 @@ Status RdmaTransport::check_device(const hetcomm::Device& device) {
   if (!port_.broken().ok()) return port_.broken();
   DeviceVerdict verdict = try_device(port_.verbs(), port_.environment().config, port_.nic().name(),
                                      port_.settings().connection, device);
-  if (!verdict.way) return {Code::kUnsupported, std::move(verdict.text)};
+  if (!verdict.way) {
+    return {verdict.may_change ? Code::kOutOfResources : Code::kUnsupported,
+            std::move(verdict.text)};
+  }
   device_ways_.emplace_back(device.instance, *verdict.way);
   return {Code::kOk, std::move(verdict.text)};
 }

@@ -1,9 +1,21 @@
 #include "src/core/memory/device_access.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace hetcomm {
 namespace {
+
+// A trial that failed by something that passes is made again after so long, or after so many times
+// as long as it took.
+constexpr uint64_t kFirstPauseNs = 100'000'000;
+constexpr uint64_t kPauses = 50;
+constexpr uint32_t kMostDoublings = 8;
+
+bool is_passing(const Status& status) {
+  return status.code() == Code::kOutOfResources || status.code() == Code::kOutOfMemory;
+}
 
 bool is_on_device(const BufferPiece& piece) {
   return piece.memory != nullptr && !piece.memory->host_accessible() && piece.length > 0;
@@ -19,8 +31,7 @@ DeviceAccess::DeviceAccess(DeviceSet& devices, const Config& config, Log& log)
 
 void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name, uint64_t far_devices) {
   if (paths_.empty()) devices_.add_user(*this);
-  paths_.push_back(
-      {attacher, name, far_devices, std::vector<std::optional<Status>>(devices_.size())});
+  paths_.push_back({attacher, name, far_devices, std::vector<Verdict>(devices_.size())});
   if (attacher == nullptr || staged_) return;
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (!devices_.device(i).table->host_accessible) devices_.set_reachable(i);
@@ -28,9 +39,19 @@ void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name, uint64
 }
 
 const Status& DeviceAccess::verdict(Path& path, size_t device) {
-  std::optional<Status>& known = path.verdicts[device];
-  if (!known) known = try_device(path, devices_.device(device));
-  return *known;
+  Verdict& known = path.verdicts[device];
+  if (known.status && (known.again_ns == kForever || now_ns() < known.again_ns)) {
+    return *known.status;
+  }
+  const uint64_t begin = now_ns();
+  known.status = try_device(path, devices_.device(device));
+  known.again_ns = kForever;
+  if (is_passing(*known.status)) {
+    const uint64_t end = now_ns();
+    const uint64_t pause = std::max(kFirstPauseNs, kPauses * (end - begin));
+    known.again_ns = end + (pause << std::min(known.failures++, kMostDoublings));
+  }
+  return *known.status;
 }
 
 Status DeviceAccess::try_device(Path& path, const Device& device) {
@@ -40,7 +61,10 @@ Status DeviceAccess::try_device(Path& path, const Device& device) {
   Status verdict = staged_ ? Status(Code::kUnsupported, "HETCOMM_DEVICE_PATH=staged")
                            : path.attacher->check_device(device);
   log_.info("memory of {} over {}: {} ({})", device.table->kind, path.name,
-            verdict.ok() ? "direct" : "staged", verdict.text());
+            verdict.ok()          ? "direct"
+            : is_passing(verdict) ? "staged for now"
+                                  : "staged",
+            verdict.text());
   return verdict;
 }
 
@@ -125,7 +149,7 @@ std::string DeviceAccess::explain(const NearTransports& near) {
       Path& path = paths_[index];
       if (path.name == "self") continue;
       const bool is_elsewhere = index < 64 && (near.of_device(i) >> index & 1) == 0;
-      if (is_elsewhere && !path.verdicts[i]) {
+      if (is_elsewhere && !path.verdicts[i].status) {
         text += fmt::format("  memory of {} (device {}) over {}: not tried (others are nearer)\n",
                             table.kind, i, path.name);
         continue;
@@ -134,9 +158,10 @@ std::string DeviceAccess::explain(const NearTransports& near) {
       const bool has_choice = tried.ok() && is_far(i, index);
       text += fmt::format(
           "  memory of {} (device {}) over {}: {} ({}{})\n", table.kind, i, path.name,
-          has_choice   ? "direct or staged"
-          : tried.ok() ? "direct"
-                       : "staged",
+          has_choice          ? "direct or staged"
+          : tried.ok()        ? "direct"
+          : is_passing(tried) ? "staged for now"
+                              : "staged",
           has_choice ? "beyond one root complex, what is faster counts; " : "", tried.text());
     }
   }

@@ -1,8 +1,11 @@
 // Device access knows which transports of a job reach memory of devices without staging, and
 // attaches memory to them.
 //
-// It tries once whether a transport reaches a device, when memory of the device is about to go over
-// the transport for the first time. It attaches each memory on its first use. If a transport does not reach a memory, or refuses it, core stages. With
+// It tries whether a transport reaches a device when memory of the device is about to go over the
+// transport for the first time. What it finds holds for that transport, which is one network
+// interface, and for good, except where something has failed that passes: then it tries again, after
+// a pause that is long beside the trial and doubles each time. It attaches each memory on its first
+// use. If a transport does not reach a memory, or refuses it, core stages. With
 // HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the baton.
 #pragma once
 
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/base/clock.h"
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/core/memory/memory.h"
@@ -64,11 +68,16 @@ class DeviceAccess final : public MemoryUser {
   void forget(const Memory& memory) override HETCOMM_UNDER_BATON;
 
  private:
+  struct Verdict {
+    std::optional<Status> status;  // none while it was not tried
+    uint64_t again_ns = kForever;  // when it is tried again
+    uint32_t failures = 0;         // that pass, in a row
+  };
   struct Path {
     DeviceAttacher* attacher;  // null: it moves host memory only
     std::string name;
     uint64_t far_devices;
-    std::vector<std::optional<Status>> verdicts;  // by device; none while it was not tried
+    std::vector<Verdict> verdicts;  // by device
   };
   enum class State : uint8_t { kUnknown, kAttached, kRefused };
 
