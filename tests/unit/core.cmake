@@ -59,6 +59,11 @@ hetcomm_test(core_bulk_chooser_test
   DEPENDS core
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_far_ways_test
+  SOURCES core_far_ways_test.cc
+  DEPENDS core
+  LABELS asan
+  TIMEOUT 30)
 hetcomm_test(core_pull_chooser_test
   SOURCES core_pull_chooser_test.cc
   DEPENDS core

@@ -4,8 +4,9 @@
 
 namespace hetcomm {
 
-bool BulkChooser::prefer_get(uint64_t bytes) {
+bool BulkChooser::prefer_get(uint64_t bytes, bool may_try) {
   Class& c = class_for(bytes);
+  if (!may_try) return c.ways.known() && c.better() == Way::kPull;
   if (!c.ways.trying()) c.begin_trial_if_due(bytes);
   if (c.to_start > 0) {
     --c.to_start;

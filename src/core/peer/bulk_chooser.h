@@ -16,8 +16,9 @@ namespace hetcomm {
 
 class BulkChooser {
  public:
-  // Chooses for the next transfer of |bytes|; both ways are possible.
-  bool prefer_get(uint64_t bytes) HETCOMM_UNDER_BATON;
+  // Chooses for the next transfer of |bytes|; both ways are possible. Without |may_try| it belongs
+  // to no trial.
+  bool prefer_get(uint64_t bytes, bool may_try = true) HETCOMM_UNDER_BATON;
   // A transfer took |elapsed_ns| of the pair's time.
   void measured(uint64_t bytes, bool by_get, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
   // A get of |bytes| went wrong, and puts did the rest: gets do not work.

@@ -142,7 +142,9 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       return Code::kOutOfMemory;
     }
   }
-  void count(Rail& rail) const HETCOMM_UNDER_BATON {
+  void count(Rail& rail) HETCOMM_UNDER_BATON {
+    as_chosen_ = transfer_.table_.is_as_chosen(*transfer_.receive_, rail, staging_chunk_ != nullptr,
+                                               transfer_.far_);
     if (into_device_) {
       transfer_.wrote_to_device_ = true;
       rail.counters().device_bytes_direct += length_;
@@ -180,6 +182,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     }
   }
   void landed() HETCOMM_UNDER_BATON {
+    if (as_chosen_) transfer_.far_.moved_bytes += length_;
     if (staging_chunk_ == nullptr) {
       set_state(State::kWaiting);
       transfer_.chunk_finished(*this);
@@ -206,6 +209,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   uint64_t length_;
   std::byte* staging_chunk_;
   const bool into_device_;  // the connection itself writes there
+  bool as_chosen_ = false;  // it goes far, the way that the transfer has chosen
   State state_ = State::kWaiting;
   iovec one_extent_{};
   std::vector<iovec> extents_;  // when there are several

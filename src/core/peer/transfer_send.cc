@@ -33,6 +33,8 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     bulk_.local.offset = offset;
     putting_ = true;
     bulk_.rail = rail_;
+    as_chosen_ =
+        transfer_.table_.is_as_chosen(*transfer_.send_, *rail_, chunk_ != nullptr, transfer_.far_);
     transfer_.association_.submit_bulk(bulk_);
   }
   void stage_through(std::byte* chunk) HETCOMM_UNDER_BATON {
@@ -58,6 +60,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   }
   void on_bulk(Bulk& /*bulk*/, Code code) override HETCOMM_UNDER_BATON {
     putting_ = false;
+    if (code == Code::kOk && as_chosen_) transfer_.far_.moved_bytes += length();
     transfer_.piece_finished(*this, code);
   }
   Staging& staging() HETCOMM_UNDER_BATON { return transfer_.association_.common().staging; }
@@ -71,6 +74,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   std::byte* chunk_ = nullptr;
   bool putting_ = false;
   bool stopped_ = false;
+  bool as_chosen_ = false;  // it goes far, the way that the transfer has chosen
 };
 
 SendTransfer::SendTransfer(TransferTable& table, Operation& send)

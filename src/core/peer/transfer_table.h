@@ -67,6 +67,13 @@ class TransferTable {
     if (!choice.made) choice = far_ways_.choose(*device, direction, bytes, now_ns());
     return choice.staged;
   }
+  // Returns whether data of |operation| goes over a far |rail| the way that |choice| says, if it is
+  // |staged| or not.
+  bool is_as_chosen(const Operation& operation, const Rail& rail, bool staged,
+                    const FarWays::Choice& choice) HETCOMM_UNDER_BATON {
+    return choice.made && staged == choice.staged &&
+           association_.common().far_device(operation, rail.ends.own);
+  }
   // The pair's time that a transfer begun at |started_ns| and finished now took, beside its
   // predecessors.
   uint64_t service_time(uint64_t started_ns, uint64_t now_ns) HETCOMM_UNDER_BATON {
