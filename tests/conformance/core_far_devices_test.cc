@@ -6,12 +6,18 @@
 //   * changes its way when what is faster changes, in both directions
 //   * goes direct at all times over an interface below the same root complex, and with
 //   HETCOMM_DEVICE_PATH=direct, however slow that is
+//   * goes direct where staging would be faster and there is no memory to stage through
 //   * arrives whole all the same
 //
 // A direct access takes the network interface as long as the test says.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <stdexcept>
@@ -205,6 +211,38 @@ TEST_F(FarDevices, TheWayChangesWhenTheOtherBecomesFaster) {
       ASSERT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
     }
     EXPECT_TRUE(changed) << me.communicator().explain(1 - me.rank());
+  });
+}
+
+// Lets the process have no more than |bytes| of addresses beside those that it has.
+void limit_addresses(uint64_t bytes) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &limit), 0);
+  limit.rlim_cur = limit.rlim_max;
+  if (bytes > 0) {
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    limit.rlim_cur = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + bytes;
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+TEST_F(FarDevices, DirectWithoutMemoryToStageThrough) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes more addresses than can be limited";
+#endif
+  slow_memory().us_per_mib = 5'000;
+  std::barrier<> together(2);
+  // A block to stage through is as large as a chunk.
+  run("one_nic", "bnxt_re0", "0000:93:00.0", "", "STAGING_CHUNK=1G", [&](CoreMember& me) {
+    if (me.rank() == 0) limit_addresses(700 << 20);
+    together.arrive_and_wait();
+    for (const bool from_device : {true, false}) {
+      EXPECT_EQ(pass(me, 30, from_device).staged, 0u);
+    }
+    EXPECT_GT(moved(me).direct, 0u);
+    together.arrive_and_wait();
+    if (me.rank() == 0) limit_addresses(0);
   });
 }
 

@@ -33,7 +33,14 @@ class FarWays {
     size_t device = 0;
     StreamDirection direction = StreamDirection::kToHost;
     uint64_t since_ns = 0;
+    bool changed = false;      // some of it may have gone the other way
     uint64_t moved_bytes = 0;  // over far network interfaces, the way that was chosen
+
+    // There is nothing to stage through: what is left goes direct.
+    void give_up_staging() {
+      staged = false;
+      changed = true;
+    }
   };
 
   // Chooses for a transfer of |bytes| that begins at |now_ns|.
@@ -57,7 +64,7 @@ class FarWays {
     // Beside its predecessors it has had the way for itself for this time.
     const uint64_t from =
         std::max(choice.since_ns, std::exchange(user->second.last_end_ns, now_ns));
-    if (choice.moved_bytes != bytes) return;
+    if (choice.changed || choice.moved_bytes != bytes) return;
     user->second.chooser.measured(bytes, choice.staged ? kStaged : kDirect, now_ns - from);
   }
   // Returns lines for people, each with the device, the direction and the costs of a size.

@@ -341,9 +341,9 @@ bool ReceiveTransfer::add_chunk() {
   Rail* rail = pick_rail();
   if (rail == nullptr) return false;
   std::byte* staging_chunk = nullptr;
-  const bool staged =
-      !association_.common().reaches(*receive_, rail->ends.own) ||
-      table_.prefers_staging(*receive_, *rail, StreamDirection::kFromHost, accepted_, far_);
+  const bool reaches = association_.common().reaches(*receive_, rail->ends.own);
+  bool staged = !reaches || table_.prefers_staging(*receive_, *rail, StreamDirection::kFromHost,
+                                                   accepted_, far_);
   if (!staged) {
     if (chunks_.size() >= kMaxGranted) return false;
   } else {
@@ -355,7 +355,11 @@ bool ReceiveTransfer::add_chunk() {
     if (chunks_.size() >= staging_.shape().depth) return false;
     bool exhausted = false;
     staging_chunk = staging_.take(!chunks_.empty(), &exhausted);
-    if (staging_chunk == nullptr) {
+    if (staging_chunk == nullptr && exhausted && reaches && chunks_.size() < kMaxGranted) {
+      // Staging was a choice.
+      staged = false;
+      far_.give_up_staging();
+    } else if (staging_chunk == nullptr) {
       if (exhausted && chunks_.empty())
         chunk_failed(Code::kOutOfMemory, "no memory to stage through");
       return false;

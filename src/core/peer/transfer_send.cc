@@ -188,12 +188,15 @@ void SendTransfer::start_pieces() {
   }
 }
 
+// What has not been started of |grant| goes as one piece.
 bool SendTransfer::start_direct(const Grant& grant, Rail& rail) {
   if (pieces_.full()) return false;
-  if (!send_->buffers.on_host) rail.counters().device_bytes_direct += grant.body.length;
-  pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail, grant.body.offset,
-                                  grant.body.length, grant.body.target, uint64_t{0}));
-  pieces_.back().put_from(send_->extents(), grant.body.offset);
+  const uint64_t offset = grant.body.offset + grant.started;
+  const uint64_t length = grant.body.length - grant.started;
+  if (!send_->buffers.on_host) rail.counters().device_bytes_direct += length;
+  pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail, offset, length,
+                                  grant.body.target, grant.started));
+  pieces_.back().put_from(send_->extents(), offset);
   return true;
 }
 
@@ -210,6 +213,11 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
     bool exhausted = false;
     std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);
     if (chunk == nullptr) {
+      // Staging was a choice where the rail reaches the memory by itself.
+      if (exhausted && association_.common().reaches(*send_, rail.ends.own)) {
+        far_.give_up_staging();
+        return start_direct(grant, rail);
+      }
       if (exhausted && pieces_.empty()) {
         end(Code::kOutOfMemory,
             fmt::format("send to rank {}: no memory to stage through", association_.rank()));
