@@ -3,6 +3,8 @@
 // failure every further read fails too, so that one check at the end is enough.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -62,6 +64,24 @@ class ByteReader {
     const ConstByteSpan bytes = read_bytes(limit);
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
+  // Leaves |out| as it is after a failure.
+  template <size_t kSize>
+  void read_into(std::array<std::byte, kSize>& out) {
+    const ConstByteSpan bytes = read_raw(kSize);
+    std::copy(bytes.begin(), bytes.end(), out.begin());
+  }
+  // A number of things that follow and take at least |bytes_each| each. Fails when it exceeds
+  // |limit| or what is left, so that a caller may reserve room for that many.
+  template <typename T>
+  requires std::is_integral_v<T> size_t read_count(size_t limit, size_t bytes_each = 1) {
+    return check_count(read<T>(), limit, bytes_each);
+  }
+  // Returns |count|, or fails and returns 0, as read_count() does.
+  size_t check_count(uint64_t count, size_t limit, size_t bytes_each = 1) {
+    if (!failed_ && count <= limit && count <= left() / bytes_each) return count;
+    fail();
+    return 0;
+  }
   ConstByteSpan read_raw(size_t length) {
     if (failed_ || rest_.size() < length) {
       fail();
@@ -76,12 +96,13 @@ class ByteReader {
   // True when all reads succeeded and nothing is left over.
   bool finished() const { return !failed_ && rest_.empty(); }
   size_t left() const { return rest_.size(); }
-
- private:
+  // For a caller that finds what it has read to be wrong.
   void fail() {
     failed_ = true;
     rest_ = {};
   }
+
+ private:
   ConstByteSpan rest_;
   bool failed_ = false;
 };

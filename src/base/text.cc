@@ -68,6 +68,16 @@ std::string duration_text(uint64_t ns) {
 }
 
 std::string printable(std::string_view text) { return cleaned(text, false); }
+
+std::string printable_beginning(std::string_view text, size_t most_bytes) {
+  std::string result = printable(text);
+  if (result.size() <= most_bytes) return result;
+  size_t end = most_bytes;
+  while (end > 0 && (static_cast<uint8_t>(result[end]) & 0xc0) == 0x80) --end;
+  result.resize(end);
+  return result;
+}
+
 std::string printable_lines(std::string_view text) { return cleaned(text, true); }
 
 }  // namespace hetcomm

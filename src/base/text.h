@@ -1,6 +1,7 @@
 // Texts beside an outcome: worth having, and not worth failing for. Texts of peers, made harmless.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <string>
@@ -40,6 +41,8 @@ std::string duration_text(uint64_t ns);
 // |text| for terminals and logs, whoever it comes from: control characters and bytes that are no
 // UTF-8 are written as \xNN, so that none of them acts on a terminal or fakes a line of its own.
 std::string printable(std::string_view text);
+// The beginning of printable(text) that fits |most_bytes| and ends with a whole character.
+std::string printable_beginning(std::string_view text, size_t most_bytes);
 // Does what printable() does, but keeps line ends.
 std::string printable_lines(std::string_view text);
 

@@ -84,6 +84,34 @@ TEST(Bytes, LengthOverTheLimitFails) {
   EXPECT_TRUE(strict.failed());
 }
 
+TEST(Bytes, ANumberOfThingsThatCannotFollowFails) {
+  const std::vector<std::byte> input = bytes_of({3, 1, 2, 3, 4, 5, 6});
+  ByteReader fits(input);
+  EXPECT_EQ(fits.read_count<uint8_t>(3, 2), 3u);
+  EXPECT_EQ(fits.left(), 6u);
+  ByteReader over_limit(input);
+  EXPECT_EQ(over_limit.read_count<uint8_t>(2), 0u);
+  EXPECT_TRUE(over_limit.failed());
+  ByteReader over_rest(input);
+  EXPECT_EQ(over_rest.read_count<uint8_t>(100, 3), 0u);
+  EXPECT_TRUE(over_rest.failed());
+  ByteReader failed(bytes_of({}));
+  failed.fail();
+  EXPECT_EQ(failed.check_count(0, 1), 0u);
+  EXPECT_TRUE(failed.failed());
+}
+
+TEST(Bytes, AnArrayIsReadAsAWholeOrNotAtAll) {
+  const std::vector<std::byte> input = bytes_of({1, 2, 3});
+  ByteReader reader(input);
+  std::array<std::byte, 2> pair{};
+  reader.read_into(pair);
+  EXPECT_EQ(pair, (std::array{std::byte{1}, std::byte{2}}));
+  reader.read_into(pair);
+  EXPECT_TRUE(reader.failed());
+  EXPECT_EQ(pair, (std::array{std::byte{1}, std::byte{2}}));
+}
+
 TEST(Bytes, LengthThatLiesFails) {
   for (const uint32_t length : {4u, 5u, 0x7fffffffu, 0xffffffffu}) {
     ByteWriter writer;

@@ -1,7 +1,6 @@
 #include "src/core/job/job_offer.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <set>
 #include <string>
@@ -31,17 +30,11 @@ void write_identity(ByteWriter& writer, const Identity& job) {
   writer.write_raw(job.instance);
 }
 
-template <size_t kSize>
-void read_array(ByteReader& reader, std::array<std::byte, kSize>& out) {
-  const ConstByteSpan bytes = reader.read_raw(kSize);
-  std::copy(bytes.begin(), bytes.end(), out.begin());
-}
-
 Identity read_identity(ByteReader& reader) {
   Identity job{};
-  read_array(reader, job.job);
+  reader.read_into(job.job);
   job.epoch = reader.read<uint32_t>();
-  read_array(reader, job.instance);
+  reader.read_into(job.instance);
   return job;
 }
 
@@ -53,15 +46,13 @@ void write_offer(ByteWriter& writer, const JobOffer& offer) {
   for (const int32_t rank : offer.lost) writer.write(rank);
 }
 
-void fail(ByteReader& reader) { static_cast<void>(reader.read_raw(SIZE_MAX)); }
-
 JobOffer read_offer(ByteReader& reader) {
   JobOffer offer;
   offer.job = read_identity(reader);
   offer.rank = reader.read<int32_t>();
   offer.channel = reader.read<uint32_t>();
   const auto lost = reader.read<uint32_t>();
-  if (lost > kMostLostRanks || offer.rank < 0 || offer.channel == UINT32_MAX) fail(reader);
+  if (lost > kMostLostRanks || offer.rank < 0 || offer.channel == UINT32_MAX) reader.fail();
   for (size_t i = 0; !reader.failed() && i < lost; ++i) {
     offer.lost.push_back(reader.read<int32_t>());
   }
@@ -91,7 +82,7 @@ std::optional<std::vector<Told>> decode_offers(ConstByteSpan bytes) {
   for (size_t i = 0; i < count; ++i) {
     Told& each = told.emplace_back();
     each.offer = read_offer(reader);
-    read_array(reader, each.mark);
+    reader.read_into(each.mark);
   }
   if (!reader.finished()) return std::nullopt;
   return told;
@@ -169,7 +160,7 @@ std::optional<std::vector<Offered>> decode(ConstByteSpan bytes) {
   for (size_t i = 0; i < count; ++i) {
     Offered& each = all.emplace_back();
     each.job = read_identity(reader);
-    read_array(reader, each.mark);
+    reader.read_into(each.mark);
     const uint64_t ranks = read_packed(reader);
     if (reader.failed() || ranks > kMaxRanks) return std::nullopt;
     each.ranks = read_column(reader, ranks, INT32_MAX);
