@@ -105,12 +105,20 @@ bool read_indices(ByteReader& reader, size_t count, size_t end, std::vector<uint
   return !reader.failed();
 }
 
+// Fails where the name is not as host_links() makes it. A name that grew when it is escaped could
+// exceed what a link model takes.
+std::string read_name(ByteReader& reader, size_t most_bytes) {
+  std::string name = reader.read_string(most_bytes);
+  if (printable(name) != name) reader.fail();
+  return name;
+}
+
 Status read_told_nics(ByteReader& reader, HostLinks* links) {
   const auto pcie = reader.read<uint8_t>();
   if (pcie > kMaxPcieLinks) return bad_links("there are too many PCIe links");
   for (size_t i = 0; i < pcie; ++i) {
     PcieLink& link = links->pcie.emplace_back();
-    link.name = printable(reader.read_string(kMaxLinkText));
+    link.name = read_name(reader, kMaxLinkText);
     link.mbyte_per_s = reader.read<uint32_t>();
     if (link.mbyte_per_s == 0 || link.mbyte_per_s > kMaxMbitPerS) {
       return bad_links("a PCIe link has no rate that can be");
@@ -120,8 +128,8 @@ Status read_told_nics(ByteReader& reader, HostLinks* links) {
   if (nics > kMaxHostNics) return bad_links("there are too many NICs");
   for (size_t i = 0; i < nics; ++i) {
     HostNic& nic = links->nics.emplace_back();
-    nic.name = printable(reader.read_string(kMaxNicName));
-    if (nic.name.empty()) return bad_links("a NIC has no name");
+    nic.name = read_name(reader, kMaxNicName);
+    if (nic.name.empty()) return bad_links("a NIC has no name, or one that is not printable");
     nic.mbit_per_s = bounded(reader.read<uint32_t>());
     if (!read_indices(reader, reader.read<uint8_t>(), pcie, &nic.links)) {
       return bad_links("a NIC crosses a PCIe link that is not there");
@@ -131,11 +139,8 @@ Status read_told_nics(ByteReader& reader, HostLinks* links) {
 }
 
 Status read_told_devices(ByteReader& reader, HostLinks* links) {
-  links->device_count = reader.read<uint32_t>();
   const auto lists = reader.read<uint8_t>();
-  if (links->device_count == 0 || lists > kMaxDeviceLists || lists > links->device_count) {
-    return bad_links("there are too many devices, or none");
-  }
+  if (lists > kMaxDeviceLists) return bad_links("there are too many devices");
   for (size_t i = 0; i < lists; ++i) {
     const auto count = reader.read<uint8_t>();
     if (count == kAsBefore && i > 0) {
@@ -170,7 +175,7 @@ HostLinks host_links(const Machine& machine, const std::vector<std::vector<int>>
   HostLinks links;
   for (const int index : told) {
     const Nic& nic = machine.nics[static_cast<size_t>(index)];
-    links.nics.push_back({.name = printable(nic.name()).substr(0, kMaxNicName),
+    links.nics.push_back({.name = printable_beginning(nic.name(), kMaxNicName),
                           .mbit_per_s = bounded(known_rate(nic)),
                           .links = {}});
   }
@@ -179,10 +184,9 @@ HostLinks host_links(const Machine& machine, const std::vector<std::vector<int>>
     for (const size_t nic : link.nics) {
       links.nics[nic].links.push_back(static_cast<uint8_t>(links.pcie.size()));
     }
-    links.pcie.push_back(
-        {.name = name.substr(0, kMaxLinkText), .mbyte_per_s = bounded(link.mbyte_per_s)});
+    links.pcie.push_back({.name = printable_beginning(name, kMaxLinkText),
+                          .mbyte_per_s = bounded(link.mbyte_per_s)});
   }
-  links.device_count = static_cast<uint32_t>(std::max<size_t>(devices.size(), 1));
   for (const std::vector<int>& each : devices) {
     if (links.devices.size() == kMaxDeviceLists) break;
     std::vector<uint8_t>& list = links.devices.emplace_back();
@@ -208,7 +212,6 @@ std::vector<std::byte> encode_host_links(const HostLinks& links) {
     writer.write(nic.mbit_per_s);
     write_indices(writer, nic.links);
   }
-  writer.write(links.device_count);
   writer.write(static_cast<uint8_t>(links.devices.size()));
   for (size_t i = 0; i < links.devices.size(); ++i) {
     if (i > 0 && links.devices[i] == links.devices[i - 1]) {

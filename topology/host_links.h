@@ -34,10 +34,8 @@ struct HostLinks {
   std::vector<PcieLink> pcie;
   std::vector<HostNic> nics;  // the first one is used where nothing else is known
   // Indices of |nics|, best first, by the number of a device in the rank's context. Device 0 is the
-  // memory of the host.
+  // memory of the host. Those behind the end use what device 0 does.
   std::vector<std::vector<uint8_t>> devices;
-  // Devices of the rank's context. Those behind the end of |devices| use what device 0 does.
-  uint32_t device_count = 1;
 
   // The NICs that the data of |device| uses, best first.
   std::span<const uint8_t> nics_of(size_t device) const;

@@ -22,8 +22,6 @@ int64_t unfold(uint64_t folded) {
   return static_cast<int64_t>(folded >> 1) ^ -static_cast<int64_t>(folded & 1);
 }
 
-void fail(ByteReader& reader) { static_cast<void>(reader.read_raw(SIZE_MAX)); }
-
 }  // namespace
 
 void write_packed(ByteWriter& writer, uint64_t value) {
@@ -43,7 +41,7 @@ uint64_t read_packed(ByteReader& reader) {
     value |= bits << shift;
     if (byte < kMore) return value;
   }
-  fail(reader);
+  reader.fail();
   return 0;
 }
 
@@ -74,7 +72,7 @@ std::vector<uint32_t> read_runs(ByteReader& reader, size_t count, uint32_t end) 
     const int64_t last =
         sane ? static_cast<int64_t>(first) + step * static_cast<int64_t>(run - 1) : -1;
     if (reader.failed() || last < 0 || last >= int64_t{end}) {
-      fail(reader);
+      reader.fail();
       return {};
     }
     for (uint64_t i = 0; i < run; ++i) {
@@ -103,7 +101,7 @@ std::vector<uint32_t> read_column(ByteReader& reader, size_t count, uint32_t end
   std::vector<uint32_t> values;
   while (values.size() < count) {
     const uint64_t value = read_packed(reader);
-    if (form != kPlain || value >= end) fail(reader);
+    if (form != kPlain || value >= end) reader.fail();
     if (reader.failed()) return {};
     values.push_back(static_cast<uint32_t>(value));
   }
@@ -126,10 +124,11 @@ void write_texts(ByteWriter& writer, const std::vector<std::string>& texts) {
   }
 }
 
-std::vector<std::string> read_texts(ByteReader& reader, size_t most, size_t longest) {
-  const uint64_t count = read_packed(reader);
+std::vector<std::string> read_texts(ByteReader& reader, const TextLimits& limits) {
+  const size_t count = reader.check_count(read_packed(reader), limits.count);
+  const size_t longest = limits.bytes_each;
+  size_t bytes_left = limits.bytes_all;
   std::vector<std::string> texts;
-  if (count > most) fail(reader);
   while (!reader.failed() && texts.size() < count) {
     std::string text = texts.empty() ? std::string() : texts.back();
     const auto lengths = reader.read<uint8_t>();
@@ -137,10 +136,11 @@ std::vector<std::string> read_texts(ByteReader& reader, size_t most, size_t long
     uint64_t rest = lengths & kLongLength;
     if (same == kLongLength) same += std::min<uint64_t>(read_packed(reader), longest);
     if (rest == kLongLength) rest += std::min<uint64_t>(read_packed(reader), longest);
-    if (same > text.size() || same + rest > longest) {
-      fail(reader);
+    if (same > text.size() || same + rest > std::min(longest, bytes_left)) {
+      reader.fail();
       break;
     }
+    bytes_left -= same + rest;
     text.resize(same);
     const ConstByteSpan bytes = reader.read_raw(rest);
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());

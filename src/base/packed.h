@@ -26,7 +26,12 @@ std::vector<uint32_t> read_column(ByteReader& reader, size_t count, uint32_t end
 // Texts, each as how many bytes at its beginning are those of the one before, and the rest. Short
 // texts that differ in a letter from the one before take two bytes.
 void write_texts(ByteWriter& writer, const std::vector<std::string>& texts);
-// Reads at most |most| texts of at most |longest| bytes.
-std::vector<std::string> read_texts(ByteReader& reader, size_t most, size_t longest);
+// Limits of texts that are read.
+struct TextLimits {
+  size_t count = 0;
+  size_t bytes_each = 0;
+  size_t bytes_all = SIZE_MAX;  // a few bytes may stand for long texts that share their beginnings
+};
+std::vector<std::string> read_texts(ByteReader& reader, const TextLimits& limits);
 
 }  // namespace hetcomm

@@ -118,18 +118,29 @@ TEST(Packed, TextsComeBackAndShareBeginnings) {
                        "node", "other",     std::string(3, '\0')};
   const std::vector<std::byte> bytes = packed(texts);
   ByteReader reader(bytes);
-  EXPECT_EQ(read_texts(reader, texts.size(), 9), texts);
+  EXPECT_EQ(read_texts(reader, {.count = texts.size(), .bytes_each = 9}), texts);
   EXPECT_TRUE(reader.finished());
   for (const size_t most : {texts.size() - 1, size_t{0}}) {
     ByteReader few(bytes);
-    EXPECT_TRUE(read_texts(few, most, 9).empty());
+    EXPECT_TRUE(read_texts(few, {.count = most, .bytes_each = 9}).empty());
     EXPECT_TRUE(few.failed());
   }
   ByteReader too_long(bytes);
-  EXPECT_TRUE(read_texts(too_long, texts.size(), 8).empty());
+  EXPECT_TRUE(read_texts(too_long, {.count = texts.size(), .bytes_each = 8}).empty());
   Texts many;
   for (int i = 1000; i < 2000; ++i) many.push_back("host-of-a-long-name-" + std::to_string(i));
   EXPECT_LE(packed(many).size(), 3300U);
+}
+
+TEST(Packed, TextsThatGrowBeyondAllBytesAreRefused) {
+  const Texts texts(100, std::string(50, 'x'));  // two bytes each, beyond the first
+  const std::vector<std::byte> bytes = packed(texts);
+  EXPECT_LE(bytes.size(), 360U);
+  ByteReader exact(bytes);
+  EXPECT_EQ(read_texts(exact, {.count = 100, .bytes_each = 50, .bytes_all = 5000}), texts);
+  ByteReader strict(bytes);
+  EXPECT_TRUE(read_texts(strict, {.count = 100, .bytes_each = 50, .bytes_all = 4999}).empty());
+  EXPECT_TRUE(strict.failed());
 }
 
 TEST(Packed, HostileBytesFailOrKeepTheLimits) {
@@ -148,7 +159,8 @@ TEST(Packed, HostileBytesFailOrKeepTheLimits) {
     ASSERT_TRUE(columns.failed() ? got.empty() : got.size() == column.size());
     for (const uint32_t value : got) ASSERT_LT(value, 10U);
     ByteReader lists(bytes);
-    for (const std::string& text : read_texts(lists, 3, 4)) ASSERT_LE(text.size(), 4U);
+    for (const std::string& text : read_texts(lists, {.count = 3, .bytes_each = 4}))
+      ASSERT_LE(text.size(), 4U);
   }
 }
 

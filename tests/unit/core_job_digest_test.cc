@@ -5,16 +5,25 @@
 //    ranks that lie in blocks, in turns, one by one or at random on their hosts;
 //  * it tells of each rank what its card told;
 //  * its size at 4,096 ranks allows each rank to pass it on in less than 64 KiB;
+//  * words about the links of hosts that exceed the budget are dropped and counted, and the number of
+//    devices of each rank stays;
+//  * a card with an address that no other host reaches, with links that cannot be read, or of
+//    another version is refused with the reason;
+//  * few bytes never stand for much memory;
 //  * a rank that refuses, one with another HETCOMM_TLS, and too many different ranks are told with
 //    their numbers.
+#include <array>
 #include <random>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/base/bytes.h"
+#include "src/base/packed.h"
 #include "src/bootstrap/digest_exchange.h"
 #include "src/core/job/job_digest.h"
+#include "topology/host_links.h"
 
 namespace hetcomm {
 namespace {
@@ -33,6 +42,7 @@ RankCard card_on(int rank, int host, bool ipv6 = false) {
   card.host_label = fmt::format("node{:05}", host);
   card.cluster = host % 2 == 0 ? "east" : "west";
   card.credit = 65536;
+  card.device_count = 9;
   const auto port = static_cast<uint16_t>(32768 + card.incarnation % 28000);
   card.control =
       Address::parse_numeric(ipv6 ? fmt::format("fd00::{:x}:{:x}", host / 256, host % 256)
@@ -45,6 +55,14 @@ RankCard card_on(int rank, int host, bool ipv6 = false) {
   return card;
 }
 
+// A host with a NIC of that name.
+Bytes links_with(const std::string& nic) {
+  topology::HostLinks links;
+  links.nics = {{nic, 100'000, {}}};
+  links.devices = {{0}};
+  return topology::encode_host_links(links);
+}
+
 std::vector<RankCard> cards_of(int size, Layout layout, bool ipv6 = false) {
   std::mt19937 random(7);
   std::vector<RankCard> cards;
@@ -55,6 +73,7 @@ std::vector<RankCard> cards_of(int size, Layout layout, bool ipv6 = false) {
     if (layout == Layout::kTurns) host = rank % hosts;
     if (layout == Layout::kRandom) host = static_cast<int>(random() % static_cast<unsigned>(hosts));
     cards.push_back(card_on(rank, host, ipv6));
+    cards.back().host_links = links_with(host < 100 ? "eth0" : "eth1");
     // Some ranks differ from those beside them.
     if (layout == Layout::kRandom && rank % 5 == 0) cards.back().cluster = "north";
   }
@@ -82,18 +101,22 @@ std::string told_of(const JobDigest& digest, size_t rank) {
   for (const RankClass::Kind& kind : its_class.kinds) {
     kinds += kind.name + (kind.within_host ? "! " : " ");
   }
-  return fmt::format("{} {} {} {} {} {} {}", digest.incarnations[rank],
+  return fmt::format("{} {} {} {} {} {} {} {} {}", digest.incarnations[rank],
                      digest.labels[digest.label_of[rank]], digest.clusters[digest.cluster_of[rank]],
                      digest.places[digest.place_of[rank]].with_port(digest.ports[rank]).to_string(),
-                     its_class.credit, its_class.tls, kinds);
+                     its_class.credit, its_class.tls, its_class.device_count,
+                     digest.links[digest.links_of[rank]], kinds);
 }
 
 std::string told_of(const RankCard& card) {
   std::string kinds;
   for (const RankCard::Kind& kind : card.kinds)
     kinds += kind.name + (kind.within_host ? "! " : " ");
-  return fmt::format("{} {} {} {} {} {} {}", card.incarnation, card.host_label, card.cluster,
-                     card.control.to_string(), card.credit, card.tls, kinds);
+  const std::string links(reinterpret_cast<const char*>(card.host_links.data()),
+                          card.host_links.size());
+  return fmt::format("{} {} {} {} {} {} {} {} {}", card.incarnation, card.host_label, card.cluster,
+                     card.control.to_string(), card.credit, card.tls, card.device_count, links,
+                     kinds);
 }
 
 TEST(RankCard, ComesBack) {
@@ -109,6 +132,110 @@ TEST(RankCard, ComesBack) {
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_FALSE(decode_card(ConstByteSpan(bytes).first(length)).ok()) << length;
   }
+}
+
+TEST(RankCard, AnAddressThatNoOtherHostReachesIsRefused) {
+  RankCard card = card_on(1, 1);
+  card.control = Address::local("hetcomm-control-1");
+  EXPECT_THAT(std::string(decode_card(encode_card(card)).status().text()),
+              HasSubstr("no address for control connections"));
+  card.control = card_on(1, 1).control.with_port(0);
+  EXPECT_FALSE(decode_card(encode_card(card)).ok());
+  card.control = Address();  // a job of one rank
+  EXPECT_TRUE(decode_card(encode_card(card)).ok());
+  RankProfile profile;
+  profile.control = {Address::local("hetcomm-control-1"), card_on(1, 1).control};
+  EXPECT_EQ(card_of(profile).control.to_string(), card_on(1, 1).control.to_string());
+}
+
+TEST(RankCard, LinksThatCannotBeReadAreRefused) {
+  RankCard card = card_on(1, 1);
+  card.host_links = links_with("eth0");
+  EXPECT_TRUE(decode_card(encode_card(card)).ok());
+  card.host_links.pop_back();
+  EXPECT_THAT(std::string(decode_card(encode_card(card)).status().text()),
+              HasSubstr("the links of its host"));
+}
+
+TEST(RankCard, OtherVersionsAreToldApart) {
+  const auto text_of = [](const Bytes& bytes) {
+    return std::string(decode_card(bytes).status().text());
+  };
+  const Bytes card = encode_card(card_on(1, 1));
+  Bytes other_card = card;
+  other_card[0] ^= std::byte{1};
+  EXPECT_THAT(text_of(other_card), HasSubstr("comes from another version of hetcomm"));
+  Bytes other_profile = card;
+  other_profile[3] ^= std::byte{1};  // behind the version of the card and HETCOMM_TLS
+  EXPECT_THAT(text_of(other_profile), HasSubstr("comes from another version of hetcomm"));
+  EXPECT_THAT(text_of(encode_profile({})), HasSubstr("HETCOMM_SMALL_JOB"));
+}
+
+TEST(JobDigest, LinksBeyondTheBudgetAreDroppedAndCounted) {
+  std::vector<RankCard> cards = cards_of(1000, Layout::kOneByOne);
+  for (size_t i = 0; i < cards.size(); ++i) {
+    cards[i].host_links = links_with(fmt::format("{:060}", i));
+    cards[i].device_count = 1 + static_cast<uint32_t>(i % 3);
+  }
+  const size_t bytes_each = cards[0].host_links.size();
+  const size_t kept = 6 * 1024 / bytes_each;
+  for (const int block : {16, 1000}) {
+    const JobDigest got = decode_digest(digest_by_blocks(cards, block)).value();
+    EXPECT_EQ(got.silenced, cards.size() - kept) << block;
+    for (size_t rank = 0; rank < cards.size(); ++rank) {
+      const std::string& links = got.links[got.links_of[rank]];
+      EXPECT_EQ(links.empty(), rank >= kept) << rank;
+      EXPECT_EQ(got.classes[got.class_of[rank]].device_count, cards[rank].device_count);
+    }
+  }
+}
+
+TEST(JobDigest, RanksThatSaidNothingOfLinksAreNotCounted) {
+  std::vector<RankCard> cards = cards_of(4, Layout::kOneByOne);
+  cards[1].host_links.clear();
+  cards[2].host_links = links_with("eth2");
+  JobDigest digest = gather(0, cards).value();
+  shorten_links(digest, SIZE_MAX);
+  EXPECT_EQ(digest.silenced, 0U);
+  for (int times = 0; times < 2; ++times) {
+    shorten_links(digest, cards[0].host_links.size());
+    EXPECT_EQ(digest.silenced, 1U);  // rank 2
+    EXPECT_EQ(digest.links_of, (std::vector<uint32_t>{0, 1, 1, 0}));
+    EXPECT_EQ(digest.links[0].size(), cards[0].host_links.size());
+    EXPECT_EQ(digest.links[1], "");
+  }
+}
+
+TEST(JobDigest, FewBytesNeverStandForMuch) {
+  // 60,000 ranks are announced, and nothing follows.
+  ByteWriter writer;
+  writer.write(uint16_t{3});
+  write_packed(writer, 60'000);
+  writer.write_raw(std::array<std::byte, 200>{});
+  EXPECT_FALSE(decode_digest(writer.bytes()).ok());
+  // Every rank says 4 KiB of its host, as two bytes: all but the first letter are those of the one
+  // before.
+  JobDigest digest = gather(0, cards_of(500, Layout::kOneByOne)).value();
+  digest.links.clear();
+  for (size_t rank = 0; rank < digest.size(); ++rank) {
+    digest.links.emplace_back(4000, 'x');
+    digest.links_of[rank] = static_cast<uint32_t>(rank);
+  }
+  EXPECT_FALSE(decode_digest(encode_digest(digest)).ok());
+}
+
+TEST(JobDigest, APlaceThatLeadsToNoHostIsRefused) {
+  JobDigest digest = gather(0, cards_of(5, Layout::kOneByOne)).value();
+  ASSERT_TRUE(decode_digest(encode_digest(digest)).ok());
+  digest.places[2] = Address::local("x");
+  EXPECT_FALSE(decode_digest(encode_digest(digest)).ok());
+}
+
+TEST(JobDigest, PartsOfTooManyRanksAreRefused) {
+  const JobDigestMaker maker;
+  const JobDigest digest = gather(0, cards_of(1024, Layout::kBlocks)).value();
+  const std::vector<Bytes> parts(65, encode_digest(digest));
+  EXPECT_FALSE(maker.digest(parts).ok());
 }
 
 TEST(JobDigest, IsTheSameGatheredOrMerged) {

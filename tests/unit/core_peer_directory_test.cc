@@ -31,7 +31,6 @@ topology::HostLinks nics_of_rate(size_t nics, uint32_t mbit_per_s) {
     links.nics.push_back({"eth" + std::to_string(i), mbit_per_s, {}});
   links.devices = {{0}, {static_cast<uint8_t>(nics - 1)}};
   if (nics > 1) links.devices[0].push_back(1);
-  links.device_count = 3;
   return links;
 }
 
@@ -41,6 +40,7 @@ PeerInfo rank_on(int host, const topology::HostLinks& links, const std::string& 
   info.host[1] = static_cast<std::byte>(host >> 8);
   info.host_label = "h" + std::to_string(host);
   info.cluster = cluster;
+  info.device_count = 3;
   info.host_links = topology::encode_host_links(links);
   info.offers.push_back(
       {.name = "self", .within_host = true, .link = {}, .port = {}, .contact = {}});

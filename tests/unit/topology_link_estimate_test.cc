@@ -79,7 +79,6 @@ TEST(HostLinks, NicsBehindOneLinkShareIt) {
                           PcieLink{"0000:02:01.0", 4000}));
   EXPECT_THAT(links.nics_of(0), ElementsAre(0, 1));
   EXPECT_THAT(links.nics_of(1), ElementsAre(1));
-  EXPECT_EQ(links.device_count, 2U);
 }
 
 TEST(HostLinks, APartOfABondLimitsNothing) {
@@ -153,7 +152,6 @@ TEST(HostLinks, TheLargestHostFitsTheBound) {
   }
   const HostLinks links = host_links(tree.machine, devices, {});
   EXPECT_THAT(links.nics, SizeIs(kMaxHostNics));
-  EXPECT_EQ(links.device_count, 80U);
   EXPECT_EQ(links.nics_of(79).data(), links.nics_of(0).data());
   const std::vector<std::byte> bytes = encode_host_links(links);
   EXPECT_LE(bytes.size(), kMaxHostLinksBytes);
@@ -161,11 +159,28 @@ TEST(HostLinks, TheLargestHostFitsTheBound) {
   EXPECT_EQ(decode_host_links(bytes).value(), links);
 }
 
+TEST(HostLinks, AnyNameOfANicComesBack) {
+  const std::vector<std::string> names = {std::string(72, '\x01'), std::string(72, '\xff'),
+                                          std::string(71, 'a') + "\xc3\xa4" + "b",
+                                          "\xf0\x9f\x98\x80" + std::string(80, 'c')};
+  for (const std::string& name : names) {
+    Tree tree;
+    const int root = tree.add(PciKind::kRootComplex, 0, 0, 0, kNone, 0);
+    tree.add_nic(name, {tree.add(PciKind::kFunction, 1, 0, 0, root, 500)}, 1000);
+    const HostLinks links = host_links(tree.machine, {{0}}, {});
+    Result<HostLinks> back = decode_host_links(encode_host_links(links));
+    ASSERT_TRUE(back.ok()) << back.status().text();
+    EXPECT_EQ(back.value(), links);
+    const RankLinks rank{.host = {}, .label = "h", .cluster = "", .transports = 1, .links = &*back};
+    Result<LinkEstimate> estimate = estimate_links({&rank, 1}, {});
+    ASSERT_TRUE(estimate.ok()) << estimate.status().text();
+    EXPECT_EQ(estimate->model.hosts[0].nics.size(), 1U);
+  }
+}
+
 TEST(HostLinks, BrokenBytesAreRefused) {
-  HostLinks links{.pcie = {{"0000:01:00.0", 1000}},
-                  .nics = {{"eth0", 1000, {0}}},
-                  .devices = {{0}, {0}},
-                  .device_count = 2};
+  HostLinks links{
+      .pcie = {{"0000:01:00.0", 1000}}, .nics = {{"eth0", 1000, {0}}}, .devices = {{0}, {0}}};
   ASSERT_TRUE(decode_host_links(encode_host_links(links)).ok());
   HostLinks bad = links;
   bad.nics[0].links = {1};
@@ -178,8 +193,12 @@ TEST(HostLinks, BrokenBytesAreRefused) {
   bad = links;
   bad.pcie[0].mbyte_per_s = 0;
   EXPECT_FALSE(decode_host_links(encode_host_links(bad)).ok());
+  // Escaped it would take 288 bytes, which no link model takes.
   bad = links;
-  bad.device_count = 1;
+  bad.nics[0].name = std::string(72, '\x01');
+  EXPECT_FALSE(decode_host_links(encode_host_links(bad)).ok());
+  bad = links;
+  bad.pcie[0].name = std::string(24, '\xff');
   EXPECT_FALSE(decode_host_links(encode_host_links(bad)).ok());
   std::vector<std::byte> longer = encode_host_links(links);
   longer.push_back(std::byte{0});
@@ -210,8 +229,7 @@ HostId host_id(int number) {
 HostLinks two_nics(uint32_t mbit_per_s, uint32_t mbyte_per_s) {
   return {.pcie = {{"0000:01:00.0", mbyte_per_s}},
           .nics = {{"eth0", mbit_per_s, {0}}, {"eth1", mbit_per_s, {0}}},
-          .devices = {{0, 1}},
-          .device_count = 1};
+          .devices = {{0, 1}}};
 }
 
 constexpr EstimatedTransport kTransports[] = {
@@ -311,12 +329,10 @@ TEST(LinkEstimate, HostsOfOneLabelAreToldApart) {
 TEST(LinkEstimate, RanksOfOneHostDescribeItTogether) {
   const HostLinks one{.pcie = {{"p", 1'000}},
                       .nics = {{"eth0", 8'000, {}}, {"eth1", 8'000, {0}}},
-                      .devices = {{0}},
-                      .device_count = 1};
+                      .devices = {{0}}};
   const HostLinks other{.pcie = {{"q", 2'000}, {"p", 9'000}},
                         .nics = {{"eth2", 8'000, {0, 1}}, {"eth0", 1, {}}},
-                        .devices = {{0}},
-                        .device_count = 1};
+                        .devices = {{0}}};
   const std::vector<RankLinks> ranks{{host_id(0), "a", "", 2, &one},
                                      {host_id(0), "a", "", 2, &other},
                                      {host_id(1), "b", "", 2, nullptr}};

@@ -61,8 +61,6 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
     HETCOMM_RETURN_IF_ERROR(devices_.add(device));
     place_device(device);
   }
-  plain_.links.device_count = static_cast<uint32_t>(devices_.size());
-  chosen_ = plain_;
   HETCOMM_RETURN_IF_ERROR(apply_nic_rules());
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

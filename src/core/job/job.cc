@@ -214,6 +214,13 @@ Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model) 
   } else {
     peers_.estimate_link_model();
   }
+  if (rank() == 0 && peers_.digest().silenced > 0) {
+    log().warn(
+        "the hosts of {} ranks have more NICs and PCIe links of different kinds than all ranks of "
+        "a "
+        "large job are told of: the link model does not know them",
+        peers_.digest().silenced);
+  }
   if (!peers_.link_model_status().ok()) log().info("{}", peers_.link_model_status().text());
   adapt_to_crowd(peers_.ranks_beside(rank()), environment_.config, log(), engine().spin());
   warn_of_loopback(environment_.config, log(), rank(), size(), met.addresses);
@@ -297,6 +304,7 @@ Status Job::describe_self(RankProfile* own) {
     own->link_model_bytes = static_cast<uint32_t>(link_model_text_.size());
   }
   info.credit = commons_.credit_granted;
+  info.device_count = static_cast<uint32_t>(environment_.devices.size());
   info.host_links = topology::encode_host_links(environment_.host_links);
   for (const auto& each : transports_.all()) {
     const Capabilities& can = each->capabilities();

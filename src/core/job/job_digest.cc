@@ -1,5 +1,7 @@
 #include "src/core/job/job_digest.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <map>
 #include <span>
@@ -15,7 +17,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint16_t kDigestVersion = 2;
+constexpr uint16_t kDigestVersion = 3;
 constexpr size_t kMaxPlaceBytes = 32;
 constexpr size_t kMaxKinds = 64;
 // Bytes about links of hosts in a part, and in the digest of a job. Most hosts are alike.
@@ -77,8 +79,8 @@ class Gathering {
     if (classes_.size() > JobDigest::kMostClasses) {
       return Status(
           Code::kBootstrapFailed,
-          fmt::format("ranks {} to {} differ in HETCOMM_TRANSPORTS or HETCOMM_CREDIT_BYTES in more "
-                      "than {} ways: set them alike on most ranks",
+          fmt::format("ranks {} to {} differ in HETCOMM_TRANSPORTS, HETCOMM_CREDIT_BYTES or their "
+                      "number of devices in more than {} ways: set them alike on most ranks",
                       first_, number, JobDigest::kMostClasses));
     }
     digest_.host_of.push_back(hosts_.index_of(rank.host));
@@ -96,6 +98,7 @@ class Gathering {
       digest_.costs.emplace_back(kind, cost);
     }
   }
+  void add_silenced(uint32_t ranks) { digest_.silenced += ranks; }
   void set_instance(const std::array<std::byte, 16>& instance, uint32_t link_model_bytes) {
     digest_.instance = instance;
     digest_.link_model_bytes = link_model_bytes;
@@ -158,6 +161,7 @@ void write_ports(ByteWriter& writer, const std::vector<uint16_t>& ports) {
 void write_class(ByteWriter& writer, const RankClass& each) {
   writer.write(static_cast<uint8_t>(each.tls ? 1 : 0));
   writer.write(each.credit);
+  write_packed(writer, each.device_count);
   write_packed(writer, each.kinds.size());
   for (const RankClass::Kind& kind : each.kinds) {
     writer.write_string(kind.name);
@@ -169,8 +173,11 @@ RankClass read_class(ByteReader& reader) {
   RankClass result;
   result.tls = reader.read<uint8_t>() != 0;
   result.credit = reader.read<uint32_t>();
-  const uint64_t count = read_packed(reader);
-  for (uint64_t i = 0; i < std::min<uint64_t>(count, kMaxKinds); ++i) {
+  const uint64_t devices = read_packed(reader);
+  if (devices == 0 || devices > UINT32_MAX) reader.fail();
+  result.device_count = static_cast<uint32_t>(devices);
+  const size_t count = reader.check_count(read_packed(reader), kMaxKinds);
+  for (size_t i = 0; i < count && !reader.failed(); ++i) {
     RankClass::Kind kind;
     kind.name = reader.read_string(kMaxTransportName);
     kind.within_host = reader.read<uint8_t>() != 0;
@@ -182,10 +189,24 @@ RankClass read_class(ByteReader& reader) {
 std::vector<HostId> read_host_ids(ByteReader& reader, size_t count) {
   std::vector<HostId> ids;
   for (size_t i = 0; i < count && !reader.failed(); ++i) {
-    const ConstByteSpan bytes = reader.read_raw(HostId().size());
-    std::copy(bytes.begin(), bytes.end(), ids.emplace_back().begin());
+    reader.read_into(ids.emplace_back());
   }
   return ids;
+}
+
+// Fails where one leads to no host and is not that of a rank without a control plane.
+std::vector<Address> read_places(ByteReader& reader, size_t most) {
+  const std::string none = encode_place(Address());
+  std::vector<Address> places;
+  for (const std::string& text :
+       read_texts(reader, {.count = most, .bytes_each = kMaxPlaceBytes})) {
+    ByteReader of_place(std::as_bytes(std::span(text)));
+    Result<Address> place = Address::decode(of_place);
+    const bool leads = place.ok() && place->family() != AF_UNIX && of_place.finished();
+    if (!leads && text != none) reader.fail();
+    places.push_back(leads ? place.value() : Address());
+  }
+  return places;
 }
 
 Status unreadable_digest() {
@@ -207,7 +228,8 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
     gathering.set_instance(cards.front().instance, cards.front().link_model_bytes);
   }
   for (const RankCard& card : cards) {
-    RankClass its_class{.tls = card.tls, .credit = card.credit, .kinds = {}};
+    RankClass its_class{
+        .tls = card.tls, .credit = card.credit, .device_count = card.device_count, .kinds = {}};
     for (const RankCard::Kind& kind : card.kinds) {
       its_class.kinds.push_back({kind.name, kind.within_host});
       gathering.add_cost(kind.name, kind.link);
@@ -229,8 +251,12 @@ Result<JobDigest> merge(const std::vector<JobDigest>& parts) {
   if (!parts.empty()) {
     gathering.set_instance(parts.front().instance, parts.front().link_model_bytes);
   }
+  size_t size = 0;
   for (const JobDigest& part : parts) {
-    if (part.host_ids.size() != part.host_count) return unreadable_digest();
+    size += part.size();
+    const bool fits = part.host_ids.size() == part.host_count && size <= JobDigest::kMostRanks;
+    if (!fits) return unreadable_digest();
+    gathering.add_silenced(part.silenced);
     for (const auto& [kind, cost] : part.costs) gathering.add_cost(kind, cost);
     std::vector<std::string> places;
     for (const Address& place : part.places) places.push_back(encode_place(place));
@@ -260,11 +286,13 @@ void shorten_links(JobDigest& digest, size_t most_bytes) {
   const auto found =
       std::find(digest.links.begin(), digest.links.begin() + static_cast<ptrdiff_t>(kept), "");
   const auto nothing = static_cast<uint32_t>(found - digest.links.begin());
+  for (uint32_t& links : digest.links_of) {
+    if (links < kept) continue;
+    if (!digest.links[links].empty()) ++digest.silenced;
+    links = nothing;
+  }
   digest.links.resize(kept);
   if (nothing == kept) digest.links.emplace_back();
-  for (uint32_t& links : digest.links_of) {
-    if (links >= kept) links = nothing;
-  }
 }
 
 std::vector<std::byte> encode_digest(const JobDigest& digest) {
@@ -273,6 +301,7 @@ std::vector<std::byte> encode_digest(const JobDigest& digest) {
   write_packed(writer, digest.size());
   writer.write_raw(digest.instance);
   writer.write(digest.link_model_bytes);
+  write_packed(writer, digest.silenced);
   write_packed(writer, digest.classes.size());
   for (const RankClass& each : digest.classes) write_class(writer, each);
   write_packed(writer, digest.costs.size());
@@ -305,34 +334,30 @@ Result<JobDigest> decode_digest(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   if (reader.read<uint16_t>() != kDigestVersion) return unreadable_digest();
   JobDigest digest;
-  const uint64_t size = read_packed(reader);
-  if (size > JobDigest::kMostRanks) return unreadable_digest();
-  const ConstByteSpan instance = reader.read_raw(digest.instance.size());
-  std::copy(instance.begin(), instance.end(), digest.instance.begin());
+  const size_t size = reader.check_count(read_packed(reader), JobDigest::kMostRanks,
+                                         sizeof(uint16_t) + sizeof(uint32_t));
+  reader.read_into(digest.instance);
   digest.link_model_bytes = reader.read<uint32_t>();
-  const uint64_t classes = read_packed(reader);
-  for (uint64_t i = 0; i < std::min<uint64_t>(classes, JobDigest::kMostClasses); ++i) {
+  digest.silenced = static_cast<uint32_t>(std::min<uint64_t>(read_packed(reader), size));
+  const size_t classes = reader.check_count(read_packed(reader), JobDigest::kMostClasses);
+  for (size_t i = 0; i < classes && !reader.failed(); ++i) {
     digest.classes.push_back(read_class(reader));
   }
-  const uint64_t costs = read_packed(reader);
-  for (uint64_t i = 0; i < std::min<uint64_t>(costs, kMaxKinds) && !reader.failed(); ++i) {
+  const size_t costs = reader.check_count(read_packed(reader), kMaxKinds);
+  for (size_t i = 0; i < costs && !reader.failed(); ++i) {
     std::string kind = reader.read_string(kMaxTransportName);
     const auto latency_ns = reader.read<uint64_t>();
     digest.costs.emplace_back(std::move(kind),
                               LinkCost::bounded(latency_ns, reader.read<uint64_t>()));
   }
-  const uint64_t hosts = read_packed(reader);
-  if (hosts > size) return unreadable_digest();
-  digest.host_count = static_cast<uint32_t>(hosts);
-  if (reader.read<uint8_t>() != 0) digest.host_ids = read_host_ids(reader, hosts);
-  digest.labels = read_texts(reader, size, kMaxHostLabel);
-  digest.clusters = read_texts(reader, size, kMaxClusterName);
-  for (const std::string& place : read_texts(reader, size, kMaxPlaceBytes)) {
-    ByteReader of_place(std::as_bytes(std::span(place)));
-    Result<Address> address = Address::decode(of_place);
-    digest.places.push_back(address.ok() ? address.value() : Address());
-  }
-  digest.links = read_texts(reader, size, topology::kMaxHostLinksBytes);
+  digest.host_count = static_cast<uint32_t>(reader.check_count(read_packed(reader), size));
+  if (reader.read<uint8_t>() != 0) digest.host_ids = read_host_ids(reader, digest.host_count);
+  digest.labels = read_texts(reader, {.count = size, .bytes_each = kMaxHostLabel});
+  digest.clusters = read_texts(reader, {.count = size, .bytes_each = kMaxClusterName});
+  digest.places = read_places(reader, size);
+  digest.links = read_texts(
+      reader,
+      {.count = size, .bytes_each = topology::kMaxHostLinksBytes, .bytes_all = kMostLinksOfPart});
   digest.host_of = read_column(reader, size, digest.host_count);
   digest.class_of = read_by_host(reader, digest, digest.classes.size());
   digest.label_of = read_by_host(reader, digest, digest.labels.size());

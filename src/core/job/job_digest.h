@@ -1,9 +1,9 @@
-// What every rank has to know of all others before it talks to them: of each a few bytes, however
-// large the job is. Host ids, names and sets of transports stand in tables, each once, since most
-// ranks have them in common.
+// A digest has what every rank has to know of all others before it talks to them. It takes a few
+// bytes of each rank. Most ranks have host ids, names and sets of transports in common, so these
+// stand in tables.
 //
-// In a large job leaders of blocks make it of the cards (src/bootstrap/digest_exchange.h). All
-// functions are pure, and make the same of the same on every rank.
+// In a large job leaders of blocks make the digest of cards (src/bootstrap/digest_exchange.h). All
+// functions are pure: from equal input they make equal bytes on every rank.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@
 
 namespace hetcomm {
 
-// What ranks of one class have in common.
+// Ranks of one class have all this in common.
 struct RankClass {
   struct Kind {  // of transports
     std::string name;
@@ -31,8 +31,9 @@ struct RankClass {
     auto operator<=>(const Kind&) const = default;
   };
   bool tls = false;
-  uint32_t credit = 0;      // bytes that it lets each other rank send unasked
-  std::vector<Kind> kinds;  // in the order of its transports
+  uint32_t credit = 0;        // bytes that it lets each other rank send unasked
+  uint32_t device_count = 1;  // of its context
+  std::vector<Kind> kinds;    // in the order of its transports
   auto operator<=>(const RankClass&) const = default;
 
   bool offers(std::string_view kind) const;
@@ -52,7 +53,8 @@ struct JobDigest {
   std::vector<std::string> labels;  // of hosts, in a link model
   std::vector<std::string> clusters;
   std::vector<Address> places;     // of control planes, without ports
-  std::vector<std::string> links;  // encoded topology::HostLinks
+  std::vector<std::string> links;  // encoded topology::HostLinks; empty: nothing is said
+  uint32_t silenced = 0;           // ranks of which shorten_links() has dropped what they said
 
   // By rank: indices of the tables.
   std::vector<uint32_t> class_of;
@@ -75,8 +77,8 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards);
 // ranks need to know which of them share a host, and no more.
 Result<JobDigest> merge(const std::vector<JobDigest>& parts);
 
-// Where ranks say too much of the links of their hosts for all to hear, later ranks are taken to say
-// nothing. |most_bytes| are for what they say.
+// Keeps |most_bytes| of what ranks say of the links of their hosts. Ranks whose words are dropped
+// are taken to say nothing, and counted.
 void shorten_links(JobDigest& digest, size_t most_bytes);
 
 // Ids of hosts are encoded where |digest| has them.

@@ -55,7 +55,7 @@ class PeerDirectory {
   // |to| where it has several.
   std::optional<LinkCost> way_to(int to, int from, std::string_view nic) const;
   // The devices of the rank's context.
-  size_t device_count(int rank) const { return said_by(rank).device_count; }
+  size_t device_count(int rank) const { return class_of(rank).device_count; }
   // Lines about that way and its clusters, for people; empty without a model.
   std::string explain_link(int from, int to) const;
 

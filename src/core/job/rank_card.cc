@@ -1,23 +1,21 @@
 #include "src/core/job/rank_card.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 
 #include "src/base/bytes.h"
-#include "src/base/text.h"
-#include "topology/host_links.h"
 
 namespace hetcomm {
 namespace {
 
 // Differs from the versions of profiles, which stand in place of cards in small jobs.
-constexpr uint16_t kCardVersion = 0x8002;
-constexpr uint8_t kRefusedCard = 2;  // in place of whether TLS is wanted
-constexpr size_t kMaxRefusedText = 1000;
+constexpr uint16_t kCardVersion = 0x8003;
+constexpr uint16_t kFirstCardVersion = 0x8000;
 
-template <size_t kSize>
-void read_array(ByteReader& reader, std::array<std::byte, kSize>& out) {
-  const ConstByteSpan bytes = reader.read_raw(kSize);
-  std::copy(bytes.begin(), bytes.end(), out.begin());
+Status of_another_version() {
+  return Status(Code::kBootstrapFailed,
+                "it comes from another version of hetcomm: install the same version on all ranks");
 }
 
 Status unreadable() {
@@ -25,6 +23,22 @@ Status unreadable() {
       Code::kBootstrapFailed,
       "it cannot be read: install the same version of hetcomm on all ranks, with the same "
       "HETCOMM_SMALL_JOB");
+}
+
+// The first address that leads to a host; none where there is none.
+Address first_of_host(const std::vector<Address>& addresses) {
+  const auto found = std::find_if(addresses.begin(), addresses.end(),
+                                  [](const Address& each) { return each.family() != AF_UNIX; });
+  return found != addresses.end() ? *found : Address();
+}
+
+// Returns whether |*control| is an address at which another host may find the rank, or none.
+bool read_control(ByteReader& reader, Address* control) {
+  if (reader.read<uint8_t>() == 0) return true;
+  Result<Address> told = Address::decode(reader);
+  if (!told.ok() || told->family() == AF_UNIX || told->port() == 0) return false;
+  *control = told.value();
+  return true;
 }
 
 }  // namespace
@@ -39,8 +53,9 @@ RankCard card_of(const RankProfile& profile) {
                 .host_label = info.host_label,
                 .cluster = info.cluster,
                 .credit = info.credit,
+                .device_count = info.device_count,
                 .host_links = info.host_links,
-                .control = profile.control.empty() ? Address() : profile.control.front(),
+                .control = first_of_host(profile.control),
                 .kinds = {}};
   for (const PeerInfo::Offer& offer : info.offers) {
     const bool is_new = std::none_of(card.kinds.begin(), card.kinds.end(),
@@ -54,6 +69,7 @@ std::vector<std::byte> encode_card(const RankCard& card) {
   ByteWriter writer;
   writer.write(kCardVersion);
   writer.write(static_cast<uint8_t>(card.tls ? 1 : 0));
+  writer.write(kProfileVersion);
   writer.write(card.incarnation);
   writer.write_raw(card.instance);
   writer.write(card.link_model_bytes);
@@ -61,8 +77,11 @@ std::vector<std::byte> encode_card(const RankCard& card) {
   writer.write_string(card.host_label);
   writer.write_string(card.cluster);
   writer.write(card.credit);
+  writer.write(card.device_count);
   writer.write_bytes(card.host_links);
-  card.control.encode(writer);
+  const bool has_control = card.control.family() != AF_UNSPEC;
+  writer.write(static_cast<uint8_t>(has_control ? 1 : 0));
+  if (has_control) card.control.encode(writer);
   writer.write(static_cast<uint8_t>(card.kinds.size()));
   for (const RankCard::Kind& kind : card.kinds) {
     writer.write_string(kind.name);
@@ -74,37 +93,35 @@ std::vector<std::byte> encode_card(const RankCard& card) {
 }
 
 std::vector<std::byte> encode_refused_card(const Status& why) {
-  ByteWriter writer;
-  writer.write(kCardVersion);
-  writer.write(kRefusedCard);
-  writer.write_string(why.text().substr(0, kMaxRefusedText));
-  return writer.take();
+  return encode_refusal(why, kCardVersion);
 }
 
 Result<RankCard> decode_card(ConstByteSpan bytes) {
   ByteReader reader(bytes);
-  if (reader.read<uint16_t>() != kCardVersion) return unreadable();
-  const auto tells = reader.read<uint8_t>();
-  if (tells == kRefusedCard) {
-    return Status(Code::kBootstrapFailed,
-                  "it cannot take part: " + printable(reader.read_string(kMaxRefusedText)));
+  const auto version = reader.read<uint16_t>();
+  if (version != kCardVersion) {
+    return version >= kFirstCardVersion ? of_another_version() : unreadable();
   }
   RankCard card;
-  card.tls = tells != 0;
+  HETCOMM_RETURN_IF_ERROR(read_refusal_or_tls(reader, &card.tls));
+  if (reader.read<uint16_t>() != kProfileVersion) return of_another_version();
   card.incarnation = reader.read<uint32_t>();
-  read_array(reader, card.instance);
+  reader.read_into(card.instance);
   card.link_model_bytes = reader.read<uint32_t>();
-  read_array(reader, card.host);
+  reader.read_into(card.host);
   card.host_label = reader.read_string(kMaxHostLabel);
   card.cluster = reader.read_string(kMaxClusterName);
   card.credit = reader.read<uint32_t>();
-  const ConstByteSpan links = reader.read_bytes(topology::kMaxHostLinksBytes);
-  card.host_links.assign(links.begin(), links.end());
-  Result<Address> control = Address::decode(reader);
-  // A job of one rank has no control plane.
-  if (control.ok()) card.control = control.value();
-  const auto count = reader.read<uint8_t>();
-  for (size_t i = 0; i < std::min<size_t>(count, kMaxOffers); ++i) {
+  card.device_count = std::max<uint32_t>(reader.read<uint32_t>(), 1);
+  Result<std::vector<std::byte>> links = read_host_links(reader);
+  if (!links.ok()) return links.status();
+  card.host_links = std::move(links).value();
+  if (!read_control(reader, &card.control)) {
+    return Status(Code::kBootstrapFailed,
+                  "it has no address for control connections that other hosts could reach");
+  }
+  const size_t count = reader.read_count<uint8_t>(kMaxOffers);
+  for (size_t i = 0; i < count && !reader.failed(); ++i) {
     RankCard::Kind kind;
     kind.name = reader.read_string(kMaxTransportName);
     kind.within_host = reader.read<uint8_t>() != 0;

@@ -13,23 +13,17 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint16_t kProfileVersion = 13;
 constexpr uint8_t kRefusal = 2;  // in place of whether TLS is wanted
 constexpr size_t kMaxRefusal = 1000;
 constexpr size_t kMaxContact = 1024;
 constexpr size_t kMaxSubnet = 63;  // characters
 
-template <size_t kSize>
-void read_into(ByteReader& reader, std::array<std::byte, kSize>& out) {
-  const ConstByteSpan bytes = reader.read_raw(kSize);
-  std::copy(bytes.begin(), bytes.end(), out.begin());
-}
-
 topology::Port read_port(ByteReader& reader) {
   topology::Port port;
   port.mbit_per_s = std::min(reader.read<uint64_t>(), topology::kMaxMbitPerS);
-  const auto subnets = reader.read<uint8_t>();
-  for (size_t i = 0; i < subnets; ++i) port.subnets.push_back(reader.read_string(kMaxSubnet));
+  const size_t subnets = reader.read_count<uint8_t>(UINT8_MAX, sizeof(uint32_t));
+  for (size_t i = 0; i < subnets && !reader.failed(); ++i)
+    port.subnets.push_back(reader.read_string(kMaxSubnet));
   port.fabric = reader.read_string(topology::kMaxFabric);
   return port;
 }
@@ -56,12 +50,31 @@ PeerInfo::Offer read_offer(ByteReader& reader) {
 
 }  // namespace
 
-std::vector<std::byte> encode_refusal(const Status& why) {
+std::vector<std::byte> encode_refusal(const Status& why, uint16_t version) {
   ByteWriter writer;
-  writer.write(kProfileVersion);
+  writer.write(version);
   writer.write(kRefusal);
   writer.write_string(why.text().substr(0, kMaxRefusal));
   return writer.take();
+}
+
+Status read_refusal_or_tls(ByteReader& reader, bool* tls) {
+  const auto tells = reader.read<uint8_t>();
+  if (tells == kRefusal) {
+    return Status(Code::kBootstrapFailed,
+                  "it cannot take part: " + printable(reader.read_string(kMaxRefusal)));
+  }
+  *tls = tells != 0;
+  return {};
+}
+
+Result<std::vector<std::byte>> read_host_links(ByteReader& reader) {
+  const ConstByteSpan links = reader.read_bytes(topology::kMaxHostLinksBytes);
+  if (!links.empty()) {
+    const Result<topology::HostLinks> read = topology::decode_host_links(links);
+    if (!read.ok()) return Status(Code::kBootstrapFailed, std::string(read.status().text()));
+  }
+  return std::vector<std::byte>(links.begin(), links.end());
 }
 
 std::vector<std::byte> encode_profile(const RankProfile& own) {
@@ -75,6 +88,7 @@ std::vector<std::byte> encode_profile(const RankProfile& own) {
   writer.write_string(own.info.host_label);
   writer.write(own.link_model_bytes);
   writer.write(own.info.credit);
+  writer.write(own.info.device_count);
   writer.write_bytes(own.info.host_links);
   liveness::encode_addresses(own.control, writer);
   writer.write(static_cast<uint8_t>(own.info.offers.size()));
@@ -96,12 +110,7 @@ Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfi
         Code::kBootstrapFailed,
         "it comes from another version of hetcomm: install the same version on all ranks");
   }
-  const auto tells = reader.read<uint8_t>();
-  if (tells == kRefusal) {
-    return Status(Code::kBootstrapFailed,
-                  "it cannot take part: " + printable(reader.read_string(kMaxRefusal)));
-  }
-  result->tls = tells != 0;
+  HETCOMM_RETURN_IF_ERROR(read_refusal_or_tls(reader, &result->tls));
   if (result->tls != own_tls) {
     return Status(Code::kBootstrapFailed,
                   fmt::format("it has HETCOMM_TLS={}, rank {} has HETCOMM_TLS={}: set it alike on "
@@ -110,23 +119,21 @@ Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfi
   }
   PeerInfo& info = result->info;
   info.incarnation = reader.read<uint32_t>();
-  read_into(reader, result->instance);
-  read_into(reader, info.host);
+  reader.read_into(result->instance);
+  reader.read_into(info.host);
   info.cluster = reader.read_string(kMaxClusterName);
   info.host_label = reader.read_string(kMaxHostLabel);
   result->link_model_bytes = reader.read<uint32_t>();
   info.credit = reader.read<uint32_t>();
-  const ConstByteSpan links = reader.read_bytes(topology::kMaxHostLinksBytes);
-  const bool says = !links.empty();
-  if (const auto read = topology::decode_host_links(links); says && !read.ok()) {
-    return Status(Code::kBootstrapFailed, std::string(read.status().text()));
-  }
-  info.host_links.assign(links.begin(), links.end());
+  info.device_count = std::max<uint32_t>(reader.read<uint32_t>(), 1);
+  Result<std::vector<std::byte>> links = read_host_links(reader);
+  if (!links.ok()) return links.status();
+  info.host_links = std::move(links).value();
   Result<std::vector<Address>> addresses = liveness::decode_addresses(reader);
   if (!addresses.ok()) return addresses.status();
   result->control = std::move(addresses.value());
-  const auto count = reader.read<uint8_t>();
-  for (size_t i = 0; i < std::min<size_t>(count, kMaxOffers); ++i) {
+  const size_t count = reader.read_count<uint8_t>(kMaxOffers);
+  for (size_t i = 0; i < count && !reader.failed(); ++i) {
     info.offers.push_back(read_offer(reader));
   }
   if (!reader.finished())

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/bytes.h"
 #include "src/base/host_id.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
@@ -40,6 +41,7 @@ struct PeerInfo {
   std::string cluster;
   std::string host_label;             // of its host, in a link model
   uint32_t credit = 0;                // bytes that it lets each other rank send unasked
+  uint32_t device_count = 1;          // of its context
   std::vector<std::byte> host_links;  // a topology::HostLinks; empty: it says nothing
   std::vector<Offer> offers;          // in the order of its transports
 };
@@ -52,9 +54,19 @@ struct RankProfile {
   std::vector<Address> control;   // where its control plane listens
 };
 
+// Cards have it too, so that ranks that would not understand each other's profiles learn of it
+// when the job is created.
+inline constexpr uint16_t kProfileVersion = 14;
+
 std::vector<std::byte> encode_profile(const RankProfile& own);
-// Stands in place of the profile of a rank that cannot take part.
-std::vector<std::byte> encode_refusal(const Status& why);
+// Stands in place of the profile or card of a rank that cannot take part. |version| is that of the
+// profile or card.
+std::vector<std::byte> encode_refusal(const Status& why, uint16_t version = kProfileVersion);
+// Reads what follows the version of a profile or card: |*tls|, or the text of a refusal, with which
+// it fails.
+Status read_refusal_or_tls(ByteReader& reader, bool* tls);
+// Reads a topology::HostLinks as bytes. Fails where they cannot be read.
+Result<std::vector<std::byte>> read_host_links(ByteReader& reader);
 // Fails with the text of a refusal, and where HETCOMM_TLS is not as on |own_rank|, where it is
 // |own_tls|: both sides learn of that here at once.
 Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfile* result);
