@@ -31,8 +31,18 @@ Judge::Judge(Setup setup, Network& network, Observer& observer)
 
 Judge::Peer& Judge::peer(int rank, uint64_t now) {
   const auto [found, added] = peers_.try_emplace(rank);
-  if (added) found->second.own_life_ns = found->second.life_ns = now;
-  return found->second;
+  Peer& one = found->second;
+  if (!added) return one;
+  one.rank = rank;
+  one.own_life_ns = one.life_ns = now;
+  const auto rested = resting_.find(rank);
+  if (rested == resting_.end()) return one;
+  one.letters.go_on_from(rested->second.letters);
+  one.own_life_ns = one.life_ns = rested->second.life_ns;
+  one.proved = rested->second.proved;
+  one.reached = rested->second.reached;
+  resting_.erase(rested);
+  return one;
 }
 
 Judge::Peer* Judge::find(int rank) {
@@ -44,11 +54,43 @@ void Judge::connect(int rank, Peer& peer, uint64_t now) {
   peer.next_connect_ns = now + setup_.timing.beat_ns();
   network_.connect(rank);
   ++peer.connecting;
+  ++connecting_;
+}
+
+void Judge::attempt_ended(Peer& peer) {
+  if (peer.connecting == 0) return;
+  --peer.connecting;
+  --connecting_;
+}
+
+// Returns whether no rule looks at |one| any more, apart from what a RestingPeer keeps.
+bool Judge::may_rest(const Peer& one, uint64_t now) const {
+  const bool idle = one.connections.empty() && one.connecting == 0 && !one.wanted &&
+                    one.suspect_ns == kNever && one.letters.waiting().empty();
+  const uint64_t last = std::max({one.heard_ns, one.own_life_ns, one.reached_ns, one.life_ns,
+                                  one.used_ns, one.inquiry_end_ns, one.next_connect_ns});
+  return idle && now >= last + setup_.timing.detection_ns;
+}
+
+// Ranks that were met once would otherwise be looked at for ever.
+void Judge::let_rest(uint64_t now) {
+  for (auto at = peers_.begin(); at != peers_.end();) {
+    const Peer& one = at->second;
+    if (!may_rest(one, now)) {
+      ++at;
+      continue;
+    }
+    resting_[at->first] = {.letters = one.letters.numbers(),
+                           .life_ns = one.own_life_ns,
+                           .proved = one.proved,
+                           .reached = one.reached};
+    at = peers_.erase(at);
+  }
 }
 
 void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t now) {
   Peer* known = find(rank);
-  if (initiated && known != nullptr) --known->connecting;
+  if (initiated && known != nullptr) attempt_ended(*known);
   if (declared_dead_ || rank == setup_.rank || fate(rank) == Fate::kLeft) {
     network_.close(id);
     return;
@@ -80,10 +122,11 @@ void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t
   Connection& connection = connections_[id];  // the last allocation: it fails before any change
   connection.rank = rank;
   connection.initiated = initiated;
+  if (one.connections.empty()) ++connected_;
   one.connections.push_back(id);
   one.proved = true;
   one.reached = one.reached || initiated;
-  one.heard_ns = one.used_ns = now;
+  one.heard_ns = one.introduced_ns = now;
   note_life(one, now);
   pump(id, connection);
   send_letters(rank, one, now);
@@ -95,7 +138,9 @@ void Judge::on_connection_up(ConnectionId id, int rank, bool initiated, uint64_t
 void Judge::detach(ConnectionId id) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
-  std::erase(peers_[found->second.rank].connections, id);
+  Peer& one = peers_[found->second.rank];
+  std::erase(one.connections, id);
+  if (one.connections.empty()) --connected_;
   connections_.erase(found);
 }
 
@@ -120,7 +165,7 @@ void Judge::on_connect_failed(int rank, ConnectFailure failure, std::string_view
   Peer* found = find(rank);
   if (found == nullptr || over() || !alive(rank)) return;
   Peer& one = *found;
-  --one.connecting;
+  attempt_ended(one);
   one.why = why;
   send_next_letters(now);
   if (failure == ConnectFailure::kOtherIncarnation) {
@@ -156,7 +201,7 @@ void Judge::on_data(int rank, uint64_t now) {
   one->own_life_ns = one->life_ns = now;
   last_heard_ns_ = now;
   // Without a connection the suspicion stays, so that one is made again.
-  if (!one->connections.empty()) one->suspect_ns = kNever;
+  if (!one->connections.empty()) trust(*one);
 }
 
 void Judge::on_exit(int rank, uint64_t now) {
@@ -167,17 +212,15 @@ void Judge::on_exit(int rank, uint64_t now) {
 void Judge::note_life(Peer& one, uint64_t at) {
   one.own_life_ns = std::max(one.own_life_ns, at);
   one.life_ns = std::max(one.life_ns, at);
-  one.suspect_ns = kNever;
+  trust(one);
 }
 
 // --- frames -------------------------------------------------------------------
 
 void Judge::send_all(const Frame& frame, ConnectionId except) {
-  for (auto& [rank, one] : peers_) {
-    // The newest connection of each rank is used.
-    if (!one.connections.empty() && one.connections.back() != except) {
-      (void)network_.send(one.connections.back(), frame);
-    }
+  // The newest connection of each rank is used.
+  for (const auto& [id, connection] : connections_) {
+    if (id != except && is_newest(id, peers_[connection.rank])) (void)network_.send(id, frame);
   }
 }
 
@@ -232,8 +275,7 @@ void Judge::on_frame(ConnectionId id, const Frame& frame, uint64_t now) {
       take_letter(frame, id, one, now);
       break;
     case FrameType::kLetterTaken:
-      one.letters.taken(frame.number);
-      one.used_ns = now;
+      if (one.letters.taken(frame.number)) one.used_ns = now;
       break;
     case FrameType::kGoodbyeTaken:
       found->second.goodbye_taken = true;
@@ -331,8 +373,11 @@ void Judge::settle(int rank, uint64_t now) {
       detach(id);
       network_.close(id);
     }
+    trust(*one);
+    connecting_ -= one->connecting;
     peers_.erase(rank);
   }
+  resting_.erase(rank);
   rounds_.erase(rank);
   if (repair_at_ns_ == kNever) repair_at_ns_ = now + setup_.timing.repair_ns();
   check_ready();
@@ -344,6 +389,9 @@ void Judge::die_here(const std::string& why) {
   for (const auto& [id, connection] : connections_) network_.close(id);
   connections_.clear();
   peers_.clear();
+  resting_.clear();
+  suspected_.clear();
+  connected_ = connecting_ = 0;
 }
 
 void Judge::publish(Frame notice) {
@@ -436,7 +484,7 @@ void Judge::post(int rank, LetterType type, uint64_t value, std::string text, ui
   Peer& one = peer(rank, now);
   if (type == LetterType::kQuestion) one.answers_due = std::min(one.answers_due + 1, kMostAnswers);
   one.letters.add(setup_.rank, type, value, std::move(text));
-  one.used_ns = now;
+  if (type != LetterType::kProfile) one.used_ns = now;
   send_letters(rank, one, now);
 }
 
@@ -454,9 +502,7 @@ void Judge::send_letters(int rank, Peer& one, uint64_t now) {
       return;
     }
   } else if (one.connecting == 0 && now >= one.next_connect_ns) {
-    int under_way = 0;
-    for (const auto& [other, other_peer] : peers_) under_way += other_peer.connecting;
-    if (under_way < kMostLetterConnections) {
+    if (connecting_ < kMostLetterConnections) {
       connect(rank, one, now);
     } else {
       waits_for_turn_.insert(rank);
@@ -478,7 +524,7 @@ void Judge::send_next_letters(uint64_t now) {
 
 void Judge::take_letter(const Frame& frame, ConnectionId from, Peer& one, uint64_t now) {
   const int rank = connections_[from].rank;
-  one.used_ns = now;
+  if (frame.code != static_cast<uint8_t>(LetterType::kProfile)) one.used_ns = now;
   const bool answers = frame.code == static_cast<uint8_t>(LetterType::kAnswer);
   if (answers && one.answers_due-- <= 0) {
     one.answers_due = 0;
@@ -499,9 +545,9 @@ void Judge::take_letter(const Frame& frame, ConnectionId from, Peer& one, uint64
 }
 
 // Two ranks that talk for the first time have exchanged their profiles. Most of them have nothing
-// more to say by a control connection. The one that was |asked| lets the other one offer its end.
+// more to say by a control connection; those that have said something else keep it. The one that was |asked| lets the other one offer its end.
 void Judge::introduced(ConnectionId id, Peer& one, bool asked, uint64_t now) {
-  one.used_ns = 0;
+  one.introduced_ns = 0;
   if (asked) return;
   one.letters.drop(LetterType::kProfile);  // it has come, since this is the answer
   Connection& connection = connections_[id];
@@ -599,7 +645,7 @@ void Judge::check_ready() {
 void Judge::seek_others(uint64_t now) {
   if (!ready_ || now < next_extra_ns_) return;
   const auto others = static_cast<int>(std::count(fates_.begin(), fates_.end(), Fate::kAlive)) - 1;
-  const bool enough = responsive(now) >= std::min(2, others) && !mostly_silent(1);
+  const bool enough = are_responsive(std::min(2, others), now) && !mostly_silent(1);
   if (enough) return;
   next_extra_ns_ = now + setup_.timing.repair_ns();
   constexpr int kAtOnce = 2;
@@ -618,8 +664,9 @@ void Judge::seek_others(uint64_t now) {
 
 // Returns whether a connection with the rank is of use.
 bool Judge::needs(const Peer& one, uint64_t now) const {
-  const bool spare = responsive(now) > 2 && !mostly_silent(2);
-  const bool rests = now >= one.used_ns + setup_.timing.detection_ns / 2;
+  const bool spare = are_responsive(3, now) && !mostly_silent(2);
+  const uint64_t used_ns = std::max(one.used_ns, one.introduced_ns);
+  const bool rests = now >= used_ns + setup_.timing.detection_ns / 2;
   return one.wanted || !spare || !rests || !one.letters.waiting().empty();
 }
 
@@ -660,22 +707,25 @@ void Judge::released(ConnectionId id, const Frame& frame, uint64_t now) {
   send_letters(rank, peers_[rank], now);  // their answers were to come over this connection
 }
 
-int Judge::responsive(uint64_t now) const {
-  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
-    const Peer& one = entry.second;
-    return !one.connections.empty() && now < one.heard_ns + setup_.timing.suspicion_ns();
-  }));
+bool Judge::are_responsive(int ranks, uint64_t now) const {
+  for (const auto& [id, connection] : connections_) {
+    if (ranks <= 0) break;
+    const Peer& one = peers_.at(connection.rank);
+    if (is_newest(id, one) && now < one.heard_ns + setup_.timing.suspicion_ns()) --ranks;
+  }
+  return ranks <= 0;
 }
 
 // Returns whether most ranks that this one was connected to are silent, or would be with |more|
 // silent ones. This rank may then be the one that is cut off.
 bool Judge::mostly_silent(int more) const {
   auto silent = static_cast<int>(dead_here_.size());
-  int all = silent;
-  for (const auto& [rank, one] : peers_) {
-    if (!one.proved || (one.connections.empty() && one.suspect_ns == kNever)) continue;
-    ++all;
-    if (one.suspect_ns != kNever) ++silent;
+  int all = silent + connected_;
+  for (const int rank : suspected_) {
+    const Peer& one = peers_.at(rank);
+    if (!one.proved) continue;
+    ++silent;
+    if (one.connections.empty()) ++all;
   }
   return 2 * (silent + more) > all;
 }
@@ -710,6 +760,7 @@ void Judge::tick(uint64_t now) {
     if (over()) return;
   }
   const bool publish = !mostly_silent();
+  ranks.assign(suspected_.begin(), suspected_.end());
   for (const int rank : ranks) {
     Peer* one = find(rank);
     if (one != nullptr && one->suspect_ns != kNever) judge(rank, *one, publish, now);
@@ -717,6 +768,7 @@ void Judge::tick(uint64_t now) {
   believe_silence(now);
   seek_others(now);
   release_idle(now);
+  let_rest(now);
 }
 
 // Declares ranks dead about which others ask for long without an answer, and with which this rank
@@ -749,7 +801,12 @@ void Judge::start_anew(uint64_t now) {
   for (auto& [rank, round] : rounds_) round.unanswered_ns = kNever;
   for (auto& [rank, one] : peers_) {
     one.own_life_ns = one.life_ns = one.wanted_ns = now;
-    if (one.suspect_ns != kNever) one.suspect_ns = one.connections.empty() ? now : kNever;
+    if (one.suspect_ns == kNever) continue;
+    if (one.connections.empty()) {
+      one.suspect_ns = now;
+    } else {
+      trust(one);
+    }
   }
 }
 
@@ -785,7 +842,15 @@ void Judge::look_at(int rank, Peer& one, uint64_t now) {
 }
 
 void Judge::suspect(Peer& one, uint64_t now) {
-  if (one.suspect_ns == kNever) one.suspect_ns = now;
+  if (one.suspect_ns != kNever) return;
+  suspected_.insert(one.rank);
+  one.suspect_ns = now;
+}
+
+void Judge::trust(Peer& one) {
+  if (one.suspect_ns == kNever) return;
+  suspected_.erase(one.rank);
+  one.suspect_ns = kNever;
 }
 
 // Connects anew to a suspected rank, and asks the others about it.

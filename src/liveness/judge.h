@@ -114,6 +114,8 @@ class Judge {
   void start(uint64_t now);
   // Returns the neighbours that are not connected yet.
   std::vector<int> missing() const;
+  // The ranks that each tick looks at.
+  size_t active_peers() const { return peers_.size(); }
   Fate fate(int rank) const { return fates_[static_cast<size_t>(rank)]; }
   void post(int rank, LetterType type, uint64_t value, std::string text, uint64_t now);
   // Drops a knock that is no longer needed.
@@ -158,8 +160,9 @@ class Judge {
     uint64_t next_beat_ns = 0;
     uint64_t next_release_ns = 0;
   };
-  // A rank with which this one has a connection, wants one or had one.
+  // A rank with which this one has a connection, wants one or had one lately.
   struct Peer {
+    int rank = 0;
     std::vector<ConnectionId> connections;  // those that are up, the newest last
     bool proved = false;                    // a connection was up once
     bool wanted = false;                    // it is a neighbour
@@ -176,10 +179,18 @@ class Judge {
     uint64_t next_try_ns = 0;  // next attempt to reach a rank that is connected, but not |reached|
     uint64_t next_question_ns = 0;
     uint64_t inquiry_end_ns = 0;
-    uint64_t used_ns = 0;          // time of the last letter
+    uint64_t used_ns = 0;          // time of the last letter that is no profile
+    uint64_t introduced_ns = 0;    // time from which a connection may be for an introduction
     uint64_t next_letters_ns = 0;  // time at which letters that were not taken go again
     std::string why;               // reason for which the last connection ended or failed
     Letters letters;
+  };
+  // What stays of a peer with which nothing has happened for a detection time.
+  struct RestingPeer {
+    Letters::Numbers letters;
+    uint64_t life_ns = 0;  // its last sign of life to this rank
+    bool proved = false;
+    bool reached = false;
   };
   // The questions of all ranks about one rank, and the vouches that answer them.
   struct Round {
@@ -194,6 +205,9 @@ class Judge {
   Peer& peer(int rank, uint64_t now);
   Peer* find(int rank);
   void connect(int rank, Peer& peer, uint64_t now);
+  void attempt_ended(Peer& peer);
+  bool may_rest(const Peer& peer, uint64_t now) const;
+  void let_rest(uint64_t now);
   void send_all(const Frame& frame, ConnectionId except = 0);
   void pump(ConnectionId id, Connection& connection);
   void pump_all();
@@ -220,6 +234,7 @@ class Judge {
   void beat(uint64_t now);
   void look_at(int rank, Peer& peer, uint64_t now);
   void suspect(Peer& peer, uint64_t now);
+  void trust(Peer& peer);
   void pursue(int rank, Peer& peer, uint64_t now);
   void judge(int rank, Peer& peer, bool publish, uint64_t now);
   void cut_off(uint64_t now);
@@ -233,14 +248,20 @@ class Judge {
   void released(ConnectionId connection, const Frame& frame, uint64_t now);
   void check_ready();
   bool mostly_silent(int more = 0) const;
-  int responsive(uint64_t now) const;
+  bool is_newest(ConnectionId id, const Peer& peer) const { return peer.connections.back() == id; }
+  // Whether at least |ranks| have answered lately.
+  bool are_responsive(int ranks, uint64_t now) const;
 
   Setup setup_;
   Network& network_;
   Observer& observer_;
   std::vector<Fate> fates_;
   std::map<int, Peer> peers_;
+  std::map<int, RestingPeer> resting_;
   std::map<ConnectionId, Connection> connections_;
+  std::set<int> suspected_;  // the peers whose |suspect_ns| is set
+  int connected_ = 0;        // peers with connections
+  int connecting_ = 0;       // attempts to connect of all peers
   std::map<int, Round> rounds_;
   std::set<int> waits_for_turn_;  // ranks with letters, while enough connections are under way
   std::vector<bool> concluded_;   // by rank: conclude() has run

@@ -28,7 +28,7 @@ class Letters {
     waiting_.push_back({.type = FrameType::kLetter,
                         .code = static_cast<uint8_t>(type),
                         .subject = sender,
-                        .number = ++sent_,
+                        .number = ++numbers_.sent,
                         .value = value,
                         .text = std::move(text)});
     return waiting_.back();
@@ -38,21 +38,34 @@ class Letters {
       return letter.code == static_cast<uint8_t>(type);
     });
   }
-  void taken(uint32_t number) {
+  // Returns whether one of those that were taken is no profile.
+  bool taken(uint32_t number) {
+    bool other = false;
     while (!waiting_.empty() && static_cast<int32_t>(waiting_.front().number - number) <= 0) {
+      other = other || waiting_.front().code != static_cast<uint8_t>(LetterType::kProfile);
       waiting_.pop_front();
     }
+    return other;
   }
   const std::deque<Frame>& waiting() const { return waiting_; }
 
   // Returns whether the letter has not come before.
-  bool is_new(uint32_t number) const { return static_cast<int32_t>(number - received_) > 0; }
-  void received(uint32_t number) { received_ = number; }
+  bool is_new(uint32_t number) const {
+    return static_cast<int32_t>(number - numbers_.received) > 0;
+  }
+  void received(uint32_t number) { numbers_.received = number; }
+
+  // The last numbers of both directions. Letters that begin with them go on where these end.
+  struct Numbers {
+    uint32_t sent = 0;
+    uint32_t received = 0;
+  };
+  Numbers numbers() const { return numbers_; }
+  void go_on_from(Numbers numbers) { numbers_ = numbers; }
 
  private:
   std::deque<Frame> waiting_;
-  uint32_t sent_ = 0;
-  uint32_t received_ = 0;
+  Numbers numbers_;
 };
 
 }  // namespace hetcomm::liveness

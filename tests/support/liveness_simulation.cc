@@ -79,9 +79,30 @@ struct Simulation::Node final : live::Network, live::Observer {
   void on_left(int other) override { learned(other); }
   void on_declared_dead(const std::string& /*why*/) override { declared_dead = true; }
   void on_notice(const Frame& /*notice*/) override { ++aborts; }
-  void on_letter(int /*from*/, const Frame& /*letter*/) override { ++letters; }
+  void on_letter(int from, const Frame& letter) override {
+    ++letters;
+    if (letter.code != static_cast<uint8_t>(live::LetterType::kProfile)) return;
+    profiles.insert(from);
+    if (letter.value != 0) answer(from);
+  }
   void on_vouch(int /*other*/) override { ++vouches; }
   void on_suspect(int /*other*/) override {}
+
+  // Over the newest connection, as Plane does.
+  void answer(int to) {
+    const Frame profile{.type = live::FrameType::kLetter,
+                        .code = static_cast<uint8_t>(live::LetterType::kProfile),
+                        .subject = rank,
+                        .number = live::kUncounted,
+                        .text = "a profile"};
+    for (auto at = connections.rbegin(); at != connections.rend(); ++at) {
+      const auto wire = simulation.wires_.find(*at);
+      if (wire == simulation.wires_.end()) continue;
+      if (wire->second.rank[0] != to && wire->second.rank[1] != to) continue;
+      send(*at, profile);
+      return;
+    }
+  }
 
   void learned(int other) const {
     simulation.known_ns_[static_cast<size_t>(other)] = simulation.now_;
@@ -98,6 +119,7 @@ struct Simulation::Node final : live::Network, live::Observer {
   bool timer_armed = false;
   int aborts = 0;
   uint64_t letters = 0;
+  std::set<int> profiles;
   uint64_t vouches = 0;
   bool leaving = false;
 };
@@ -421,6 +443,12 @@ void Simulation::first_contact(int from, int to) {
   });
 }
 
+void Simulation::introduce(int from, int to) {
+  give(node(from), [this, to](Node& one) {
+    one.judge->post(to, live::LetterType::kProfile, 1, "a profile", now_);
+  });
+}
+
 void Simulation::abort(int rank, uint32_t communicator) {
   give(node(rank), [communicator](Node& one) {
     one.judge->publish({.type = live::FrameType::kAborted, .number = communicator, .text = "why"});
@@ -433,6 +461,14 @@ Simulation::State Simulation::state(int rank) const { return node(rank).state; }
 Fate Simulation::fate(int of, int as_seen_by) const { return node(as_seen_by).judge->fate(of); }
 bool Simulation::declared_dead(int rank) const { return node(rank).declared_dead; }
 int Simulation::aborts_seen(int rank) const { return node(rank).aborts; }
+bool Simulation::has_profile(int rank, int other) const {
+  return node(rank).profiles.contains(other);
+}
+
+size_t Simulation::connections(int rank) const { return node(rank).connections.size(); }
+
+size_t Simulation::active_peers(int rank) const { return node(rank).judge->active_peers(); }
+
 uint64_t Simulation::letters_seen(int rank) const { return node(rank).letters; }
 
 // No live rank that a running watcher reaches may be declared dead.

@@ -64,6 +64,8 @@ class Simulation {
   // A reset of all connections between two live ranks.
   void reset_connections(int one, int other);
   void first_contact(int from, int to);
+  // |from| asks |to| for its profile, as a job that talks to it for the first time does.
+  void introduce(int from, int to);
   void abort(int rank, uint32_t communicator);
 
   State state(int rank) const;
@@ -71,6 +73,11 @@ class Simulation {
   bool declared_dead(int rank) const;
   int aborts_seen(int rank) const;
   uint64_t letters_seen(int rank) const;
+  // Whether |rank| has the profile of |other|.
+  bool has_profile(int rank, int other) const;
+  size_t connections(int rank) const;
+  // The ranks that a tick of |rank| looks at.
+  size_t active_peers(int rank) const;
   // Safety: the first verdict against a live rank that a running watcher reached; empty: none.
   const std::string& violation() const { return violation_; }
   // When the last rank learned of the fate of |rank|.

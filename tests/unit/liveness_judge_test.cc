@@ -10,12 +10,16 @@
 //   * news go to all but their teller, in order, again over each new connection;
 //   * letters are sent until they are taken and handed over once; answers come only to questions;
 //   * where a rank listens is told by it and by those that vouch for it;
-//   * a connection that was made for an introduction ends once the answer is there;
+//   * a connection that was made for an introduction ends once the answer is there, unless it has
+//     had another use;
+//   * a rank with which nothing has happened for a detection time costs no tick anything, and goes
+//     on where it was;
 //   * a goodbye is acknowledged; who leaves waits for all; idle connections end when both agree.
 #include <algorithm>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -735,6 +739,100 @@ TEST(LivenessJudge, AConnectionForAnIntroductionEndsWithTheAnswer) {
   stage.judge.post(4, LetterType::kProfile, 1, "mine", stage.now);
   stage.frame(4, letter_of(LetterType::kProfile, 4, kUncounted));
   EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
+}
+
+TEST(LivenessJudge, AnIntroductionDoesNotEndAConnectionThatHadAnotherUse) {
+  Stage stage(0, 16);
+  stage.start({1, 15, 4, 12});
+  stage.up(8, true);
+  stage.judge.post(8, LetterType::kQuestion, 1, "what has come?", stage.now);
+  stage.frame(8, {.type = FrameType::kLetterTaken, .number = 1});
+  stage.judge.post(8, LetterType::kProfile, 1, "mine", stage.now);
+  stage.frame(8, letter_of(LetterType::kProfile, 8, kUncounted));
+  stage.frame(8, {.type = FrameType::kLetterTaken, .number = 2});
+  EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
+  // Nor does this rank agree to the end.
+  stage.frame(8, letter_of(LetterType::kCall, 8, 1));
+  stage.frame(8, letter_of(LetterType::kProfile, 8, 2, 1));
+  stage.frame(8, {.type = FrameType::kRelease});
+  EXPECT_THAT(stage.take(FrameType::kRelease), IsEmpty());
+  stage.live(kT / 2, {1, 15, 4, 12, 8});
+  EXPECT_THAT(stage.take(FrameType::kRelease), ElementsAre(8));
+}
+
+TEST(LivenessJudge, ARankThatWasMetOnceRestsAndGoesOnWhereItWas) {
+  Stage stage(0, 16);
+  const std::vector<int> neighbours = {1, 15, 4, 12};
+  stage.start(neighbours);
+  EXPECT_EQ(stage.judge.active_peers(), 4U);
+  stage.judge.post(8, LetterType::kCall, 0, "first", stage.now);
+  stage.up(8, true);
+  stage.frame(8, {.type = FrameType::kLetterTaken, .number = 1});
+  stage.frame(8, letter_of(LetterType::kKnock, 8, 1));
+  stage.live(kT / 2, {1, 15, 4, 12, 8});
+  stage.frame(8, {.type = FrameType::kRelease, .code = 1});
+  EXPECT_EQ(stage.judge.active_peers(), 5U);
+  stage.live(kT - kTiming.tick_ns(), neighbours);
+  EXPECT_EQ(stage.judge.active_peers(), 5U);
+  stage.live(2 * kTiming.tick_ns(), neighbours);
+  EXPECT_EQ(stage.judge.active_peers(), 4U);
+  // This rank has not heard of it for long.
+  stage.take(FrameType::kVouch);
+  stage.frame(1, {.type = FrameType::kSuspect, .subject = 8, .number = 1});
+  EXPECT_THAT(stage.take(FrameType::kVouch), IsEmpty());
+  // Letters keep their numbers in both directions.
+  stage.take(FrameType::kLetter);
+  stage.judge.post(8, LetterType::kCall, 0, "second", stage.now);
+  EXPECT_EQ(stage.judge.active_peers(), 5U);
+  stage.frame(1, {.type = FrameType::kSuspect, .subject = 8, .number = 2});
+  EXPECT_THAT(stage.take(FrameType::kVouch), IsEmpty());
+  stage.up(8, true);
+  std::vector<Frame> letters;
+  EXPECT_THAT(stage.take(FrameType::kLetter, &letters), ElementsAre(8));
+  EXPECT_EQ(letters.front().number, 2U);
+  stage.letters.clear();
+  stage.frame(8, letter_of(LetterType::kKnock, 8, 1));
+  EXPECT_THAT(stage.letters, IsEmpty());
+  stage.frame(8, letter_of(LetterType::kKnock, 8, 2));
+  EXPECT_EQ(stage.letters.size(), 1U);
+}
+
+TEST(LivenessJudge, ARankThatRestsIsKilledByARefusalAsBefore) {
+  Stage stage(0, 16);
+  stage.start({1, 15, 4, 12});
+  stage.judge.post(8, LetterType::kCall, 0, "first", stage.now);
+  stage.up(8, true);
+  stage.frame(8, {.type = FrameType::kLetterTaken, .number = 1});
+  stage.live(kT / 2, {1, 15, 4, 12, 8});
+  stage.frame(8, {.type = FrameType::kRelease, .code = 1});
+  stage.live(2 * kT, {1, 15, 4, 12});
+  ASSERT_EQ(stage.judge.active_peers(), 4U);
+  stage.judge.post(8, LetterType::kCall, 0, "second", stage.now);
+  stage.judge.on_connect_failed(8, ConnectFailure::kRefused, "refused", stage.now);
+  ASSERT_EQ(stage.dead.size(), 1U);
+  EXPECT_EQ(stage.dead.front().first, 8);
+}
+
+TEST(LivenessJudge, AttemptsForLettersAreBoundedAndTakeTurns) {
+  Stage stage(0, 100);
+  stage.judge.start(stage.now);
+  for (const int neighbour : std::exchange(stage.connects, {})) stage.up(neighbour, true);
+  for (int rank = 20; rank < 80; ++rank) {
+    stage.judge.post(rank, LetterType::kProfile, 1, "mine", stage.now);
+  }
+  EXPECT_EQ(stage.connects.size(), 16U);
+  for (size_t i = 0; i < 60; ++i) {
+    ASSERT_LT(i, stage.connects.size());
+    const int rank = stage.connects[i];
+    if (i % 3 == 0) {
+      stage.judge.on_connect_failed(rank, ConnectFailure::kOther, "no way", stage.now);
+    } else {
+      stage.up(rank, true);
+      stage.frame(rank, letter_of(LetterType::kProfile, rank, kUncounted));
+    }
+    EXPECT_EQ(stage.connects.size(), std::min<size_t>(60, i + 17));
+  }
+  EXPECT_EQ(std::set<int>(stage.connects.begin(), stage.connects.end()).size(), 60U);
 }
 
 TEST(LivenessJudge, WhoWasAskedForAnIntroductionAgreesToTheEnd) {

@@ -8,6 +8,8 @@
 //   * a partition shorter than the detection time has no consequence, a longer one is told on both
 //     sides, and what was declared stays;
 //   * aborts and letters come, also through and after all this;
+//   * ranks that introduce themselves have each other's profiles, through resets and cuts too, and
+//     nothing of it stays but what they have told;
 //   * frames and connections are bounded, with 4,096 ranks too.
 //
 // A failure prints its seed. HETCOMM_TEST_SEEDS=first:count runs others; long runs take 100,000.
@@ -354,6 +356,91 @@ TEST(LivenessSimulation, EverybodyLeavesAtOnce) {
     }
     EXPECT_LT(job.frames() - before, 40U * 40U * 8U);
   }
+}
+
+// Asks as a job does: again after a while where no answer has come.
+void introduce_until_met(Simulation& job, int from, int to) {
+  if (job.has_profile(from, to)) return;
+  if (runs(job, from)) job.introduce(from, to);
+  job.at(job.now() + job.detection_ns() / 10,
+         [&job, from, to] { introduce_until_met(job, from, to); });
+}
+
+void introductions(uint64_t seed) {
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937_64 choose(seed);
+  const int size = 8 + static_cast<int>(choose() % 24);
+  Simulation job(seed, random_hosts(choose, size), kT);
+  job.start();
+  ASSERT_TRUE(job.run_until_ready(2 * kT));
+  const auto any = [&] { return static_cast<int>(choose() % static_cast<uint64_t>(size)); };
+  for (int from = 0; from < size; ++from) {
+    for (int to = from + 1; to < size; ++to) {
+      job.at(job.now() + choose() % kT, [&job, from, to] { introduce_until_met(job, from, to); });
+    }
+  }
+  for (int i = 0; i < 30; ++i) {
+    const int one = any();
+    const int other = any();
+    const uint64_t when = job.now() + choose() % kT;
+    if (one == other) continue;
+    switch (choose() % 3) {
+      case 0:
+        job.at(when, [&job, one, other] { job.cut(one, other, true); });
+        job.at(when + choose() % (kT / 4), [&job, one, other] { job.cut(one, other, false); });
+        break;
+      case 1:
+        job.at(when, [&job, one] { job.stop(one); });
+        job.at(when + choose() % (kT / 4), [&job, one] { job.resume(one); });
+        break;
+      default:
+        job.at(when, [&job, one, other] { job.reset_connections(one, other); });
+    }
+  }
+  job.run(4 * kT);
+  EXPECT_EQ(job.violation(), "");
+  EXPECT_TRUE(nobody_died(job));
+  for (int from = 0; from < size; ++from) {
+    for (int to = from + 1; to < size; ++to) {
+      EXPECT_TRUE(job.has_profile(from, to)) << from << " " << to;
+      EXPECT_TRUE(job.has_profile(to, from)) << to << " " << from;
+    }
+  }
+  job.run(3 * kT);
+  for (int rank = 0; rank < size; ++rank) {
+    EXPECT_LE(job.connections(rank), 16U);
+    EXPECT_LE(job.active_peers(rank), 12U);
+  }
+}
+
+TEST(LivenessSimulation, RanksThatIntroduceThemselvesKnowEachOther) {
+  const Seeds range = seeds(60);
+  for (uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
+    introductions(seed);
+    if (HasFailure()) return;
+  }
+}
+
+// All ranks talk to one at once, and that one to all.
+TEST(LivenessSimulation, ThousandsOfIntroductionsLeaveNothingBehind) {
+  const int size = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 4096 : 512 / kPart;
+  std::vector<int> hosts;
+  for (int rank = 0; rank < size; ++rank) hosts.push_back(rank / 8);
+  Simulation job(5, hosts, kT);
+  job.start();
+  ASSERT_TRUE(job.run_until_ready(2 * kT));
+  const int middle = size / 2;
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank < middle) job.introduce(rank, middle);
+    if (rank > middle) job.introduce(middle, rank);
+  }
+  job.run(3 * kT);
+  for (int rank = 0; rank < size; ++rank) {
+    EXPECT_TRUE(rank == middle || job.has_profile(rank, middle)) << rank;
+  }
+  EXPECT_LE(job.connections(middle), 16U);
+  EXPECT_LE(job.active_peers(middle), 16U);
+  EXPECT_EQ(job.violation(), "");
 }
 
 // Bounds of a large job: connections, frames while nothing happens, and for a thousand deaths.
