@@ -30,7 +30,8 @@ inline constexpr auto kLastFrameType = FrameType::kHere;
 
 enum class LetterType : uint8_t {
   kKnock = 1,  // the sender has something to send and asks the receiver, the lower rank, to connect
-  kRefused,    // the sender, the lower rank, cannot connect to the receiver
+  kRefused,    // the sender, the lower rank, cannot connect to the receiver; or the sender, the
+               // higher rank, drops connections of the receiver, whose profile it does not have
   kGivenUp,    // the sender will not exchange messages with the receiver any more
   kCall,       // the sender has called a collective operation
   kQuestion,   // asks what has arrived of the data connection that |text| names

@@ -114,6 +114,25 @@ TEST(CorePairing, ThePoorerSideUsesAllItsInterfaces) {
   }
 }
 
+// In a large job a rank does not know before how another one is reached.
+TEST(CorePairing, ARankThatWasNotMetIsNotSaidToOfferNothing) {
+  run_pair({2, kRate}, {2, kRate}, "SMALL_JOB=0;", [](CoreMember& me) {
+    if (me.rank() == 0) {
+      Result<PairingReport> before = me.communicator().pairing_report(1, 0);
+      ASSERT_TRUE(before.ok());
+      ASSERT_FALSE(before->pairings.empty());
+      for (const Pairing& each : before->pairings) {
+        EXPECT_NE(each.reach.text().find("has not been met"), std::string_view::npos)
+            << each.reach.text();
+      }
+    }
+    exchange_often(me, 2);
+    Result<PairingReport> after = me.communicator().pairing_report(1 - me.rank(), 0);
+    ASSERT_TRUE(after.ok());
+    for (const Pairing& each : after->pairings) EXPECT_TRUE(each.reach.ok()) << each.reach.text();
+  });
+}
+
 // What is left of a message when most of it is shared out may be a byte.
 TEST(CorePairing, MessagesOfEveryLengthAreShared) {
   constexpr uint64_t kShare = 128u << 10;  // of one interface, at the least

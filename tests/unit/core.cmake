@@ -28,6 +28,10 @@ hetcomm_test(core_job_digest_test
   DEPENDS core bootstrap net base fmt::fmt
   LABELS asan
   TIMEOUT 60)
+hetcomm_test(core_introductions_test
+  SOURCES core_introductions_test.cc ../support/counting_allocator.cc
+  DEPENDS core net base fmt::fmt
+  TIMEOUT 30)
 hetcomm_test(core_link_agreement_test
   SOURCES core_link_agreement_test.cc
   DEPENDS core topology net base fmt::fmt

@@ -49,7 +49,15 @@ std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks
   };
   options.reach = [&](const JobTransport& own, size_t index)
                       HETCOMM_UNDER_BATON { return reach(rank, own, index); };
-  return find_candidates(transports_, peers_.offers(rank), options);
+  std::vector<Candidate> found = find_candidates(transports_, peers_.offers(rank), options);
+  if (peers_.knows(rank)) return found;
+  for (Candidate& each : found) {
+    if (!peers_.class_of(rank).offers(each.transport->kind)) continue;
+    each.reach = Status(Code::kUnreachable,
+                        "the peer has not been met: it says how it is reached when the pair first "
+                        "talks");
+  }
+  return found;
 }
 
 Capabilities PairPaths::figures_to(int rank, size_t own, const Capabilities& figures) const {
@@ -294,6 +302,7 @@ void PairPaths::connect(int rank) {
   connect = std::make_unique<PairConnect>();
   if (!introductions_.knows(rank)) {
     introductions_.ask(rank);
+    ask_next();
     return;
   }
   connect->candidates = candidates(rank, kAnyData);
@@ -304,8 +313,20 @@ void PairPaths::connect(int rank) {
   try_next(pairs_.at(rank));
 }
 
+void PairPaths::ask_next() {
+  if (introductions_.send_next(commons_.engine.refresh_now())) {
+    commons_.schedule.note_timer(introductions_.next_timer_ns());
+  }
+}
+
+void PairPaths::forgotten_by(int rank) {
+  commons_.log.info("rank {} has no profile of this rank, which sends it again", rank);
+  introductions_.forgotten_by(rank);
+}
+
 void PairPaths::introduced(int rank) {
   if (introductions_.knows(rank)) {
+    ask_next();
     const auto& connect = connect_of(rank);
     if (connect != nullptr && connect->candidates.empty()) this->connect(rank);
   } else {
@@ -319,6 +340,7 @@ void PairPaths::tick(uint64_t now_ns) {
     connect_of(rank).reset();
     if (waits) pairs_.at(rank).connect_failed(introductions_.why(rank), true);
   }
+  ask_next();
 }
 
 void PairPaths::try_next(Pair& pair) {
@@ -431,6 +453,8 @@ void PairPaths::accepted(JobTransport& transport, int peer, std::unique_ptr<Endp
   if (!introductions_.knows(peer)) {
     commons_.log.warn("a connection of rank {} is dropped: it has not sent its profile before",
                       peer);
+    commons_.control->refuse(peer,
+                             fmt::format("rank {} has no profile of rank {}", commons_.rank, peer));
     return;
   }
   // Which of the peer's transports it comes from is clear where there is one of the kind. Where

@@ -12,6 +12,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/job/candidates.h"
+#include "src/core/job/control_introducer.h"
 #include "src/core/job/idle_connections.h"
 #include "src/core/job/introductions.h"
 #include "src/core/job/job_transports.h"
@@ -28,7 +29,9 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
             PairTable& pairs, JobTransports& transports, IdleConnections& idle, size_t most_rails)
       : commons_(commons),
         peers_(peers),
-        introductions_(commons, peers, credentials),
+        introducer_(commons),
+        introductions_({.rank = commons.rank, .detection_ns = commons.detection_ns}, commons.log,
+                       peers, credentials, introducer_),
         pairs_(pairs),
         transports_(transports),
         idle_(idle),
@@ -43,6 +46,9 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   void warn_of_unreachable() HETCOMM_UNDER_BATON;
   // The profile of |rank| has come, which this rank may wait for.
   void introduced(int rank) HETCOMM_UNDER_BATON;
+  // |rank|, to which this one connects, has no profile of this one. It is told again before the next
+  // connection.
+  void forgotten_by(int rank) HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return introductions_.next_timer_ns(); }
   // Gives up connecting to |rank|, which is lost.
@@ -107,6 +113,8 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   std::unique_ptr<PairConnect>& connect_of(int rank) HETCOMM_UNDER_BATON {
     return connects_[static_cast<size_t>(rank)];
   }
+  // Asks the next ranks for their profiles.
+  void ask_next() HETCOMM_UNDER_BATON;
   void try_next(Pair& pair) HETCOMM_UNDER_BATON;
   bool was_late(PairConnect& connect) const HETCOMM_UNDER_BATON;
   void connected(JobTransport& transport, const Destination& destination,
@@ -120,6 +128,7 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
 
   PairCommons& commons_;
   const PeerDirectory& peers_;
+  ControlIntroducer introducer_;
   Introductions introductions_;
   PairTable& pairs_;
   JobTransports& transports_;

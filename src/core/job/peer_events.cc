@@ -168,6 +168,11 @@ void PeerEvents::on_declared_lost(const Status& why) {
 }
 
 void PeerEvents::on_refused(int rank, const std::string& why) {
+  if (rank > commons_.rank) {
+    // This rank connects, and the other one has dropped the connection.
+    paths_.forgotten_by(rank);
+    return;
+  }
   if (Pair* found = pairs_.find(rank); found != nullptr && found->association().rail() == nullptr) {
     found->refused_by_peer(Status(Code::kUnreachable, why));
   }
