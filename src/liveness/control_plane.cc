@@ -47,11 +47,12 @@ Status ControlPlane::start(Membership membership) {
   return status;
 }
 
-std::vector<int> ControlPlane::missing_neighbours(Status* last_rejection) {
-  std::vector<int> missing;
+ControlPlane::Missing ControlPlane::missing_neighbours() {
+  Missing missing;
   thread_.call([&] {
-    missing = plane_->judge().missing();
-    *last_rejection = plane_->last_rejection();
+    missing.ranks = plane_->judge().missing();
+    if (!missing.ranks.empty()) missing.failure = plane_->judge().last_failure(missing.ranks[0]);
+    missing.last_rejection = plane_->last_rejection();
   });
   return missing;
 }

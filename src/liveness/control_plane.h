@@ -47,9 +47,15 @@ class ControlPlane {
   // Takes connections of ranks that fit the credentials, and connects to the neighbours. Waits for
   // the control thread.
   Status start(Membership membership);
-  // Returns the neighbours that are not connected. |*last_rejection| gets the reason for which this
-  // rank last dropped an incoming connection. Waits for the control thread.
-  std::vector<int> missing_neighbours(Status* last_rejection);
+  // Neighbours that are not connected, and why.
+  struct Missing {
+    std::vector<int> ranks;
+    std::string failure;  // of the last attempt to connect to the first of them; empty: none ended
+    Status
+        last_rejection;  // why this rank last dropped an incoming connection; ok: it dropped none
+  };
+  // Waits for the control thread.
+  Missing missing_neighbours();
 
   // Asks |rank|, the lower one, to connect, because this rank has lost all connections with it, up
   // to number |lost|.

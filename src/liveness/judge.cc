@@ -545,7 +545,8 @@ void Judge::take_letter(const Frame& frame, ConnectionId from, Peer& one, uint64
 }
 
 // Two ranks that talk for the first time have exchanged their profiles. Most of them have nothing
-// more to say by a control connection; those that have said something else keep it. The one that was |asked| lets the other one offer its end.
+// more to say by a control connection. Those that have said something else keep it. The one that
+// was |asked| lets the other one offer its end.
 void Judge::introduced(ConnectionId id, Peer& one, bool asked, uint64_t now) {
   one.introduced_ns = 0;
   if (asked) return;
@@ -632,6 +633,11 @@ std::vector<int> Judge::missing() const {
     }
   }
   return result;
+}
+
+std::string Judge::last_failure(int rank) const {
+  const auto found = peers_.find(rank);
+  return found != peers_.end() ? found->second.why : std::string();
 }
 
 void Judge::check_ready() {

@@ -114,6 +114,8 @@ class Judge {
   void start(uint64_t now);
   // Returns the neighbours that are not connected yet.
   std::vector<int> missing() const;
+  // Why the last connection with |rank| ended or could not be made; empty: none has.
+  std::string last_failure(int rank) const;
   // The ranks that each tick looks at.
   size_t active_peers() const { return peers_.size(); }
   Fate fate(int rank) const { return fates_[static_cast<size_t>(rank)]; }

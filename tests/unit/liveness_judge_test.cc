@@ -720,6 +720,16 @@ TEST(LivenessJudge, WhereARankListensIsToldByItAndByVouches) {
   EXPECT_EQ(vouches.front().text, "place of 4");
 }
 
+TEST(LivenessJudge, TheLastFailureToConnectIsTold) {
+  Stage stage(0, 5);
+  stage.judge.start(stage.now);
+  EXPECT_EQ(stage.judge.last_failure(1), "");
+  stage.judge.on_connect_failed(1, ConnectFailure::kOther, "its certificate is not trusted",
+                                stage.now);
+  EXPECT_THAT(stage.judge.missing(), testing::Contains(1));
+  EXPECT_EQ(stage.judge.last_failure(1), "its certificate is not trusted");
+}
+
 // Of 16 ranks, |introduced| is no neighbour of rank 0.
 TEST(LivenessJudge, AConnectionForAnIntroductionEndsWithTheAnswer) {
   Stage stage(0, 16);

@@ -327,11 +327,12 @@ Status Job::wait_for_control(uint64_t deadline_ns) {
     return Status(Code::kBootstrapFailed, std::string(events_.failure().text()));
   }
   if (events_.ready()) return engine().start_background();
-  Status dropped;
-  const std::vector<int> missing = control_->missing_neighbours(&dropped);
+  const liveness::ControlPlane::Missing missing = control_->missing_neighbours();
+  const Status& dropped = missing.last_rejection;
   return Status(Code::kBootstrapFailed,
-                fmt::format("no control connection with rank {}{}{}", fmt::join(missing, ", "),
-                            dropped.ok() ? "" : "; the last that was dropped: ",
+                fmt::format("no control connection with rank {}{}{}{}{}",
+                            fmt::join(missing.ranks, ", "), missing.failure.empty() ? "" : ": ",
+                            missing.failure, dropped.ok() ? "" : "; the last that was dropped: ",
                             dropped.ok() ? std::string_view() : dropped.text()));
 }
 
