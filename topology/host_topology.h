@@ -1,6 +1,6 @@
-// The machine that one context goes by, and which NICs its data uses: the live host, or the file of
-// HETCOMM_TOPOLOGY, with the rules of HETCOMM_NIC and the fabrics of HETCOMM_FABRIC. It is
-// read when somebody first asks.
+// The machine that one context goes by, and which NICs its data uses. The machine is the live host
+// or the file of HETCOMM_TOPOLOGY, with the rules of HETCOMM_NIC and the fabrics of HETCOMM_FABRIC.
+// It is read when somebody first asks.
 #pragma once
 
 #include <mutex>

@@ -42,11 +42,11 @@ void encode_addresses(const std::vector<Address>& addresses, ByteWriter& writer)
 
 Result<std::vector<Address>> decode_addresses(ByteReader& reader) {
   const auto count = reader.read<uint8_t>();
-  if (count > AddressBook::kMostAddresses) {
+  if (count > AddressBook::kMaxAddresses) {
     return Status(Code::kBootstrapFailed,
                   fmt::format("it has {} addresses for control connections, and at most {} are "
                               "allowed: use the same release of hetcomm on all ranks",
-                              count, AddressBook::kMostAddresses));
+                              count, AddressBook::kMaxAddresses));
   }
   std::vector<Address> addresses;
   for (uint8_t i = 0; i < count; ++i) {

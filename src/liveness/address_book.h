@@ -15,7 +15,7 @@ namespace hetcomm::liveness {
 class AddressBook {
  public:
   // At most this many addresses of one rank are kept.
-  static constexpr size_t kMostAddresses = 8;
+  static constexpr size_t kMaxAddresses = 8;
 
   // |places| are addresses without ports; that of a rank has the index |place_of[rank]|.
   AddressBook(std::vector<Address> places, std::vector<uint32_t> place_of,
@@ -23,7 +23,7 @@ class AddressBook {
       : places_(std::move(places)), place_of_(std::move(place_of)), ports_(std::move(ports)) {}
   AddressBook() = default;
 
-  // What is known of |rank|: all that it has told, or the one of the digest.
+  // Returns all addresses that |rank| has told, or else the one of the digest.
   std::vector<Address> find(int rank) const;
   // |rank| listens at |addresses|, which are all that it has.
   void learn(int rank, std::vector<Address> addresses);
@@ -41,7 +41,7 @@ class AddressBook {
 };
 
 void encode_addresses(const std::vector<Address>& addresses, ByteWriter& writer);
-// At most AddressBook::kMostAddresses.
+// At most AddressBook::kMaxAddresses.
 Result<std::vector<Address>> decode_addresses(ByteReader& reader);
 
 }  // namespace hetcomm::liveness

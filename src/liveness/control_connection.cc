@@ -96,7 +96,7 @@ ssize_t ControlConnection::receive(void* data, size_t size) {
 
 bool ControlConnection::send(const Frame& frame) {
   if (ended_ || closing_) return true;  // nobody reads it any more
-  if (out_.size() > kMostWaiting) {
+  if (out_.size() > kMaxWaiting) {
     wants_room_ = true;
     return false;
   }
@@ -127,15 +127,15 @@ void ControlConnection::write_out() {
 void ControlConnection::on_events(uint32_t events) {
   if ((events & EPOLLOUT) != 0) {
     write_out();
-    if (wants_room_ && out_.size() <= kMostWaiting / 2) {
+    if (wants_room_ && out_.size() <= kMaxWaiting / 2) {
       wants_room_ = false;
       handler_.on_room(*this);
     }
   }
   if (!ended_ && ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || socket_.buffered())) {
     // The poller comes back for more, after other connections had their turn.
-    constexpr size_t kMostPasses = 16;
-    read_in(kMostPasses);
+    constexpr size_t kMaxPasses = 16;
+    read_in(kMaxPasses);
   }
   if (!ended_ && !broken_.empty()) end(broken_);
   if (closing_ && !ended_) finish_closing();

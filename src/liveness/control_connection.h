@@ -67,7 +67,7 @@ class ControlConnection final : private Watcher {
 
  private:
   // At most this many bytes wait for a slow peer. News and letters wait in lists of their own.
-  static constexpr size_t kMostWaiting = 16 * 1024;
+  static constexpr size_t kMaxWaiting = 16 * 1024;
 
   void on_events(uint32_t events) override;
   void write_out();

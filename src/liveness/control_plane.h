@@ -62,8 +62,8 @@ class ControlPlane {
   void knock(int rank, uint64_t lost);
   // Takes the knock back: |rank| has connected.
   void forget_knock(int rank);
-  // Tells |rank|, the higher one, that this rank cannot connect to it; or |rank|, the lower one, that
-  // its connections are dropped until it has sent its profile again.
+  // Tells |rank|, the higher one, that this rank cannot connect to it. Tells |rank|, the lower one,
+  // that its connections are dropped until it has sent its profile again.
   void refuse(int rank, std::string_view why);
   // Tells |rank| that this rank exchanges no more messages with it.
   void give_up(int rank, std::string_view why);

@@ -97,8 +97,8 @@ void ControlThread::run_commands() {
 // Reads everything before it looks at the clock, so that what has come counts before any verdict.
 void ControlThread::drive() {
   run_commands();
-  constexpr int kMostRounds = 16;
-  for (int round = 0; round < kMostRounds && poller_.poll() > 0; ++round) {
+  constexpr int kMaxRounds = 16;
+  for (int round = 0; round < kMaxRounds && poller_.poll() > 0; ++round) {
   }
   run_commands();
   const uint64_t now = now_ns();

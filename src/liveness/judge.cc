@@ -482,7 +482,7 @@ void Judge::inquire(int rank, uint64_t now) {
 void Judge::post(int rank, LetterType type, uint64_t value, std::string text, uint64_t now) {
   if (over() || !alive(rank) || rank == setup_.rank) return;
   Peer& one = peer(rank, now);
-  if (type == LetterType::kQuestion) one.answers_due = std::min(one.answers_due + 1, kMostAnswers);
+  if (type == LetterType::kQuestion) one.answers_due = std::min(one.answers_due + 1, kMaxAnswers);
   one.letters.add(setup_.rank, type, value, std::move(text));
   if (type != LetterType::kProfile) one.used_ns = now;
   send_letters(rank, one, now);
@@ -502,7 +502,7 @@ void Judge::send_letters(int rank, Peer& one, uint64_t now) {
       return;
     }
   } else if (one.connecting == 0 && now >= one.next_connect_ns) {
-    if (connecting_ < kMostLetterConnections) {
+    if (connecting_ < kMaxLetterConnections) {
       connect(rank, one, now);
     } else {
       waits_for_turn_.insert(rank);
@@ -862,7 +862,7 @@ void Judge::trust(Peer& one) {
 // Connects anew to a suspected rank, and asks the others about it.
 void Judge::pursue(int rank, Peer& one, uint64_t now) {
   const Timing& timing = setup_.timing;
-  if (now >= one.next_connect_ns && one.connecting < kMostAttempts) {
+  if (now >= one.next_connect_ns && one.connecting < kMaxAttempts) {
     connect(rank, one, now);
     observer_.on_suspect(rank);
     // The others reach the rank, so only the path is missing, perhaps for long.

@@ -149,10 +149,10 @@ class Judge {
  private:
   static constexpr uint64_t kNever = UINT64_MAX;
   // Limits of connections under way: to one suspected rank, and to all ranks for letters.
-  static constexpr int kMostAttempts = 3;
-  static constexpr int kMostLetterConnections = 16;
+  static constexpr int kMaxAttempts = 3;
+  static constexpr int kMaxLetterConnections = 16;
   // At most this many answers of one rank are awaited.
-  static constexpr int kMostAnswers = 64;
+  static constexpr int kMaxAnswers = 64;
 
   struct Connection {
     int rank = 0;
@@ -187,7 +187,7 @@ class Judge {
     std::string why;               // reason for which the last connection ended or failed
     Letters letters;
   };
-  // What stays of a peer with which nothing has happened for a detection time.
+  // The judge keeps this of a peer with which nothing has happened for a detection time.
   struct RestingPeer {
     Letters::Numbers letters;
     uint64_t life_ns = 0;  // its last sign of life to this rank

@@ -14,7 +14,7 @@ namespace hetcomm::liveness {
 class Letters {
  public:
   // A letter beyond this number drops the oldest one. Its sender repeats it as long as it matters.
-  static constexpr size_t kMostWaiting = 64;
+  static constexpr size_t kMaxWaiting = 64;
 
   const Frame& add(int sender, LetterType type, uint64_t value, std::string text) {
     // A later knock or profile says all that an earlier one did.
@@ -24,7 +24,7 @@ class Letters {
         return letter.code == static_cast<uint8_t>(type) && letter.text == text;
       });
     }
-    if (waiting_.size() == kMostWaiting) waiting_.pop_front();
+    if (waiting_.size() == kMaxWaiting) waiting_.pop_front();
     waiting_.push_back({.type = FrameType::kLetter,
                         .code = static_cast<uint8_t>(type),
                         .subject = sender,

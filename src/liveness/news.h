@@ -17,7 +17,7 @@ namespace hetcomm::liveness {
 class News {
  public:
   // At most this many aborts and failures are kept, the newest ones. Fates are always kept.
-  static constexpr size_t kMostNotices = 4096;
+  static constexpr size_t kMaxNotices = 4096;
 
   struct Item {
     Frame frame;
@@ -37,7 +37,7 @@ class News {
       items_.pop_back();  // the list is as it was
       throw;
     }
-    if (notice && ++notices_ > kMostNotices) drop_oldest_notice();
+    if (notice && ++notices_ > kMaxNotices) drop_oldest_notice();
     return true;
   }
 

@@ -149,7 +149,7 @@ Status Plane::listen(const Config& config) {
   ports_ = ports.value();
   std::set<std::string> used;
   for (const InterfaceAddress& candidate : interfaces.value()) {
-    if (acceptors_.size() == kMostInterfaces) break;
+    if (acceptors_.size() == kMaxInterfaces) break;
     if (used.count(candidate.interface) != 0) continue;  // its best address was first
     if (Status status = listen_at(candidate.address); !status.ok()) {
       // One interface is enough; an address may just have gone.
@@ -226,7 +226,7 @@ Status Plane::last_rejection() const {
 void Plane::leave() {
   const uint64_t now = now_ns();
   if (judge_ != nullptr) judge_->leave();
-  leave_by_ns_ = now + (judge_ != nullptr ? kMostGoodbyeNs : 0);
+  leave_by_ns_ = now + (judge_ != nullptr ? kMaxGoodbyeNs : 0);
 }
 
 bool Plane::finished(uint64_t now) const {
@@ -405,7 +405,7 @@ void Plane::close(ConnectionId id) {
     forget_process(rank);
   }
   connection->close();
-  closing_.push_back({std::move(connection), now_ns() + kMostClosingNs});
+  closing_.push_back({std::move(connection), now_ns() + kMaxClosingNs});
 }
 
 uint64_t Plane::last_acknowledged_ns(ConnectionId id) {

@@ -56,9 +56,9 @@ class Plane final : public Resident,
  private:
   class ConnectAttempt;
   class ExitWatch;
-  static constexpr size_t kMostInterfaces = 6;
-  static constexpr uint64_t kMostGoodbyeNs = 1'000'000'000;
-  static constexpr uint64_t kMostClosingNs = 1'000'000'000;
+  static constexpr size_t kMaxInterfaces = 6;
+  static constexpr uint64_t kMaxGoodbyeNs = 1'000'000'000;
+  static constexpr uint64_t kMaxClosingNs = 1'000'000'000;
   struct Closing {
     std::unique_ptr<ControlConnection> connection;
     uint64_t deadline_ns;

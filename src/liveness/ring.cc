@@ -8,7 +8,7 @@ namespace hetcomm::liveness {
 namespace {
 
 // The search for a rank on another host passes over this many live ranks at most.
-constexpr int kMostPassed = 4;
+constexpr int kMaxPassed = 4;
 
 }  // namespace
 
@@ -41,7 +41,7 @@ int Ring::nearest(int position, int distance, int direction, const std::vector<i
   const int self = at(position);
   int first = -1;
   int passed = 0;
-  for (int step = distance; step < distance + size() && passed < kMostPassed; ++step) {
+  for (int step = distance; step < distance + size() && passed < kMaxPassed; ++step) {
     const int offset = direction * (step % size());
     const int rank = at((position + offset + size()) % size());
     if (rank == self || gone(rank)) continue;

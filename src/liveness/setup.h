@@ -33,13 +33,13 @@ struct Setup {
   std::shared_ptr<Witness> witness{};  // null: this rank answers no questions
 };
 
-// What a control plane has to know of all ranks when it starts.
+// A control plane has to know so much of all ranks when it starts.
 struct Membership {
   Credentials credentials;  // complete
   AddressBook addresses;
   std::vector<uint32_t> hosts;  // by rank: the number of its host
-  // This rank's profile, for ranks that ask for it; empty in a job in which all know it. At most
-  // kMaxProfileText bytes.
+  // This rank's profile, for ranks that ask for it. It has at most kMaxProfileText bytes, and is
+  // empty in a job in which all ranks know it.
   std::string profile;
 };
 

@@ -848,8 +848,8 @@ TEST(TransportCosts, IsReadFromWhatTheBenchmarkPrints) {
   EXPECT_EQ(tcp->bytes_per_s, 3'000'000'000U);
   const LinkCost* const odd = model.value().find("odd");
   ASSERT_NE(odd, nullptr);
-  EXPECT_EQ(odd->latency_ns, LinkCost::kMostLatencyNs);
-  EXPECT_EQ(odd->bytes_per_s, LinkCost::kMostBytesPerS);
+  EXPECT_EQ(odd->latency_ns, LinkCost::kMaxLatencyNs);
+  EXPECT_EQ(odd->bytes_per_s, LinkCost::kMaxBytesPerS);
   // Nothing is made up where half is missing.
   EXPECT_EQ(model.value().find("shm"), nullptr);
   for (const char* const text : {"", "{", "[]", "{\"rows\": 3}", "{\"rows\": [{}]}"}) {

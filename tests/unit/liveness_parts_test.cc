@@ -384,20 +384,20 @@ TEST(LivenessNews, EachFactIsKeptOnce) {
 TEST(LivenessNews, TheOldestNoticesGoAndFatesStay) {
   News news;
   EXPECT_TRUE(news.add(fate_of(1, Fate::kDead), -1));
-  for (uint32_t i = 0; i < News::kMostNotices; ++i) {
+  for (uint32_t i = 0; i < News::kMaxNotices; ++i) {
     EXPECT_TRUE(news.add(notice_of(FrameType::kAborted, 2, i), -1));
     if (i == 0) {
       EXPECT_TRUE(news.add(fate_of(3, Fate::kLeft), -1));
     }
   }
   // All of it is there, and known.
-  EXPECT_EQ(news.end(), News::kMostNotices + 2);
+  EXPECT_EQ(news.end(), News::kMaxNotices + 2);
   for (uint64_t i = 0; i < news.end(); ++i) EXPECT_NE(news.at(i).frame.type, FrameType::kBeat) << i;
   // Two more push out the first two, which stand at 1 and 3.
   for (uint32_t i = 0; i < 2; ++i) {
     EXPECT_TRUE(news.add(notice_of(FrameType::kFailed, 4, i, 9), 2));
   }
-  EXPECT_EQ(news.end(), News::kMostNotices + 4);
+  EXPECT_EQ(news.end(), News::kMaxNotices + 4);
   for (uint64_t i = 0; i < news.end(); ++i) {
     EXPECT_EQ(news.at(i).frame.type == FrameType::kBeat, i == 1 || i == 3) << i;
   }
@@ -456,13 +456,13 @@ TEST(LivenessLetters, AKnockAndAQuestionReplaceWhatTheyRepeat) {
 
 TEST(LivenessLetters, TheOldestGoesWhenThereAreTooMany) {
   Letters letters;
-  for (size_t i = 0; i < Letters::kMostWaiting; ++i) letters.add(0, LetterType::kCall, i, {});
-  EXPECT_EQ(letters.waiting().size(), Letters::kMostWaiting);
+  for (size_t i = 0; i < Letters::kMaxWaiting; ++i) letters.add(0, LetterType::kCall, i, {});
+  EXPECT_EQ(letters.waiting().size(), Letters::kMaxWaiting);
   EXPECT_EQ(letters.waiting().front().number, 1u);
   letters.add(0, LetterType::kCall, 0, {});
-  EXPECT_EQ(letters.waiting().size(), Letters::kMostWaiting);
+  EXPECT_EQ(letters.waiting().size(), Letters::kMaxWaiting);
   EXPECT_EQ(letters.waiting().front().number, 2u);
-  EXPECT_EQ(letters.waiting().back().number, Letters::kMostWaiting + 1);
+  EXPECT_EQ(letters.waiting().back().number, Letters::kMaxWaiting + 1);
 }
 
 TEST(LivenessLetters, OneThatCameIsNotNewAlsoWhereNumbersWrap) {

@@ -16,7 +16,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create_over_known_job(
   std::vector<std::unique_ptr<PendingChannel>> channels;
   std::vector<OwnJobOffer> own;
   for (std::shared_ptr<Job>& job : context.jobs()) {
-    if (own.size() == kMostJobOffers) break;
+    if (own.size() == kMaxJobOffers) break;
     if (!job->may_be_shared(options.transports, bootstrap.configured_key())) continue;
     auto pending = std::make_unique<PendingChannel>(std::move(job));
     Job& offered = *pending->job();

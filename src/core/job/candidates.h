@@ -39,7 +39,7 @@ struct Candidate {
   uint64_t mbit_per_s = 0;  // what it is meant to carry
 };
 
-// What find_candidates() goes by.
+// Options of find_candidates().
 struct CandidateOptions {
   bool itself = false;  // the peer is this rank
   size_t most = 1;      // of a kind are paired, for each need

@@ -21,8 +21,8 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMostListed = 32;
-constexpr size_t kMostSubnets = 8;  // of one NIC, that peers are told
+constexpr size_t kMaxListed = 32;
+constexpr size_t kMaxSubnets = 8;  // of one NIC, that peers are told
 
 // Subnets by which hosts tell what joins them: not single addresses, and not those that every host
 // has for itself.
@@ -33,7 +33,7 @@ std::vector<std::string> telling_subnets(const topology::Nic& nic) {
         subnet.starts_with("fe80:")) {
       continue;
     }
-    if (telling.size() < kMostSubnets) telling.push_back(subnet);
+    if (telling.size() < kMaxSubnets) telling.push_back(subnet);
   }
   return telling;
 }
@@ -187,7 +187,7 @@ void Context::describe_links(const topology::HostView& view, const std::vector<i
       const auto at =
           static_cast<size_t>(std::find(chosen.begin(), chosen.end(), nic) - chosen.begin());
       if (at == chosen.size()) return false;
-      return device >= RankNic::kMostDevices || (chosen_.nics[at].devices >> device & 1) != 0;
+      return device >= RankNic::kMaxDevices || (chosen_.nics[at].devices >> device & 1) != 0;
     };
     std::vector<int>& used = devices.emplace_back();
     for (const topology::NicChoice& choice : nic_order(view, devices_.device(device))) {
@@ -277,7 +277,7 @@ void Context::place_threads(ProcessorSet wanted, std::string_view why) {
 void Context::share_out_nics(const topology::HostView& view, const topology::RankPlace& place,
                              const std::vector<int>& chosen) {
   const auto take = [&](size_t device, const topology::NicOrder& order) {
-    if (device >= RankNic::kMostDevices) return;
+    if (device >= RankNic::kMaxDevices) return;
     const std::vector<size_t> taken =
         topology::nics_of_user(order, chosen, config_.number(Variable::kRails));
     if (taken.empty()) return;
@@ -288,7 +288,7 @@ void Context::share_out_nics(const topology::HostView& view, const topology::Ran
   for (size_t i = 0; i < placed_devices_.size(); ++i) {
     const auto accelerator = static_cast<size_t>(place.accelerators[i]);
     take(placed_devices_[i], view.affinity.accelerators[accelerator]);
-    if (placed_devices_[i] >= RankNic::kMostDevices) continue;
+    if (placed_devices_[i] >= RankNic::kMaxDevices) continue;
     const topology::Place at = place_of(view.machine.accelerators[accelerator]);
     if (at.function == topology::kNone) continue;
     for (size_t nic = 0; nic < chosen.size(); ++nic) {
@@ -382,11 +382,11 @@ void Context::report_stall(uint64_t now_ns) {
       return;
     }
     operation.run.stall_reported = true;
-    if (++count > kMostListed) return;
+    if (++count > kMaxListed) return;
     text += fmt::format("\n  {}, for {:.1f} s", describe(operation),
                         static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9);
   });
-  if (count > kMostListed) text += fmt::format("\n  and {} more", count - kMostListed);
+  if (count > kMaxListed) text += fmt::format("\n  and {} more", count - kMaxListed);
   log_->warn("no progress for {:.1f} s; pending:{}", static_cast<double>(stall_ns_) / 1e9, text);
 }
 

@@ -373,7 +373,7 @@ std::optional<JobOffer> Job::offer(const Channel& channel) {
   for (int rank = 0; rank < size(); ++rank) {
     if (!peer_status(rank).ok()) offer.lost.push_back(rank);
   }
-  if (offer.lost.size() > kMostLostRanks) return std::nullopt;
+  if (offer.lost.size() > kMaxLostRanks) return std::nullopt;
   return offer;
 }
 

@@ -1,10 +1,10 @@
-// A Job is the ground that a communicator and those split from it stand on: the ranks of one job
-// and epoch, this rank's transports, a pair per peer that was talked to, the control plane, and the
-// match tables of all communicators.
+// A communicator and those split from it stand on one Job. It has the ranks of one job and epoch,
+// this rank's transports, a pair for each peer that was talked to, the control plane, and the match
+// tables of all communicators.
 //
 // It creates these parts, drives them, and ends them in the right order:
 //
-//   PeerDirectory   what each rank has published about itself
+//   PeerDirectory   the words of each rank about itself
 //   JobTransports   this rank's transports
 //   PairTable       the pairs, and which peers are lost
 //   PairPaths       choice of transports and connections
@@ -118,7 +118,7 @@ class Job final : public Driven {
   void finish_sleep() override HETCOMM_UNDER_BATON;
 
  private:
-  // What this rank knows of the others when all have introduced themselves.
+  // This rank knows so much of the others when all have introduced themselves.
   struct Meeting {
     JobDigest digest;
     liveness::AddressBook addresses;                     // of control planes
@@ -132,7 +132,7 @@ class Job final : public Driven {
   Status prepare(const JobOptions& options, const Address& route, RankProfile* own);
   Status make_control(const Address& route, uint32_t incarnation) HETCOMM_UNDER_BATON;
   Status describe_self(RankProfile* own) HETCOMM_UNDER_BATON;
-  // These are collective. |prepared|: whether this rank can take part.
+  // These are collective. |prepared| says whether this rank can take part.
   Result<Meeting> meet_by_profiles(Bootstrap& bootstrap, const std::string& scope,
                                    const RankProfile& own, const Status& prepared,
                                    const JobOptions& options);

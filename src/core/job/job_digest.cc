@@ -21,8 +21,8 @@ constexpr uint16_t kDigestVersion = 3;
 constexpr size_t kMaxPlaceBytes = 32;
 constexpr size_t kMaxKinds = 64;
 // Bytes about links of hosts in a part, and in the digest of a job. Most hosts are alike.
-constexpr size_t kMostLinksOfPart = 16 * 1024;
-constexpr size_t kMostLinksOfJob = 6 * 1024;
+constexpr size_t kMaxLinksOfPart = 16 * 1024;
+constexpr size_t kMaxLinksOfJob = 6 * 1024;
 
 // A table in which every value stands once, in the order in which they came.
 template <typename Value>
@@ -76,12 +76,12 @@ class Gathering {
                                 first_, tls_ ? "on" : "off", number, tls_ ? "off" : "on"));
     }
     digest_.class_of.push_back(classes_.index_of(rank.its_class));
-    if (classes_.size() > JobDigest::kMostClasses) {
+    if (classes_.size() > JobDigest::kMaxClasses) {
       return Status(
           Code::kBootstrapFailed,
           fmt::format("ranks {} to {} differ in HETCOMM_TRANSPORTS, HETCOMM_CREDIT_BYTES or their "
                       "number of devices in more than {} ways: set them alike on most ranks",
-                      first_, number, JobDigest::kMostClasses));
+                      first_, number, JobDigest::kMaxClasses));
     }
     digest_.host_of.push_back(hosts_.index_of(rank.host));
     digest_.label_of.push_back(labels_.index_of(rank.label));
@@ -254,7 +254,7 @@ Result<JobDigest> merge(const std::vector<JobDigest>& parts) {
   size_t size = 0;
   for (const JobDigest& part : parts) {
     size += part.size();
-    const bool fits = part.host_ids.size() == part.host_count && size <= JobDigest::kMostRanks;
+    const bool fits = part.host_ids.size() == part.host_count && size <= JobDigest::kMaxRanks;
     if (!fits) return unreadable_digest();
     gathering.add_silenced(part.silenced);
     for (const auto& [kind, cost] : part.costs) gathering.add_cost(kind, cost);
@@ -334,12 +334,12 @@ Result<JobDigest> decode_digest(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   if (reader.read<uint16_t>() != kDigestVersion) return unreadable_digest();
   JobDigest digest;
-  const size_t size = reader.check_count(read_packed(reader), JobDigest::kMostRanks,
+  const size_t size = reader.check_count(read_packed(reader), JobDigest::kMaxRanks,
                                          sizeof(uint16_t) + sizeof(uint32_t));
   reader.read_into(digest.instance);
   digest.link_model_bytes = reader.read<uint32_t>();
   digest.silenced = static_cast<uint32_t>(std::min<uint64_t>(read_packed(reader), size));
-  const size_t classes = reader.check_count(read_packed(reader), JobDigest::kMostClasses);
+  const size_t classes = reader.check_count(read_packed(reader), JobDigest::kMaxClasses);
   for (size_t i = 0; i < classes && !reader.failed(); ++i) {
     digest.classes.push_back(read_class(reader));
   }
@@ -357,7 +357,7 @@ Result<JobDigest> decode_digest(ConstByteSpan bytes) {
   digest.places = read_places(reader, size);
   digest.links = read_texts(
       reader,
-      {.count = size, .bytes_each = topology::kMaxHostLinksBytes, .bytes_all = kMostLinksOfPart});
+      {.count = size, .bytes_each = topology::kMaxHostLinksBytes, .bytes_all = kMaxLinksOfPart});
   digest.host_of = read_column(reader, size, digest.host_count);
   digest.class_of = read_by_host(reader, digest, digest.classes.size());
   digest.label_of = read_by_host(reader, digest, digest.labels.size());
@@ -386,7 +386,7 @@ Result<Bytes> JobDigestMaker::part(int first, const std::vector<Bytes>& cards) c
   }
   Result<JobDigest> digest = gather(first, decoded);
   if (!digest.ok()) return digest.status();
-  shorten_links(digest.value(), kMostLinksOfPart);
+  shorten_links(digest.value(), kMaxLinksOfPart);
   return encode_digest(digest.value());
 }
 
@@ -399,7 +399,7 @@ Result<Bytes> JobDigestMaker::digest(const std::vector<Bytes>& parts) const {
   }
   Result<JobDigest> whole = merge(decoded);
   if (!whole.ok()) return whole.status();
-  shorten_links(whole.value(), kMostLinksOfJob);
+  shorten_links(whole.value(), kMaxLinksOfJob);
   return encode_digest(whole.value());
 }
 

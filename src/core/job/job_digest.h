@@ -40,11 +40,11 @@ struct RankClass {
 };
 
 struct JobDigest {
-  static constexpr size_t kMostRanks = 65536;
-  static constexpr size_t kMostClasses = 256;
+  static constexpr size_t kMaxRanks = 65536;
+  static constexpr size_t kMaxClasses = 256;
 
-  std::array<std::byte, 16> instance{};  // rank 0's, as its link model is
-  uint32_t link_model_bytes = 0;
+  std::array<std::byte, 16> instance{};  // rank 0's
+  uint32_t link_model_bytes = 0;         // rank 0's
   std::vector<RankClass> classes;
   // The first rank that has a kind of transports says what its links cost.
   std::vector<std::pair<std::string, LinkCost>> costs;

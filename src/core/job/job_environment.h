@@ -22,7 +22,7 @@ namespace hetcomm {
 struct RankNic {
   BoundNic name;
   topology::Port port;
-  static constexpr size_t kMostDevices = 64;
+  static constexpr size_t kMaxDevices = 64;
   uint64_t devices = UINT64_MAX;  // whose memory uses it, as bits by their numbers in the context
   uint64_t far_devices = 0;       // beyond its root complex, as bits
 };

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint16_t kVersion = 2;
 constexpr size_t kMaxRanks = 65536;
-constexpr size_t kMaxLostBytes = kMostLostRanks * sizeof(int32_t);
+constexpr size_t kMaxLostBytes = kMaxLostRanks * sizeof(int32_t);
 
 struct Told {
   JobOffer offer;
@@ -52,7 +52,7 @@ JobOffer read_offer(ByteReader& reader) {
   offer.rank = reader.read<int32_t>();
   offer.channel = reader.read<uint32_t>();
   const auto lost = reader.read<uint32_t>();
-  if (lost > kMostLostRanks || offer.rank < 0 || offer.channel == UINT32_MAX) reader.fail();
+  if (lost > kMaxLostRanks || offer.rank < 0 || offer.channel == UINT32_MAX) reader.fail();
   for (size_t i = 0; !reader.failed() && i < lost; ++i) {
     offer.lost.push_back(reader.read<int32_t>());
   }
@@ -77,7 +77,7 @@ std::optional<std::vector<Told>> decode_offers(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   if (reader.read<uint16_t>() != kVersion) return std::nullopt;
   const auto count = reader.read<uint8_t>();
-  if (count > kMostJobOffers) return std::nullopt;
+  if (count > kMaxJobOffers) return std::nullopt;
   std::vector<Told> told;
   for (size_t i = 0; i < count; ++i) {
     Told& each = told.emplace_back();
@@ -155,7 +155,7 @@ std::optional<std::vector<Offered>> decode(ConstByteSpan bytes) {
   ByteReader reader(bytes);
   if (reader.read<uint16_t>() != kVersion) return std::nullopt;
   const auto count = reader.read<uint8_t>();
-  if (count > kMostJobOffers) return std::nullopt;
+  if (count > kMaxJobOffers) return std::nullopt;
   std::vector<Offered> all;
   for (size_t i = 0; i < count; ++i) {
     Offered& each = all.emplace_back();
@@ -165,7 +165,8 @@ std::optional<std::vector<Offered>> decode(ConstByteSpan bytes) {
     if (reader.failed() || ranks > kMaxRanks) return std::nullopt;
     each.ranks = read_column(reader, ranks, INT32_MAX);
     each.channels = read_column(reader, ranks, UINT32_MAX);
-    const std::vector<std::string> texts = read_texts(reader, ranks, kMaxLostBytes);
+    const std::vector<std::string> texts =
+        read_texts(reader, {.count = ranks, .bytes_each = kMaxLostBytes});
     const std::vector<uint32_t> text_of =
         read_column(reader, ranks, static_cast<uint32_t>(texts.size()));
     if (reader.failed()) return std::nullopt;

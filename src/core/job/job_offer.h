@@ -28,8 +28,8 @@ struct JobOffer {
   bool operator==(const JobOffer&) const = default;
 };
 
-inline constexpr size_t kMostJobOffers = 8;  // of one rank
-inline constexpr size_t kMostLostRanks = 256;
+inline constexpr size_t kMaxJobOffers = 8;  // of one rank
+inline constexpr size_t kMaxLostRanks = 256;
 
 // An offer of this rank, with the secret of its job.
 struct OwnJobOffer {

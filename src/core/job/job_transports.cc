@@ -15,7 +15,7 @@ namespace hetcomm {
 namespace {
 
 // More interfaces of one host would be of little use, and make profiles long.
-constexpr size_t kMostOfAKind = 24;
+constexpr size_t kMaxOfAKind = 24;
 
 // A transport's own text without its name in front: whoever shows it says the name.
 std::string_view without_name(std::string_view name, std::string_view why) {
@@ -100,7 +100,7 @@ std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& fact
   std::vector<const RankNic*> nics;
   for (const RankNic& nic : environment_.nics) {
     if (factory.can_use(environment_.config, nic.name)) nics.push_back(&nic);
-    if (nics.size() == kMostOfAKind) break;
+    if (nics.size() == kMaxOfAKind) break;
   }
   if (!factory.follows_routes()) return nics;
   if (nics.size() < 2) return {};

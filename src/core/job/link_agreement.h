@@ -16,7 +16,7 @@
 
 namespace hetcomm {
 
-// What HETCOMM_LINK_MODEL names: the links between hosts, or what messages cost by transport.
+// HETCOMM_LINK_MODEL has the links between hosts, or the costs of messages by transport.
 struct LinkFile {
   TransportCosts costs;
   std::optional<topology::LinkModel> model;
@@ -30,13 +30,13 @@ Result<LinkFile> read_link_file(const Config& config);
 // Returns HETCOMM_HOST_LABEL, or the host's own name.
 Result<std::string> own_host_label(const Config& config);
 
-// Gives rank 0's |text| to all ranks. It is collective, and blocks without the baton. |scope| as for
-// Bootstrap::broadcast().
+// Gives rank 0's |text| to all ranks. It is collective, and blocks without the baton. |scope| is
+// that of Bootstrap::broadcast().
 Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std::string& scope,
                                                 const std::string& text, uint64_t deadline_ns);
 
-// Fails with INVALID_ARGUMENT and a text that names the rank where the model lacks a rank's host, or
-// contradicts its cluster.
+// Fails with INVALID_ARGUMENT where the model lacks a rank's host or contradicts its cluster. The
+// text names the rank.
 Status check_ranks(const topology::LinkModel& model, const PeerDirectory& peers);
 
 }  // namespace hetcomm

@@ -46,8 +46,8 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   void warn_of_unreachable() HETCOMM_UNDER_BATON;
   // The profile of |rank| has come, which this rank may wait for.
   void introduced(int rank) HETCOMM_UNDER_BATON;
-  // |rank|, to which this one connects, has no profile of this one. It is told again before the next
-  // connection.
+  // |rank|, to which this one connects, has no profile of this one. This one sends it again before
+  // the next connection.
   void forgotten_by(int rank) HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return introductions_.next_timer_ns(); }

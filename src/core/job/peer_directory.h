@@ -36,10 +36,11 @@ class PeerDirectory {
   // Once, when all ranks have introduced themselves: |digest| is one of size() ranks.
   void set(JobDigest digest);
   void set_offers(int rank, std::vector<PeerInfo::Offer> offers);
-  // Then: rank 0's model of the links between hosts. It knows the hosts of all ranks.
+  // Follows set() where rank 0 has a model of the links between hosts. |model| knows the hosts of
+  // all ranks.
   void set_link_model(topology::LinkModel model);
-  // Or, where rank 0 has none: makes a model of what all ranks have said of their hosts, unless the
-  // job is larger than a model can be.
+  // Follows set() where rank 0 has no model. Makes one of what all ranks have said of their hosts,
+  // unless the job is larger than a model can be.
   void estimate_link_model();
   // Null where there is none.
   const topology::LinkModel* link_model() const { return model_ ? &*model_ : nullptr; }
@@ -47,8 +48,9 @@ class PeerDirectory {
   const Status& link_model_status() const { return model_status_; }
   // Hash of the model; 0 where there is none.
   uint64_t link_model_hash() const { return model_hash_; }
-  // The way between devices of two ranks by the model, which is there: over the first NIC that the
-  // data of each device uses. Where the model does not know that NIC, over the first one of the host.
+  // The way between devices of two ranks by the model, which is there. It goes over the first NIC
+  // that the data of each device uses. Where the model does not know that NIC, it goes over the
+  // first one of the host.
   topology::Route route(const RankDevice& from, const RankDevice& to) const;
   // What the model says of the way to rank |to| over NIC |nic| of rank |from|; nothing where it says
   // nothing, as within a host. NICs that it does not know limit nothing, and neither do those of

@@ -18,7 +18,7 @@
 namespace hetcomm {
 
 struct RankCard {
-  // A kind of transports that the rank has.
+  // One of the kinds of transports that the rank has.
   struct Kind {
     std::string name;  // "rdma"
     bool within_host = false;

@@ -11,7 +11,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr int kMostNesting = 16;
+constexpr int kMaxNesting = 16;
 
 // The best that the rows of one transport say.
 struct Seen {
@@ -54,12 +54,12 @@ void note(const nlohmann::json& row, Seen& seen) {
 }  // namespace
 
 Result<TransportCosts> TransportCosts::parse(std::string_view json) {
-  if (nests_deeper_than(kMostNesting, json)) {
+  if (nests_deeper_than(kMaxNesting, json)) {
     return Status(
         Code::kInvalidArgument,
         fmt::format(
             "nests brackets more than {} deep: use what `hetcomm_bench --format json` prints",
-            kMostNesting));
+            kMaxNesting));
   }
   const nlohmann::json document = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object() || !document.contains("rows") || !document["rows"].is_array()) {
@@ -72,8 +72,8 @@ Result<TransportCosts> TransportCosts::parse(std::string_view json) {
   TransportCosts costs;
   for (const auto& [kind, seen] : by_kind) {
     if (!seen.shortest || seen.megabytes_per_s <= 0) continue;
-    const double latency = std::min(seen.latency_us * 1e3, double{LinkCost::kMostLatencyNs});
-    const double rate = std::min(seen.megabytes_per_s * 1e6, double{LinkCost::kMostBytesPerS});
+    const double latency = std::min(seen.latency_us * 1e3, double{LinkCost::kMaxLatencyNs});
+    const double rate = std::min(seen.megabytes_per_s * 1e6, double{LinkCost::kMaxBytesPerS});
     costs.set(kind, LinkCost::bounded(static_cast<uint64_t>(latency), static_cast<uint64_t>(rate)));
   }
   if (costs.entries_.empty()) {

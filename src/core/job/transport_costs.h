@@ -14,15 +14,15 @@ namespace hetcomm {
 
 struct LinkCost {
   // Larger figures belong to no link, and sums of them would overflow.
-  static constexpr uint64_t kMostLatencyNs = 3'600'000'000'000;
-  static constexpr uint64_t kMostBytesPerS = 1'000'000'000'000'000;
+  static constexpr uint64_t kMaxLatencyNs = 3'600'000'000'000;
+  static constexpr uint64_t kMaxBytesPerS = 1'000'000'000'000'000;
 
   uint64_t latency_ns = 0;
   uint64_t bytes_per_s = 1;
 
   static LinkCost bounded(uint64_t latency_ns, uint64_t bytes_per_s) {
-    return {std::min(latency_ns, kMostLatencyNs),
-            std::clamp<uint64_t>(bytes_per_s, 1000, kMostBytesPerS)};
+    return {std::min(latency_ns, kMaxLatencyNs),
+            std::clamp<uint64_t>(bytes_per_s, 1000, kMaxBytesPerS)};
   }
   // The time of |bytes| without the latency.
   uint64_t moving_ns(uint64_t bytes) const {
