@@ -262,6 +262,8 @@ Result<Bytes> hand_down_by_pieces(Bootstrap& bootstrap, const std::string& scope
 
 }  // namespace
 
+Status last_refused_reader(Bootstrap& bootstrap) { return bootstrap.relay().last_rejection(); }
+
 int block_size_of(int size) {
   int64_t block = 2;
   while (size >= 9 * block * block) block *= 2;

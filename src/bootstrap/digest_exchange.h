@@ -44,6 +44,10 @@ Result<std::vector<std::byte>> exchange_digest(Bootstrap& bootstrap, const std::
 Result<std::vector<std::byte>> hand_down(Bootstrap& bootstrap, const std::string& scope,
                                          ConstByteSpan mine, uint64_t deadline_ns);
 
+// Why this rank last dropped a connection of another one that it would have passed something on to;
+// ok: it dropped none.
+Status last_refused_reader(Bootstrap& bootstrap);
+
 // The number of ranks in a block of a large job of |size| ranks: a power of two near sqrt(size)/2.
 int block_size_of(int size);
 

@@ -62,6 +62,8 @@ class Relay {
   Result<std::unique_ptr<StoreClient>> client_of(int rank, const RelayContact& contact) const;
   // Bytes that others got.
   uint64_t sent_bytes() const { return server_ ? server_->sent_bytes() : 0; }
+  // Why this relay last dropped a connection of another rank; ok: it dropped none.
+  Status last_rejection() const { return server_ ? server_->last_rejection() : Status(); }
 
  private:
   Status try_start(const Address& route);

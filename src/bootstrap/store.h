@@ -76,6 +76,8 @@ class StoreServer {
   void wait_for_readers(uint64_t time_ns);
   // Bytes of all replies that have left.
   uint64_t sent_bytes() const;
+  // Why a relay last dropped a connection; ok: it dropped none. [any-thread]
+  Status last_rejection() const;
 
  private:
   class Loop;

@@ -79,8 +79,13 @@ class StoreServer::Loop final : public AcceptHandler,
   void expect_readers(std::string key, size_t count);
   void wait_for_readers(uint64_t time_ns);
   uint64_t sent_bytes() const { return sent_bytes_; }
+  Status last_rejection() {
+    const std::lock_guard lock(mutex_);
+    return last_rejection_;
+  }
 
  private:
+  void note_rejection();
   void wake() {
     const uint64_t one = 1;
     // Cannot fail: the counter of the eventfd is far from its limit.
@@ -118,6 +123,7 @@ class StoreServer::Loop final : public AcceptHandler,
   std::string expected_key_;
   size_t expected_readers_ = 0;
   std::set<ClientId> readers_;  // those that have come
+  Status last_rejection_;       // of the relay
   std::thread thread_;
 };
 
@@ -249,6 +255,13 @@ void StoreServer::Loop::run() {
   network_.reset();
 }
 
+void StoreServer::Loop::note_rejection() {
+  const Status last = network_->last_rejection();
+  if (last.ok()) return;
+  const std::lock_guard lock(mutex_);
+  last_rejection_ = last;
+}
+
 void StoreServer::Loop::serve() {
   while (!stopping_) {
     const uint64_t now = now_ns();
@@ -259,6 +272,7 @@ void StoreServer::Loop::serve() {
     }
     if (network_) {
       network_->expire(now);
+      note_rejection();
       timer = std::min(timer, network_->next_timer_ns());
     }
     table_.expire(now);
@@ -410,6 +424,8 @@ void StoreServer::wait_for_readers(uint64_t time_ns) {
   if (getpid() == owner_pid_) loop_->wait_for_readers(time_ns);
 }
 uint64_t StoreServer::sent_bytes() const { return loop_->sent_bytes(); }
+
+Status StoreServer::last_rejection() const { return loop_->last_rejection(); }
 
 StoreServer::~StoreServer() {
   if (getpid() == owner_pid_) {

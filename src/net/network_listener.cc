@@ -92,6 +92,13 @@ void NetworkListener::expire(uint64_t now_ns) {
   for (const auto& acceptor : acceptors_) acceptor->expire(now_ns);
 }
 
+Status NetworkListener::last_rejection() const {
+  for (const auto& acceptor : acceptors_) {
+    if (!acceptor->last_rejection().ok()) return acceptor->last_rejection();
+  }
+  return {};
+}
+
 uint64_t NetworkListener::next_timer_ns() const {
   uint64_t next = kForever;
   for (const auto& acceptor : acceptors_) next = std::min(next, acceptor->next_timer_ns());

@@ -39,6 +39,8 @@ class NetworkListener final {
   Status open(const Credentials& credentials);
   void expire(uint64_t now_ns);
   uint64_t next_timer_ns() const;
+  // Why a connection was last dropped; ok: none was.
+  Status last_rejection() const;
 
  private:
   NetworkListener() = default;

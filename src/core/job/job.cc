@@ -13,6 +13,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/host_id.h"
 #include "src/base/random.h"
+#include "src/bootstrap/digest_exchange.h"
 #include "src/core/job/job_digest.h"
 #include "src/core/job/link_agreement.h"
 #include "src/core/job/rank_card.h"
@@ -129,7 +130,12 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
     const Engine::Baton baton(engine());
     HETCOMM_RETURN_IF_ERROR(take_members(std::move(met).value(), std::move(model)));
   }
-  return wait_for_control(options.deadline_ns);
+  const Status joined = wait_for_control(options.deadline_ns);
+  // A rank that is missing may have got no digest from this one.
+  const Status dropped = last_refused_reader(bootstrap);
+  if (joined.ok() || dropped.ok()) return joined;
+  return Status(joined.code(), fmt::format("{}; the relay has dropped a connection: {}",
+                                           joined.text(), dropped.text()));
 }
 
 // In a small job every rank tells all others everything.
