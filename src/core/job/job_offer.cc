@@ -166,7 +166,7 @@ std::optional<std::vector<Offered>> decode(ConstByteSpan bytes) {
     each.ranks = read_column(reader, ranks, INT32_MAX);
     each.channels = read_column(reader, ranks, UINT32_MAX);
     const std::vector<std::string> texts =
-        read_texts(reader, {.count = ranks, .bytes_each = kMaxLostBytes});
+        read_texts(reader, {.count = ranks, .bytes_each = kMaxLostBytes, .bytes_all = 4 << 20});
     const std::vector<uint32_t> text_of =
         read_column(reader, ranks, static_cast<uint32_t>(texts.size()));
     if (reader.failed()) return std::nullopt;

@@ -135,7 +135,7 @@ std::optional<LinkCost> PeerDirectory::way_to(int to, int from, std::string_view
   const topology::LinkHost& target = model_host(to);
   const topology::ClusterPath& path = model_->path(source.cluster, target.cluster);
   if (&source == &target || !path.exists) return std::nullopt;
-  uint64_t rate = path.single_bytes_per_s == 0 ? LinkCost::kMostBytesPerS : path.single_bytes_per_s;
+  uint64_t rate = path.single_bytes_per_s == 0 ? LinkCost::kMaxBytesPerS : path.single_bytes_per_s;
   const auto cross = [&](const std::vector<int>& resources) {
     for (const int index : resources) {
       rate = std::min(rate, model_->resources[static_cast<size_t>(index)].bytes_per_s);
