@@ -17,9 +17,28 @@ void HostTopology::add_device(const PciAddress& address, std::string name) {
 }
 
 Result<const HostView*> HostTopology::view() {
-  std::call_once(once_, [this] { failure_ = read(); });
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!is_read_) failure_ = read();
+  is_read_ = true;
   if (!failure_.ok()) return failure_;
-  return &view_;
+  return &views_.back();
+}
+
+std::vector<PciAddress> HostTopology::hidden_devices() {
+  if (!devices_.empty()) static_cast<void>(view());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::set<PciAddress> all = learned_;
+  all.insert(hidden_.begin(), hidden_.end());
+  return {all.begin(), all.end()};
+}
+
+bool HostTopology::learn(const std::vector<PciAddress>& addresses) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const size_t before = learned_.size();
+  learned_.insert(addresses.begin(), addresses.end());
+  if (learned_.size() == before) return false;
+  if (is_read_ && failure_.ok()) failure_ = make_view(machine_);
+  return true;
 }
 
 Result<const HostView*> HostTopology::own_view() {
@@ -47,29 +66,39 @@ bool HostTopology::read_only_nic() {
 Status HostTopology::read() {
   Result<Machine> machine = choose_machine();
   if (!machine.ok()) return machine.status();
-  HETCOMM_RETURN_IF_ERROR(add_devices(*machine));
-  HETCOMM_RETURN_IF_ERROR(declare_fabrics(config_.text(Variable::kFabric), *machine));
-  Result<NicRules> rules = NicRules::parse(config_.text(Variable::kNic));
-  if (!rules.ok()) return rules.status();
-  HETCOMM_RETURN_IF_ERROR(rules->check(*machine));
-  view_.machine = std::move(machine).value();
-  view_.rules = std::move(rules).value();
-  for (const Accelerator& device : devices_) {
-    view_.own_accelerators.push_back(view_.machine.find_accelerator(device.address));
-  }
-  view_.affinity = assign_nics(view_.machine, view_.rules);
-  return {};
+  machine_ = std::move(machine).value();
+  return make_view(machine_);
 }
 
-Status HostTopology::add_devices(Machine& machine) const {
-  for (const Accelerator& device : devices_) {
-    if (machine.find_accelerator(device.address) != kNone) continue;
-    machine.accelerators.push_back(device);
-    machine.accelerators.back().function = machine.find_pci(device.address);
+Status HostTopology::make_view(Machine machine) {
+  for (const Accelerator& device : devices_) add_device(device, machine);
+  for (const PciAddress& address : learned_) {
+    Accelerator device;
+    device.address = address;
+    device.name = "device of another rank";
+    add_device(device, machine);
   }
   HETCOMM_RETURN_IF_ERROR(check(machine));
   normalize(machine);
+  HETCOMM_RETURN_IF_ERROR(declare_fabrics(config_.text(Variable::kFabric), machine));
+  Result<NicRules> rules = NicRules::parse(config_.text(Variable::kNic));
+  if (!rules.ok()) return rules.status();
+  HETCOMM_RETURN_IF_ERROR(rules->check(machine));
+  HostView& view = views_.emplace_back();
+  view.machine = std::move(machine);
+  view.rules = std::move(rules).value();
+  for (const Accelerator& device : devices_) {
+    view.own_accelerators.push_back(view.machine.find_accelerator(device.address));
+  }
+  view.affinity = assign_nics(view.machine, view.rules);
   return {};
+}
+
+void HostTopology::add_device(const Accelerator& device, Machine& machine) {
+  if (machine.find_accelerator(device.address) != kNone) return;
+  hidden_.insert(device.address);
+  machine.accelerators.push_back(device);
+  machine.accelerators.back().function = machine.find_pci(device.address);
 }
 
 Result<Machine> HostTopology::choose_machine() {

@@ -3,7 +3,9 @@
 // It is read when somebody first asks.
 #pragma once
 
+#include <deque>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "topology/affinity.h"
 #include "topology/machine.h"
 #include "topology/nic_rules.h"
+#include "topology/pci_address.h"
 
 namespace hetcomm::topology {
 
@@ -31,10 +34,16 @@ class HostTopology {
   HostTopology& operator=(const HostTopology&) = delete;
 
   // A device of the context says that it is at a PCI address. It is an accelerator of the machine
-  // then, even if its PCI class is not that of one, or the tree is hidden. Other ranks of the host
-  // do not learn of it: their machines agree on the accelerators that the tree shows. Before
-  // view().
+  // then, even if its PCI class is not that of one, or the tree is hidden. Before view().
   void add_device(const PciAddress& address, std::string name);
+
+  // Devices that view() counts although the tree does not show them as accelerators: those of this
+  // context, and what learn() has told. Other ranks of the host do not see them by themselves. In
+  // order. [any-thread]
+  std::vector<PciAddress> hidden_devices();
+  // Ranks of this host have devices at |addresses|: view() counts them from now on. Returns whether
+  // that is news. [any-thread]
+  bool learn(const std::vector<PciAddress>& addresses);
 
   // The view, which lives as long as this object. The first call takes up to some 20 ms; others
   // return what it has found. A file that does not fit the live host is reported in the log and not
@@ -55,16 +64,22 @@ class HostTopology {
  private:
   bool is_asked_for() const;
   Status read();
+  Status make_view(Machine machine);
   bool read_only_nic();
   Result<Machine> choose_machine();
-  Status add_devices(Machine& machine) const;
+  void add_device(const Accelerator& device, Machine& machine);
 
   const Config& config_;
   Log& log_;
   std::vector<Accelerator> devices_;  // name and address
-  std::once_flag once_;
+  std::mutex mutex_;
+  // Under |mutex_|:
+  bool is_read_ = false;
   Status failure_;
-  HostView view_;
+  Machine machine_;  // as it is read, without devices that the tree does not show
+  std::set<PciAddress> learned_;
+  std::set<PciAddress> hidden_;
+  std::deque<HostView> views_;  // the last one counts
   std::once_flag own_once_;
   bool has_only_nic_ = false;
   HostView only_nic_;  // own_view(), if |has_only_nic_|

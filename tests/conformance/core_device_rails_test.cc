@@ -9,6 +9,8 @@
 // The ranks see a recorded machine of eight accelerators and eight network interfaces.
 #include <sched.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -164,6 +166,40 @@ TEST(CoreDeviceRails, DataOfADeviceGoesOverItsInterface) {
         }
       });
     }
+  }
+}
+
+// Only its own rank sees such a device: the recorded machine does not show it.
+TEST(CoreDeviceRails, RanksOfAHostShareOutNicsAmongTheDevicesOfAllOfThem) {
+  for (const char* const size : {"", "SMALL_JOB=0;"}) {
+    SCOPED_TRACE(size);
+    constexpr int kRanks = 3;
+    const std::vector<const char*> hidden{"0000:f1:00.0", "0000:f2:00.0", "0000:f3:00.0"};
+    std::atomic<size_t> next{0};
+    std::vector<std::string> nics(kRanks);
+    std::vector<size_t> known(kRanks);
+    run_core_job(
+        kRanks, settings(machine(), std::string("RAILS=1;") + size),
+        [&](int) {
+          Factories result;
+          result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), bound_plan()));
+          return result;
+        },
+        [&](CoreMember& me) {
+          const auto rank = static_cast<size_t>(me.rank());
+          known[rank] = me.context().hidden_devices().size();
+          Job& job = me.communicator().job();
+          const Engine::Baton baton(job.engine());
+          for (const auto& transport : job.transports().all()) {
+            if ((transport->devices >> 1 & 1) != 0) nics[rank] += transport->nic;
+          }
+        },
+        [&] { return devices_at({hidden.at(next++)}); });
+    EXPECT_EQ(known, std::vector<size_t>(kRanks, hidden.size()));
+    std::sort(nics.begin(), nics.end());
+    EXPECT_NE(nics[0], "");
+    EXPECT_EQ(std::unique(nics.begin(), nics.end()), nics.end())
+        << nics[0] << ", " << nics[1] << ", " << nics[2];
   }
 }
 

@@ -28,6 +28,11 @@ hetcomm_test(core_job_digest_test
   DEPENDS core bootstrap net base fmt::fmt
   LABELS asan
   TIMEOUT 60)
+hetcomm_test(core_host_devices_test
+  SOURCES core_host_devices_test.cc
+  DEPENDS core bootstrap net base fmt::fmt
+  LABELS asan
+  TIMEOUT 60)
 hetcomm_test(core_introductions_test
   SOURCES core_introductions_test.cc ../support/counting_allocator.cc
   DEPENDS core net base fmt::fmt

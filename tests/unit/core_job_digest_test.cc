@@ -120,13 +120,15 @@ std::string told_of(const RankCard& card) {
 }
 
 TEST(RankCard, ComesBack) {
-  const RankCard given = card_on(77, 5);
+  RankCard given = card_on(77, 5);
+  given.known_devices = 12345;
   const Bytes bytes = encode_card(given);
   const RankCard got = decode_card(bytes).value();
   EXPECT_EQ(told_of(got), told_of(given));
   EXPECT_EQ(got.instance, given.instance);
   EXPECT_EQ(got.host, given.host);
   EXPECT_EQ(got.link_model_bytes, given.link_model_bytes);
+  EXPECT_EQ(got.known_devices, given.known_devices);
   ASSERT_EQ(got.kinds.size(), given.kinds.size());
   for (size_t i = 0; i < got.kinds.size(); ++i) EXPECT_EQ(got.kinds[i].link, given.kinds[i].link);
   for (size_t length = 0; length < bytes.size(); ++length) {
@@ -332,6 +334,26 @@ TEST(JobDigest, WhoDoesNotFitIsNamed) {
   for (size_t i = 0; i < different.size(); ++i) different[i].credit = static_cast<uint32_t>(i);
   EXPECT_THAT(std::string(maker.part(0, encoded(different)).status().text()),
               HasSubstr("in more than 256 ways"));
+}
+
+// Then they tell each other.
+TEST(JobDigest, SaysWhetherRanksOfAHostKnowOfDifferentDevices) {
+  std::vector<RankCard> cards = cards_of(32, Layout::kTurns);  // four hosts, in turns
+  const auto must_tell = [&](int block) {
+    return decode_digest(digest_by_blocks(cards, block)).value().must_tell_devices;
+  };
+  const auto expect = [&](bool expected) {
+    for (const int block : {1, 8, 32}) EXPECT_EQ(must_tell(block), expected) << block;
+  };
+  expect(false);
+  for (size_t rank = 0; rank < cards.size(); ++rank) {
+    cards[rank].known_devices = 100 + static_cast<uint32_t>(rank % 4);
+  }
+  expect(false);
+  cards[31].known_devices = 0;
+  expect(true);
+  cards[31].known_devices = 102;
+  expect(true);
 }
 
 }  // namespace

@@ -52,19 +52,19 @@ Communicator::~Communicator() {
   if (parent_ != nullptr) parent_->children_.fetch_sub(1, std::memory_order_release);
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Bootstrap& bootstrap,
-                                                           const JobOptions& options) {
-  if (options.share) {
-    auto shared = create_over_known_job(context, bootstrap, options);
-    if (!shared.ok() || shared.value() != nullptr) return shared;
-  }
-  // Log lines show the rank that the process has in its first job.
-  if (context.jobs().empty()) context.log().set_rank(bootstrap.rank());
+namespace {
+
+// Makes a job of what |context| knows of this host, as Job::create() does.
+Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
+                                      const JobOptions& options,
+                                      std::optional<std::vector<topology::PciAddress>>* learned) {
   liveness::ControlThread* control = nullptr;
   const HostPlaces* places = &context.plain_places();
   Status nics_failure;
+  std::vector<topology::PciAddress> hidden;
   if (bootstrap.size() > 1) {
-    // They tell where the control thread shall run.
+    hidden = context.hidden_devices();
+    // The places tell where the control thread shall run.
     Result<const HostPlaces*> found = context.host_places(bootstrap.local_address());
     if (found.ok()) places = found.value();
     nics_failure = found.status();
@@ -75,8 +75,28 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   const JobEnvironment environment{context.engine(), context.devices(),  context.config(),
                                    context.log(),    context.overlaps(), context.factories(),
                                    control,          places->memory,     places->nics,
-                                   nics_failure,     places->links};
-  Result<std::unique_ptr<Job>> made = Job::create(environment, bootstrap, options);
+                                   nics_failure,     places->links,      std::move(hidden)};
+  return Job::create(environment, bootstrap, options, learned);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Bootstrap& bootstrap,
+                                                           const JobOptions& options) {
+  if (options.share) {
+    auto shared = create_over_known_job(context, bootstrap, options);
+    if (!shared.ok() || shared.value() != nullptr) return shared;
+  }
+  // Log lines show the rank that the process has in its first job.
+  if (context.jobs().empty()) context.log().set_rank(bootstrap.rank());
+  std::optional<std::vector<topology::PciAddress>> learned;
+  Result<std::unique_ptr<Job>> made = make_job(context, bootstrap, options, &learned);
+  if (made.ok() && learned) {
+    context.learn_devices(*learned);
+    JobOptions again = options;
+    again.is_second_try = true;
+    made = make_job(context, bootstrap, again, nullptr);
+  }
   if (!made.ok()) return made.status();
   std::shared_ptr<Job> job = std::move(made).value();
   context.add_job(job);

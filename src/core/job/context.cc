@@ -119,9 +119,23 @@ Status Context::apply_nic_rules() {
 
 Result<const HostPlaces*> Context::host_places(const Address& route) {
   if (route.is_loopback() && !topology_.matters_within_host()) return &plain_;
-  std::call_once(chosen_once_, [this] { chosen_failure_ = choose_nics(); });
+  const std::lock_guard<std::mutex> lock(chosen_mutex_);
+  if (!is_chosen_) {
+    chosen_ = {};
+    chosen_failure_ = choose_nics();
+    handed_out_.push_back(chosen_);
+    is_chosen_ = true;
+  }
   if (!chosen_failure_.ok()) return chosen_failure_;
-  return &chosen_;
+  return &handed_out_.back();
+}
+
+void Context::learn_devices(const std::vector<topology::PciAddress>& addresses) {
+  if (!topology_.learn(addresses)) return;
+  log_->info(
+      "NICs are chosen anew: ranks of this host have devices that the PCIe tree does not show");
+  const std::lock_guard<std::mutex> lock(chosen_mutex_);
+  is_chosen_ = false;
 }
 
 topology::NicOrder Context::nic_order(const topology::HostView& view, const Device& device) const {

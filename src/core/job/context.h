@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -57,6 +58,11 @@ class Context final : private Submitter {
   // often in a job that stays on this host, since its route is loopback. Fails for a topology that
   // the user has named and that cannot be used. [any-thread]
   Result<const HostPlaces*> host_places(const Address& route);
+  // Devices on this host, of which other ranks do not know by themselves. [any-thread]
+  std::vector<topology::PciAddress> hidden_devices() { return topology_.hidden_devices(); }
+  // Ranks of this host have devices at |addresses|. What host_places() returns from now on counts
+  // them. [any-thread]
+  void learn_devices(const std::vector<topology::PciAddress>& addresses);
   // What a job of this rank alone goes by.
   const HostPlaces& plain_places() const { return plain_; }
   // The NICs of |view|, which is this context's, in the order in which the data of |device| uses
@@ -110,10 +116,13 @@ class Context final : private Submitter {
   std::mutex control_mutex_;
   std::unique_ptr<liveness::ControlThread> control_thread_;  // under |control_mutex_|
   HostPlaces plain_;                                         // names no NIC and no NUMA node
-  std::once_flag chosen_once_;
+  std::mutex chosen_mutex_;
+  // Under |chosen_mutex_|:
+  bool is_chosen_ = false;
   Status chosen_failure_;
-  HostPlaces chosen_;                   // under |chosen_once_|
-  std::vector<int> refused_nodes_;      // the kernel gives no memory of them; under |chosen_once_|
+  HostPlaces chosen_;
+  std::deque<HostPlaces> handed_out_;   // to jobs; the last one counts
+  std::vector<int> refused_nodes_;      // the kernel gives no memory of them
   std::vector<size_t> placed_devices_;  // indices of the devices that |topology_| knows
   ProcessorSet inherited_;              // of the thread that has created the context
   ProcessorSet thread_processors_;      // for the library's own threads; empty: anywhere

@@ -14,6 +14,7 @@
 #include "src/base/host_id.h"
 #include "src/base/random.h"
 #include "src/bootstrap/digest_exchange.h"
+#include "src/core/job/host_devices.h"
 #include "src/core/job/job_digest.h"
 #include "src/core/job/link_agreement.h"
 #include "src/core/job/rank_card.h"
@@ -91,14 +92,17 @@ Job::Job(const JobEnvironment& environment, int rank, int size)
 
 // --- creation ---------------------------------------------------------------
 
-Result<std::unique_ptr<Job>> Job::create(const JobEnvironment& environment, Bootstrap& bootstrap,
-                                         const JobOptions& options) {
+Result<std::unique_ptr<Job>> Job::create(
+    const JobEnvironment& environment, Bootstrap& bootstrap, const JobOptions& options,
+    std::optional<std::vector<topology::PciAddress>>* learned) {
   std::unique_ptr<Job> job(new Job(environment, bootstrap.rank(), bootstrap.size()));
-  HETCOMM_RETURN_IF_ERROR(job->set_up(bootstrap, options));
+  HETCOMM_RETURN_IF_ERROR(job->set_up(bootstrap, options, learned));
+  if (learned != nullptr && *learned) job.reset();
   return job;
 }
 
-Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
+Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
+                   std::optional<std::vector<topology::PciAddress>>* learned) {
   Result<Secret> secret = bootstrap.secret(options.deadline_ns);
   if (!secret.ok()) return secret.status();
   credentials_.secret = secret.value();
@@ -113,13 +117,21 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options) {
   if (!prepared.ok()) {
     log().warn("communicator '{}' cannot be made: {}", options.name, prepared.text());
   }
-  const std::string scope = fmt::format("{}/epoch {}", options.name, options.epoch);
+  // The words of scopes are part of the protocol between ranks.
+  const std::string scope = fmt::format("{}/epoch {}{}", options.name, options.epoch,
+                                        options.is_second_try ? "/again" : "");
   const bool is_large =
       static_cast<uint64_t>(size()) > environment_.config.number(Variable::kSmallJob);
   Result<Meeting> met = is_large ? meet_by_cards(bootstrap, scope, own, prepared, options)
                                  : meet_by_profiles(bootstrap, scope, own, prepared, options);
   HETCOMM_RETURN_IF_ERROR(prepared);
   if (!met.ok()) return met.status();
+  if (met->digest.must_tell_devices && learned != nullptr) {
+    auto devices = exchange_devices(bootstrap, scope, options.deadline_ns);
+    if (!devices.ok()) return devices.status();
+    *learned = std::move(devices).value();
+    return {};
+  }
   std::optional<topology::LinkModel> model;
   if (met->digest.link_model_bytes > 0) {
     auto told = hand_out_link_model(bootstrap, scope, link_model_text_, options.deadline_ns);
@@ -197,6 +209,17 @@ Result<Job::Meeting> Job::meet_by_cards(Bootstrap& bootstrap, const std::string&
   meeting.addresses.learn(rank(), own.control);
   meeting.offers[rank()] = own.info.offers;
   return meeting;
+}
+
+Result<std::vector<topology::PciAddress>> Job::exchange_devices(Bootstrap& bootstrap,
+                                                                const std::string& scope,
+                                                                uint64_t deadline_ns) const {
+  const HostId host = read_host_id();
+  auto digest = exchange_digest(bootstrap, scope + "/devices",
+                                encode_host_devices(host, environment_.hidden_devices),
+                                HostDevicesMaker(), deadline_ns);
+  if (!digest.ok()) return digest.status();
+  return devices_of_host(digest.value(), host);
 }
 
 Status Job::check_own(const JobDigest& digest, const RankProfile& own) const {
@@ -312,6 +335,7 @@ Status Job::describe_self(RankProfile* own) {
   info.credit = commons_.credit_granted;
   info.device_count = static_cast<uint32_t>(environment_.devices.size());
   info.host_links = topology::encode_host_links(environment_.host_links);
+  info.known_devices = name_of_devices(environment_.hidden_devices);
   for (const auto& each : transports_.all()) {
     const Capabilities& can = each->capabilities();
     const LinkCost* known = links.value().costs.find(each->kind);

@@ -50,8 +50,9 @@ namespace hetcomm {
 struct JobOptions {
   std::string name;
   uint32_t epoch = 0;
-  std::string transports;  // empty: HETCOMM_TRANSPORTS
-  bool share = false;      // a job that all ranks are in already, where there is one
+  bool is_second_try = false;  // Job::create() has returned null before
+  std::string transports;      // empty: HETCOMM_TRANSPORTS
+  bool share = false;          // a job that all ranks are in already, where there is one
   uint64_t deadline_ns = 0;
   // Tests set this, to the same value on all ranks: the number before that of the first message of
   // every pair. The counters of credit begin there too.
@@ -61,9 +62,11 @@ struct JobOptions {
 class Job final : public Driven {
  public:
   // Exchanges profiles and makes the control plane. Collective; blocks until
-  // |options.deadline_ns|.
-  static Result<std::unique_ptr<Job>> create(const JobEnvironment& environment,
-                                             Bootstrap& bootstrap, const JobOptions& options);
+  // |options.deadline_ns|. Where ranks of one host know of different devices there, no rank makes a
+  // job unless |learned| is null: the result is null, and |*learned| are the devices of this host.
+  static Result<std::unique_ptr<Job>> create(
+      const JobEnvironment& environment, Bootstrap& bootstrap, const JobOptions& options,
+      std::optional<std::vector<topology::PciAddress>>* learned);
   // Says goodbye and closes everything; nothing is pending any more.
   ~Job();
 
@@ -127,7 +130,8 @@ class Job final : public Driven {
   };
 
   Job(const JobEnvironment& environment, int rank, int size);
-  Status set_up(Bootstrap& bootstrap, const JobOptions& options);
+  Status set_up(Bootstrap& bootstrap, const JobOptions& options,
+                std::optional<std::vector<topology::PciAddress>>* learned);
   // Makes what this rank has to have before the others are asked, and says what it tells them.
   Status prepare(const JobOptions& options, const Address& route, RankProfile* own);
   Status make_control(const Address& route, uint32_t incarnation) HETCOMM_UNDER_BATON;
@@ -139,6 +143,9 @@ class Job final : public Driven {
   Result<Meeting> meet_by_cards(Bootstrap& bootstrap, const std::string& scope,
                                 const RankProfile& own, const Status& prepared,
                                 const JobOptions& options);
+  Result<std::vector<topology::PciAddress>> exchange_devices(Bootstrap& bootstrap,
+                                                             const std::string& scope,
+                                                             uint64_t deadline_ns) const;
   Status check_own(const JobDigest& digest, const RankProfile& own) const;
   Status take_members(Meeting met, std::optional<topology::LinkModel> model) HETCOMM_UNDER_BATON;
   Status wait_for_control(uint64_t deadline_ns);

@@ -17,7 +17,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr uint16_t kDigestVersion = 3;
+constexpr uint16_t kDigestVersion = 4;
 constexpr size_t kMaxPlaceBytes = 32;
 constexpr size_t kMaxKinds = 64;
 // Bytes about links of hosts in a part, and in the digest of a job. Most hosts are alike.
@@ -65,6 +65,7 @@ class Gathering {
     std::string links;
     uint16_t port;
     uint32_t incarnation;
+    uint32_t known_devices;
   };
   Status add(const Rank& rank) {
     const int number = first_ + static_cast<int>(digest_.size());
@@ -83,7 +84,11 @@ class Gathering {
                       "number of devices in more than {} ways: set them alike on most ranks",
                       first_, number, JobDigest::kMaxClasses));
     }
-    digest_.host_of.push_back(hosts_.index_of(rank.host));
+    const uint32_t host = hosts_.index_of(rank.host);
+    digest_.host_of.push_back(host);
+    std::vector<uint32_t>& known = digest_.known_devices;
+    if (host == known.size()) known.push_back(rank.known_devices);
+    if (known[host] != rank.known_devices) digest_.must_tell_devices = true;
     digest_.label_of.push_back(labels_.index_of(rank.label));
     digest_.cluster_of.push_back(clusters_.index_of(rank.cluster));
     digest_.place_of.push_back(places_.index_of(rank.place));
@@ -98,6 +103,7 @@ class Gathering {
       digest_.costs.emplace_back(kind, cost);
     }
   }
+  void tell_devices() { digest_.must_tell_devices = true; }
   void add_silenced(uint32_t ranks) { digest_.silenced += ranks; }
   void set_instance(const std::array<std::byte, 16>& instance, uint32_t link_model_bytes) {
     digest_.instance = instance;
@@ -241,7 +247,8 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
                                            .place = encode_place(card.control),
                                            .links = text_of(card.host_links),
                                            .port = card.control.port(),
-                                           .incarnation = card.incarnation}));
+                                           .incarnation = card.incarnation,
+                                           .known_devices = card.known_devices}));
   }
   return gathering.take();
 }
@@ -254,25 +261,30 @@ Result<JobDigest> merge(const std::vector<JobDigest>& parts) {
   size_t size = 0;
   for (const JobDigest& part : parts) {
     size += part.size();
-    const bool fits = part.host_ids.size() == part.host_count && size <= JobDigest::kMaxRanks;
+    const bool fits = part.host_ids.size() == part.host_count &&
+                      part.known_devices.size() == part.host_count && size <= JobDigest::kMaxRanks;
     if (!fits) return unreadable_digest();
     gathering.add_silenced(part.silenced);
+    if (part.must_tell_devices) gathering.tell_devices();
     for (const auto& [kind, cost] : part.costs) gathering.add_cost(kind, cost);
     std::vector<std::string> places;
     for (const Address& place : part.places) places.push_back(encode_place(place));
     for (size_t i = 0; i < part.size(); ++i) {
-      HETCOMM_RETURN_IF_ERROR(gathering.add({.its_class = part.classes[part.class_of[i]],
-                                             .host = part.host_ids[part.host_of[i]],
-                                             .label = part.labels[part.label_of[i]],
-                                             .cluster = part.clusters[part.cluster_of[i]],
-                                             .place = places[part.place_of[i]],
-                                             .links = part.links[part.links_of[i]],
-                                             .port = part.ports[i],
-                                             .incarnation = part.incarnations[i]}));
+      HETCOMM_RETURN_IF_ERROR(
+          gathering.add({.its_class = part.classes[part.class_of[i]],
+                         .host = part.host_ids[part.host_of[i]],
+                         .label = part.labels[part.label_of[i]],
+                         .cluster = part.clusters[part.cluster_of[i]],
+                         .place = places[part.place_of[i]],
+                         .links = part.links[part.links_of[i]],
+                         .port = part.ports[i],
+                         .incarnation = part.incarnations[i],
+                         .known_devices = part.known_devices[part.host_of[i]]}));
     }
   }
   JobDigest digest = gathering.take();
   digest.host_ids.clear();
+  digest.known_devices.clear();
   return digest;
 }
 
@@ -313,6 +325,9 @@ std::vector<std::byte> encode_digest(const JobDigest& digest) {
   write_packed(writer, digest.host_count);
   writer.write(static_cast<uint8_t>(digest.host_ids.empty() ? 0 : 1));
   for (const HostId& id : digest.host_ids) writer.write_raw(id);
+  writer.write(static_cast<uint8_t>(digest.must_tell_devices ? 1 : 0));
+  writer.write(static_cast<uint8_t>(digest.known_devices.empty() ? 0 : 1));
+  write_column(writer, digest.known_devices);
   write_texts(writer, digest.labels);
   write_texts(writer, digest.clusters);
   std::vector<std::string> places;
@@ -352,6 +367,9 @@ Result<JobDigest> decode_digest(ConstByteSpan bytes) {
   }
   digest.host_count = static_cast<uint32_t>(reader.check_count(read_packed(reader), size));
   if (reader.read<uint8_t>() != 0) digest.host_ids = read_host_ids(reader, digest.host_count);
+  digest.must_tell_devices = reader.read<uint8_t>() != 0;
+  const size_t told = reader.read<uint8_t>() != 0 ? digest.host_count : 0;
+  digest.known_devices = read_column(reader, told, UINT32_MAX);
   digest.labels = read_texts(reader, {.count = size, .bytes_each = kMaxHostLabel});
   digest.clusters = read_texts(reader, {.count = size, .bytes_each = kMaxClusterName});
   digest.places = read_places(reader, size);

@@ -54,7 +54,9 @@ struct JobDigest {
   std::vector<std::string> clusters;
   std::vector<Address> places;     // of control planes, without ports
   std::vector<std::string> links;  // encoded topology::HostLinks; empty: nothing is said
-  uint32_t silenced = 0;           // ranks of which shorten_links() has dropped what they said
+  // Ranks of one host know of different devices there: they have to tell each other.
+  bool must_tell_devices = false;
+  uint32_t silenced = 0;  // ranks of which shorten_links() has dropped what they said
 
   // By rank: indices of the tables.
   std::vector<uint32_t> class_of;
@@ -66,6 +68,9 @@ struct JobDigest {
   // By rank.
   std::vector<uint16_t> ports;  // of its control plane
   std::vector<uint32_t> incarnations;
+  // By host, as its ranks say: name_of_devices() of host_devices.h; none in the digest of a whole
+  // job.
+  std::vector<uint32_t> known_devices;
 
   size_t size() const { return class_of.size(); }
 };

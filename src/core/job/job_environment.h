@@ -52,6 +52,8 @@ struct JobEnvironment {
   std::span<const RankNic> nics;          // best first; none: transports choose by themselves
   Status nics_failure;                    // why the NICs that the user has named cannot be had
   const topology::HostLinks& host_links;  // what this rank tells of its host
+  // On this host, of which its other ranks do not know by themselves.
+  std::vector<topology::PciAddress> hidden_devices;
 };
 
 }  // namespace hetcomm

@@ -10,7 +10,7 @@ namespace hetcomm {
 namespace {
 
 // Differs from the versions of profiles, which stand in place of cards in small jobs.
-constexpr uint16_t kCardVersion = 0x8003;
+constexpr uint16_t kCardVersion = 0x8004;
 constexpr uint16_t kFirstCardVersion = 0x8000;
 
 Status of_another_version() {
@@ -55,6 +55,7 @@ RankCard card_of(const RankProfile& profile) {
                 .credit = info.credit,
                 .device_count = info.device_count,
                 .host_links = info.host_links,
+                .known_devices = info.known_devices,
                 .control = first_of_host(profile.control),
                 .kinds = {}};
   for (const PeerInfo::Offer& offer : info.offers) {
@@ -79,6 +80,7 @@ std::vector<std::byte> encode_card(const RankCard& card) {
   writer.write(card.credit);
   writer.write(card.device_count);
   writer.write_bytes(card.host_links);
+  writer.write(card.known_devices);
   const bool has_control = card.control.family() != AF_UNSPEC;
   writer.write(static_cast<uint8_t>(has_control ? 1 : 0));
   if (has_control) card.control.encode(writer);
@@ -116,6 +118,7 @@ Result<RankCard> decode_card(ConstByteSpan bytes) {
   Result<std::vector<std::byte>> links = read_host_links(reader);
   if (!links.ok()) return links.status();
   card.host_links = std::move(links).value();
+  card.known_devices = reader.read<uint32_t>();
   if (!read_control(reader, &card.control)) {
     return Status(Code::kBootstrapFailed,
                   "it has no address for control connections that other hosts could reach");

@@ -34,6 +34,7 @@ struct RankCard {
   uint32_t credit = 0;
   uint32_t device_count = 1;          // of its context
   std::vector<std::byte> host_links;  // a topology::HostLinks; empty: it says nothing
+  uint32_t known_devices = 0;         // as name_of_devices() of host_devices.h says
   // The first address of its control plane that other hosts may reach. A job of one rank has none.
   Address control;
   std::vector<Kind> kinds;  // in the order of its transports, each once

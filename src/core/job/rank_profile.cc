@@ -90,6 +90,7 @@ std::vector<std::byte> encode_profile(const RankProfile& own) {
   writer.write(own.info.credit);
   writer.write(own.info.device_count);
   writer.write_bytes(own.info.host_links);
+  writer.write(own.info.known_devices);
   liveness::encode_addresses(own.control, writer);
   writer.write(static_cast<uint8_t>(own.info.offers.size()));
   for (const PeerInfo::Offer& offer : own.info.offers) {
@@ -129,6 +130,7 @@ Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfi
   Result<std::vector<std::byte>> links = read_host_links(reader);
   if (!links.ok()) return links.status();
   info.host_links = std::move(links).value();
+  info.known_devices = reader.read<uint32_t>();
   Result<std::vector<Address>> addresses = liveness::decode_addresses(reader);
   if (!addresses.ok()) return addresses.status();
   result->control = std::move(addresses.value());

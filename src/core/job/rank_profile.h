@@ -43,6 +43,7 @@ struct PeerInfo {
   uint32_t credit = 0;                // bytes that it lets each other rank send unasked
   uint32_t device_count = 1;          // of its context
   std::vector<std::byte> host_links;  // a topology::HostLinks; empty: it says nothing
+  uint32_t known_devices = 0;         // as name_of_devices() of host_devices.h says
   std::vector<Offer> offers;          // in the order of its transports
 };
 
@@ -56,7 +57,7 @@ struct RankProfile {
 
 // Cards have it too, so that ranks that would not understand each other's profiles learn of it
 // when the job is created.
-inline constexpr uint16_t kProfileVersion = 14;
+inline constexpr uint16_t kProfileVersion = 15;
 
 std::vector<std::byte> encode_profile(const RankProfile& own);
 // Stands in place of the profile or card of a rank that cannot take part. |version| is that of the
