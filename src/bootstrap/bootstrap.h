@@ -34,6 +34,8 @@ class Bootstrap {
   // This host's end of the connection to rank 0's store: an address that leads to the other ranks.
   // None (family AF_UNSPEC) where there is no such connection.
   virtual Address local_address() const = 0;
+  // All ranks are known to run on this host.
+  virtual bool stays_on_host() const { return false; }
   // The time limit that the user has set for what follows, as failures name it. What ends a call is
   // its deadline.
   virtual void set_time_limit(uint64_t limit_ns) = 0;

@@ -160,6 +160,7 @@ class LaunchedJob {
   int rank() const { return launch_.rank; }
   int size() const { return launch_.size; }
   Address local_address() const { return client_ ? client_->local_address() : Address(); }
+  bool stays_on_host() const { return names_loopback(launch_.master_address); }
   void set_time_limit(uint64_t limit_ns) {
     if (client_) client_->set_time_limit(limit_ns);
   }
@@ -290,6 +291,7 @@ class EnvironmentBootstrap final : public Bootstrap, private SurvivorFinder {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   Address local_address() const override { return job_->local_address(); }
+  bool stays_on_host() const override { return job_->stays_on_host(); }
   void set_time_limit(uint64_t limit_ns) override { job_->set_time_limit(limit_ns); }
   Result<Secret> secret(uint64_t deadline_ns) override { return job_->secret(deadline_ns); }
   std::optional<Secret> configured_key() const override { return job_->configured_key(); }

@@ -236,17 +236,14 @@ TEST(AgreedLinks, APairsFirstGuessComesFromTheModel) {
         if (me.rank() != 0) return;
         Job& job = me.communicator().job();
         const Engine::Baton baton(job.engine());
-        const auto guess = [&](int peer) HETCOMM_UNDER_BATON {
-          return job.paths().pairings(peer).front().score_us;
-        };
-        // 64 KiB over the trunk of 50 MB/s and 900 us; the near way allows what tcp can.
-        EXPECT_NEAR(guess(2), 900 + 65536 / 50.0, 1);
-        EXPECT_LT(guess(1), 100);
         for (const auto& transport : job.transports().all()) {
-          const Capabilities can = transport->capabilities();
-          const Capabilities far = job.paths().figures_to(2, transport->index, can);
-          EXPECT_EQ(far.bandwidth_bytes_per_s,
-                    can.within_host ? can.bandwidth_bytes_per_s : 50'000'000U);
+          if (transport->capabilities().within_host) {
+            EXPECT_EQ(job.paths().expected_rate(2, transport->index), UINT64_MAX);
+            continue;
+          }
+          // Over the trunk, and over the NIC alone.
+          EXPECT_EQ(job.paths().expected_rate(2, transport->index), 50'000'000U);
+          EXPECT_EQ(job.paths().expected_rate(1, transport->index), 8'000'000'000U);
         }
       },
       {}, [&](int rank) { return settings[static_cast<size_t>(rank)]; });

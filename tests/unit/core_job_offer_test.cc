@@ -155,6 +155,21 @@ TEST(JobOfferTest, ADigestOfThousandsIsShort) {
   EXPECT_EQ(choice.value()->channels[77], 3u);
 }
 
+// Nobody can make others keep much by different lists of lost ranks.
+TEST(JobOfferTest, NoneWhereListsOfLostRanksAreLong) {
+  std::vector<std::vector<OwnJobOffer>> all;
+  for (int32_t rank = 0; rank < 64; ++rank) {
+    std::vector<int32_t> lost;
+    for (int32_t i = 0; i < 20; ++i) lost.push_back(1000 + 32 * i + rank % 32);
+    all.push_back({offer(1, rank, lost)});
+  }
+  EXPECT_EQ(chosen(all), 1U);
+  for (int32_t i = 0; i < 200; ++i) all[5][0].offer.lost.push_back(5000 + i);
+  for (int32_t i = 0; i < 200; ++i) all[6][0].offer.lost.push_back(6000 + i);
+  for (int32_t i = 0; i < 200; ++i) all[7][0].offer.lost.push_back(7000 + i);
+  EXPECT_EQ(chosen(all), 0U);
+}
+
 TEST(JobOfferTest, OtherDigestsAreRefused) {
   const std::vector<std::vector<OwnJobOffer>> all{{offer(1, 0)}, {offer(1, 1)}};
   const std::vector<std::byte> digest = digest_of(tell(all), 1).value();

@@ -49,13 +49,13 @@ Status Port::open() {
     close();  // the next try may find memory
     return Code::kOutOfMemory;
   }
+  if (!status.ok()) close();
+  next_open_ns_ = now_ns() + kBetweenOpensNs;
+  open_failure_ = status;
   if (!status.ok()) {
-    close();
     environment_.log.warn_once(
         fmt::format("{} ({} is not used until it opens)", status.text(), found_.name()));
   }
-  next_open_ns_ = now_ns() + kBetweenOpensNs;
-  open_failure_ = status;
   return status;
 }
 

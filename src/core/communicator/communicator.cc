@@ -65,7 +65,7 @@ Result<std::unique_ptr<Job>> make_job(Context& context, Bootstrap& bootstrap,
   if (bootstrap.size() > 1) {
     hidden = context.hidden_devices();
     // The places tell where the control thread shall run.
-    Result<const HostPlaces*> found = context.host_places(bootstrap.local_address());
+    Result<const HostPlaces*> found = context.host_places(bootstrap.stays_on_host());
     if (found.ok()) places = found.value();
     nics_failure = found.status();
     Result<liveness::ControlThread*> thread = context.control_thread();

@@ -17,7 +17,7 @@ Candidate candidate_to(JobTransport& own, std::span<const PeerInfo::Offer> offer
           .ends = {own.index, index},
           .offer = &offer,
           .reach = options.reach(own, index),
-          .score_us = score_of(options.figures(own)),
+          .score_us = score_of(own.capabilities()),
           .cooling = options.is_cooling({own.index, index})};
 }
 
@@ -123,23 +123,18 @@ void assign_roles(std::vector<Candidate*> of_kind,
 }
 
 // Puts what works in front, then what has not failed lately, then what shall share the load, then
-// the quicker kind, and of one kind what is known to lead to others. Where a slow way limits
-// several kinds alike, the one that could do more is the quicker kind.
+// the quicker kind, and of one kind what is known to lead to others.
 void sort_best_first(std::vector<Candidate>& candidates) HETCOMM_UNDER_BATON {
-  const auto score = [](const Candidate& each) HETCOMM_UNDER_BATON {
-    return std::pair(each.score_us, score_of(each.transport->capabilities()));
-  };
-  using Score = std::pair<double, double>;
-  const auto best_of_kind = [&](const Candidate& of) HETCOMM_UNDER_BATON {
-    Score best = score(of);
+  const auto best_of_kind = [&](const Candidate& of) {
+    double best = of.score_us;
     for (const Candidate& each : candidates) {
-      if (each.transport->kind == of.transport->kind) best = std::min(best, score(each));
+      if (each.transport->kind == of.transport->kind) best = std::min(best, each.score_us);
     }
     return best;
   };
-  std::vector<std::pair<Score, Candidate>> keyed;
+  std::vector<std::pair<double, Candidate>> keyed;
   for (const Candidate& each : candidates) keyed.emplace_back(best_of_kind(each), each);
-  const auto key = [](const std::pair<Score, Candidate>& entry) {
+  const auto key = [](const std::pair<double, Candidate>& entry) {
     const Candidate& each = entry.second;
     const bool shares = each.role != PairingRole::kUnused;
     return std::tuple(!each.reach.ok(), each.cooling, !shares, entry.first, each.transport->kind,
@@ -171,7 +166,7 @@ std::vector<Candidate> find_candidates(const JobTransports& transports,
                           .reach = Status(Code::kUnsupported,
                                           "the peer does not offer it: its HETCOMM_TRANSPORTS "
                                           "leaves it out, or it cannot use it"),
-                          .score_us = score_of(options.figures(*own))});
+                          .score_us = score_of(own->capabilities())});
   }
   for (size_t i = 0; i < candidates.size(); ++i) {
     const std::string_view kind = candidates[i].transport->kind;

@@ -47,7 +47,6 @@ struct CandidateOptions {
   // in for them.
   std::span<const RailMasks> needs;
   std::function<bool(const RailEnds&)> is_cooling;
-  std::function<Capabilities(const JobTransport&)> figures;  // as far as the way allows them
   std::function<Status(const JobTransport&, size_t)> reach;  // of the peer's offer of that number
 };
 

@@ -117,8 +117,8 @@ Status Context::apply_nic_rules() {
   return config_.derive(Variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
 }
 
-Result<const HostPlaces*> Context::host_places(const Address& route) {
-  if (route.is_loopback() && !topology_.matters_within_host()) return &plain_;
+Result<const HostPlaces*> Context::host_places(bool stays_on_host) {
+  if (stays_on_host && !topology_.matters_within_host()) return &plain_;
   const std::lock_guard<std::mutex> lock(chosen_mutex_);
   if (!is_chosen_) {
     chosen_ = {};

@@ -53,11 +53,11 @@ class Context final : private Submitter {
 
   // The machine and its NICs, read when first asked for. [any-thread]
   topology::HostTopology& topology() { return topology_; }
-  // What a job goes by whose |route| to other ranks is this: NICs and places are chosen when first
-  // asked for, and do not change then. No NIC is named where there is nothing to choose, as most
-  // often in a job that stays on this host, since its route is loopback. Fails for a topology that
-  // the user has named and that cannot be used. [any-thread]
-  Result<const HostPlaces*> host_places(const Address& route);
+  // What a job goes by: NICs and places are chosen when first asked for, and do not change but by
+  // learn_devices(). No NIC is named where there is nothing to choose, as most often in a job that
+  // |stays_on_host|. Fails for a topology that the user has named and that cannot be used.
+  // [any-thread]
+  Result<const HostPlaces*> host_places(bool stays_on_host);
   // Devices on this host, of which other ranks do not know by themselves. [any-thread]
   std::vector<topology::PciAddress> hidden_devices() { return topology_.hidden_devices(); }
   // Ranks of this host have devices at |addresses|. What host_places() returns from now on counts

@@ -359,11 +359,16 @@ Status Job::wait_for_control(uint64_t deadline_ns) {
   if (events_.ready()) return engine().start_background();
   const liveness::ControlPlane::Missing missing = control_->missing_neighbours();
   const Status& dropped = missing.last_rejection;
-  return Status(Code::kBootstrapFailed,
-                fmt::format("no control connection with rank {}{}{}{}{}",
-                            fmt::join(missing.ranks, ", "), missing.failure.empty() ? "" : ": ",
-                            missing.failure, dropped.ok() ? "" : "; the last that was dropped: ",
-                            dropped.ok() ? std::string_view() : dropped.text()));
+  std::string why = missing.failure.empty() ? std::string() : ": " + missing.failure;
+  // The reason is that of the first one.
+  if (!why.empty() && missing.ranks.size() > 1) {
+    why = fmt::format(": rank {}{}", missing.ranks.front(), why);
+  }
+  return Status(
+      Code::kBootstrapFailed,
+      fmt::format("no control connection with rank {}{}{}{}", fmt::join(missing.ranks, ", "), why,
+                  dropped.ok() ? "" : "; the last that was dropped: ",
+                  dropped.ok() ? std::string_view() : dropped.text()));
 }
 
 Job::~Job() {

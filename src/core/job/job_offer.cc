@@ -18,6 +18,8 @@ namespace {
 constexpr uint16_t kVersion = 2;
 constexpr size_t kMaxRanks = 65536;
 constexpr size_t kMaxLostBytes = kMaxLostRanks * sizeof(int32_t);
+// Of all lists of one job in a part or digest. A job with more is not shared.
+constexpr size_t kMaxListBytes = 4096;
 
 struct Told {
   JobOffer offer;
@@ -95,7 +97,9 @@ struct Offered {
   // By rank.
   std::vector<uint32_t> ranks;
   std::vector<uint32_t> channels;
-  std::vector<std::string> lost;  // ranks that it takes for lost, as bytes
+  // Lists of ranks that are taken for lost, as bytes, each once, and by rank which one it is.
+  std::vector<std::string> lists;
+  std::vector<uint32_t> list_of;
 };
 
 const Told* find(const std::vector<Told>& told, const Identity& job) {
@@ -122,11 +126,6 @@ std::vector<int32_t> ranks_of(const std::string& bytes) {
   return ranks;
 }
 
-template <typename Value>
-void append(std::vector<Value>& to, const std::vector<Value>& from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
-
 std::vector<std::byte> encode(const std::vector<Offered>& all) {
   ByteWriter writer;
   writer.write(kVersion);
@@ -137,16 +136,8 @@ std::vector<std::byte> encode(const std::vector<Offered>& all) {
     write_packed(writer, each.ranks.size());
     write_column(writer, each.ranks);
     write_column(writer, each.channels);
-    // Ranks that take the same ones for lost share a text.
-    std::vector<std::string> texts;
-    std::vector<uint32_t> text_of;
-    for (const std::string& lost : each.lost) {
-      const auto known = std::find(texts.begin(), texts.end(), lost);
-      text_of.push_back(static_cast<uint32_t>(known - texts.begin()));
-      if (known == texts.end()) texts.push_back(lost);
-    }
-    write_texts(writer, texts);
-    write_column(writer, text_of);
+    write_texts(writer, each.lists);
+    write_column(writer, each.list_of);
   }
   return writer.take();
 }
@@ -165,15 +156,34 @@ std::optional<std::vector<Offered>> decode(ConstByteSpan bytes) {
     if (reader.failed() || ranks > kMaxRanks) return std::nullopt;
     each.ranks = read_column(reader, ranks, INT32_MAX);
     each.channels = read_column(reader, ranks, UINT32_MAX);
-    const std::vector<std::string> texts =
-        read_texts(reader, {.count = ranks, .bytes_each = kMaxLostBytes, .bytes_all = 4 << 20});
-    const std::vector<uint32_t> text_of =
-        read_column(reader, ranks, static_cast<uint32_t>(texts.size()));
+    each.lists = read_texts(
+        reader, {.count = ranks, .bytes_each = kMaxLostBytes, .bytes_all = kMaxListBytes});
+    each.list_of = read_column(reader, ranks, static_cast<uint32_t>(each.lists.size()));
     if (reader.failed()) return std::nullopt;
-    for (const uint32_t text : text_of) each.lost.push_back(texts[text]);
   }
   if (!reader.finished()) return std::nullopt;
   return all;
+}
+
+// Gives the next rank of |offered| a list. False: there are too many different ones.
+bool add_list(Offered& offered, const std::string& list) {
+  const auto known = std::find(offered.lists.begin(), offered.lists.end(), list);
+  offered.list_of.push_back(static_cast<uint32_t>(known - offered.lists.begin()));
+  if (known != offered.lists.end()) return true;
+  size_t bytes = list.size();
+  for (const std::string& each : offered.lists) bytes += each.size();
+  offered.lists.push_back(list);
+  return bytes <= kMaxListBytes;
+}
+
+// Adds the ranks of |more|, which follow. False: there are more than there may be.
+bool append(Offered& to, const Offered& more) {
+  if (to.ranks.size() + more.ranks.size() > kMaxRanks) return false;
+  add(to.mark, more.mark);
+  to.ranks.insert(to.ranks.end(), more.ranks.begin(), more.ranks.end());
+  to.channels.insert(to.channels.end(), more.channels.begin(), more.channels.end());
+  return std::all_of(more.list_of.begin(), more.list_of.end(),
+                     [&](uint32_t list) { return add_list(to, more.lists[list]); });
 }
 
 // The offers of all ranks in |offered| are marked with |secret|.
@@ -183,7 +193,7 @@ bool is_marked(const Offered& offered, const Secret& secret, std::string_view ex
     const JobOffer offer{.job = offered.job,
                          .rank = static_cast<int32_t>(offered.ranks[rank]),
                          .channel = offered.channels[rank],
-                         .lost = ranks_of(offered.lost[rank])};
+                         .lost = ranks_of(offered.lists[offered.list_of[rank]])};
     add(sum, mark_of(offer, secret, exchange, static_cast<int32_t>(rank)));
   }
   return equal_in_constant_time(sum, offered.mark);
@@ -195,8 +205,7 @@ bool are_together(const Offered& offered) {
   for (const uint32_t rank : offered.ranks) {
     if (!ranks.insert(static_cast<int32_t>(rank)).second) return false;
   }
-  const std::set<std::string> lists(offered.lost.begin(), offered.lost.end());
-  return std::none_of(lists.begin(), lists.end(), [&](const std::string& list) {
+  return std::none_of(offered.lists.begin(), offered.lists.end(), [&](const std::string& list) {
     const std::vector<int32_t> lost = ranks_of(list);
     return std::any_of(lost.begin(), lost.end(),
                        [&](int32_t rank) { return ranks.contains(rank); });
@@ -236,15 +245,16 @@ Result<std::vector<std::byte>> JobOfferMaker::part(
   for (const Told& of_first : told.front()) {
     if (find(all, of_first.offer.job) != nullptr) continue;
     Offered offered{.job = of_first.offer.job};
+    bool fits = true;
     for (const std::vector<Told>& offers : told) {
       const Told* const each = find(offers, offered.job);
       if (each == nullptr) break;
       add(offered.mark, each->mark);
       offered.ranks.push_back(static_cast<uint32_t>(each->offer.rank));
       offered.channels.push_back(each->offer.channel);
-      offered.lost.push_back(bytes_of(each->offer.lost));
+      fits = fits && add_list(offered, bytes_of(each->offer.lost));
     }
-    if (offered.ranks.size() == told.size()) all.push_back(std::move(offered));
+    if (fits && offered.ranks.size() == told.size()) all.push_back(std::move(offered));
   }
   return encode(all);
 }
@@ -259,14 +269,10 @@ Result<std::vector<std::byte>> JobOfferMaker::digest(
       all = std::move(*part);
       continue;
     }
-    std::erase_if(all, [&](const Offered& each) { return find(*part, each.job) == nullptr; });
-    for (Offered& each : all) {
-      const Offered& more = *find(*part, each.job);
-      add(each.mark, more.mark);
-      append(each.ranks, more.ranks);
-      append(each.channels, more.channels);
-      append(each.lost, more.lost);
-    }
+    std::erase_if(all, [&](Offered& each) {
+      const Offered* const more = find(*part, each.job);
+      return more == nullptr || !append(each, *more);
+    });
   }
   return encode(all);
 }

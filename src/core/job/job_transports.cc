@@ -157,6 +157,7 @@ Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
     made->port = nic->port;
     const bool by_socket = factory.follows_routes() || nic->name.rdma_port.empty();
     made->nic = by_socket ? nic->name.interface : nic->name.rdma_port;
+    made->model_nic = nic->name.rdma_port.empty() ? nic->name.interface : nic->name.rdma_port;
     made->devices = nic->devices;
     made->far_devices = nic->far_devices;
     made->has_route = !nic->name.interface.empty() && nic->name.interface == route_interface_;

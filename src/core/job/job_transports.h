@@ -51,6 +51,7 @@ struct JobTransport final : public TransportHandler {
   std::string name;
   topology::Port port;            // the network interface that it uses
   std::string nic;                // name of that interface; empty: it is bound to none
+  std::string model_nic;          // as a link model calls it
   uint64_t devices = UINT64_MAX;  // whose memory is near that, as RankNic says
   uint64_t far_devices = 0;       // beyond the root complex of that, as RankNic says
   bool has_route = false;         // that interface is known to lead to other ranks

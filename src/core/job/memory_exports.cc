@@ -31,7 +31,8 @@ void MemoryExports::publish_again(Registration& registration) {
 }
 
 void MemoryExports::publish_missing(Registration& registration) {
-  registration.is_incomplete = false;
+  registration.is_incomplete = true;  // if memory runs out on the way
+  bool is_incomplete = false;
   Memory& memory = registration.memory();
   const bool on_host = memory.host_accessible();
   int file = -1;
@@ -52,7 +53,7 @@ void MemoryExports::publish_missing(Registration& registration) {
                     [&](const auto& numbered) { return numbered.first == each->index; });
     if (is_published) continue;
     if (!commons_.device_access.reaches(memory, each->index)) {
-      registration.is_incomplete = true;
+      is_incomplete = true;
       continue;
     }
     const uint32_t rights = registration.rights();
@@ -78,11 +79,12 @@ void MemoryExports::publish_missing(Registration& registration) {
       registration.keys.back().second = key.value();
     } else {
       registration.keys.pop_back();
-      registration.is_incomplete = true;
+      is_incomplete = true;
       commons_.log.info("{} does not reach a registered memory of {} bytes directly: {}",
                         each->name, memory.size(), key.status().text());
     }
   }
+  registration.is_incomplete = is_incomplete;
 }
 
 bool MemoryExports::withdraw(Registration& registration) {

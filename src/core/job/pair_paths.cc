@@ -44,9 +44,6 @@ std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks
     return with_failures && pair != nullptr &&
            pair->extra_rails().cool_downs().is_cooling(ends, commons_.engine.coarse_now());
   };
-  options.figures = [&](const JobTransport& own) HETCOMM_UNDER_BATON {
-    return figures_to(rank, own.index, own.capabilities());
-  };
   options.reach = [&](const JobTransport& own, size_t index)
                       HETCOMM_UNDER_BATON { return reach(rank, own, index); };
   std::vector<Candidate> found = find_candidates(transports_, peers_.offers(rank), options);
@@ -60,10 +57,11 @@ std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks
   return found;
 }
 
-Capabilities PairPaths::figures_to(int rank, size_t own, const Capabilities& figures) const {
-  if (figures.within_host) return figures;
-  const std::optional<LinkCost> way = peers_.way_to(rank, commons_.rank, transports_.at(own).nic);
-  return way ? limited(figures, way->latency_ns, way->bytes_per_s) : figures;
+uint64_t PairPaths::expected_rate(int rank, size_t own) const {
+  const JobTransport& over = transports_.at(own);
+  if (over.capabilities().within_host) return UINT64_MAX;
+  const std::optional<LinkCost> way = peers_.way_to(rank, commons_.rank, over.model_nic);
+  return way ? way->bytes_per_s : UINT64_MAX;
 }
 
 std::vector<RailMasks> PairPaths::known_needs(Pair* pair) {
@@ -110,7 +108,7 @@ std::vector<RailEnds> PairPaths::useful_beside(int rank, const RailEnds& used,
   std::vector<RailEnds> result;
   const JobTransport& over = transports_.at(used.own);
   if (over.capabilities().lossless) return result;
-  const double own = score_of(figures_to(rank, used.own, over.capabilities()));
+  const double own = score_of(over.capabilities());
   // A better kind may carry any data.
   std::vector<RailMasks> of_all_kinds(needs.begin(), needs.end());
   for (const auto& each : transports_.all()) {

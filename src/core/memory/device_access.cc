@@ -31,7 +31,7 @@ DeviceAccess::DeviceAccess(DeviceSet& devices, const Config& config, Log& log)
 
 void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name, uint64_t far_devices) {
   if (paths_.empty()) devices_.add_user(*this);
-  paths_.push_back({attacher, name, far_devices, std::vector<Verdict>(devices_.size())});
+  paths_.push_back({attacher, name, far_devices, std::vector<Verdict>(devices_.size()), 0, {}});
   if (attacher == nullptr || staged_) return;
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (!devices_.device(i).table->host_accessible) devices_.set_reachable(i);
@@ -40,16 +40,18 @@ void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name, uint64
 
 const Status& DeviceAccess::verdict(Path& path, size_t device) {
   Verdict& known = path.verdicts[device];
-  if (known.status && (known.again_ns == kForever || now_ns() < known.again_ns)) {
-    return *known.status;
-  }
+  if (known.status && known.again_ns == kForever) return *known.status;
   const uint64_t begin = now_ns();
+  if (begin < path.resume_ns) return known.status ? *known.status : path.failure;
+  if (known.status && begin < known.again_ns) return *known.status;
   known.status = try_device(path, devices_.device(device));
   known.again_ns = kForever;
   if (is_passing(*known.status)) {
     const uint64_t end = now_ns();
     const uint64_t pause = std::max(kFirstPauseNs, kPauses * (end - begin));
     known.again_ns = end + (pause << std::min(known.failures++, kMostDoublings));
+    path.resume_ns = known.again_ns;
+    path.failure = *known.status;
   }
   return *known.status;
 }

@@ -78,6 +78,9 @@ class DeviceAccess final : public MemoryUser {
     std::string name;
     uint64_t far_devices;
     std::vector<Verdict> verdicts;  // by device
+    // What has failed lately with one device may fail with all: none is tried before that time.
+    uint64_t resume_ns = 0;
+    Status failure;
   };
   enum class State : uint8_t { kUnknown, kAttached, kRefused };
 

@@ -52,9 +52,8 @@ class PairConnector {
   virtual RailEnds preferred(int rank, const RailEnds& used) HETCOMM_UNDER_BATON = 0;
   // Whether some connection to |rank| between transports of |need| is likely to work.
   virtual bool serves(int rank, const RailMasks& need) HETCOMM_UNDER_BATON = 0;
-  // |figures| of this rank's transport |own|, as far as its way to |rank| allows them.
-  virtual Capabilities figures_to(int rank, size_t own,
-                                  const Capabilities& figures) const HETCOMM_UNDER_BATON = 0;
+  // The most bytes per second that this rank's transport |own| is expected to carry to |rank|.
+  virtual uint64_t expected_rate(int rank, size_t own) const HETCOMM_UNDER_BATON = 0;
   // The transports of this rank and of |rank| that are of |kind|.
   virtual RailMasks all_of_kind(int rank, std::string_view kind) const HETCOMM_UNDER_BATON = 0;
   // Both ranks offer some transport; whether it reaches is another question.

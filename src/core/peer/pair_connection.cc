@@ -117,7 +117,7 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) {
   common().log.info("rank {}: connected over {}: {}", rank(),
                     common().connector.name_of(rank(), ends), endpoint->describe());
   auto made = std::make_unique<OwnRail>(*this, std::move(endpoint), ends);
-  made->set_figures(common().connector.figures_to(rank(), ends.own, made->capabilities()));
+  made->expect(common().connector.expected_rate(rank(), ends.own));
   const Capabilities& can = made->capabilities();
   if (!can.lossless) made->limit_payload(common().connector.kept_payload_bytes(rank()));
   Rail& rail = rails().add(std::move(made));

@@ -25,14 +25,6 @@ inline double score_of(const Capabilities& capabilities) {
              static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_bytes_per_s, 1));
 }
 
-// |figures| of a transport, on a way that needs |latency_ns| and carries |bytes_per_s|.
-inline Capabilities limited(Capabilities figures, uint64_t latency_ns, uint64_t bytes_per_s) {
-  const auto latency = static_cast<uint32_t>(std::min<uint64_t>(latency_ns, UINT32_MAX));
-  figures.latency_ns = std::max(figures.latency_ns, latency);
-  figures.bandwidth_bytes_per_s = std::min(figures.bandwidth_bytes_per_s, bytes_per_s);
-  return figures;
-}
-
 // A connection takes over messages where its estimate is better by this factor.
 inline constexpr double kClearlyBetter = 1.5;
 
@@ -44,21 +36,18 @@ class Rail : public EndpointHandler, public Mortal {
   Endpoint& endpoint() HETCOMM_UNDER_BATON { return *endpoint_; }
   const Endpoint& endpoint() const HETCOMM_UNDER_BATON { return *endpoint_; }
   const EndpointAbilities& abilities() const HETCOMM_UNDER_BATON { return abilities_; }
-  // The endpoint's; but what may be lost is no larger than every other connection can carry, and
-  // the figures are no better than the pair knows of its way.
+  // The endpoint's; but what may be lost is no larger than every other connection can carry.
   const Capabilities& capabilities() const HETCOMM_UNDER_BATON { return capabilities_; }
   hetcomm_counters_t& counters() HETCOMM_UNDER_BATON { return *counters_; }
   // Bytes per second in the direction of |load|: measured, or else estimated.
   double rate_of(const Throughput& load) const HETCOMM_UNDER_BATON {
-    const auto estimate = static_cast<double>(capabilities_.bandwidth_bytes_per_s);
+    const auto estimate =
+        static_cast<double>(std::min(capabilities_.bandwidth_bytes_per_s, expected_rate_));
     return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
   }
   double score_us() const HETCOMM_UNDER_BATON { return score_of(capabilities_); }
-  // The first guess of latency and rate, until something is measured.
-  void set_figures(const Capabilities& figures) HETCOMM_UNDER_BATON {
-    capabilities_.latency_ns = figures.latency_ns;
-    capabilities_.bandwidth_bytes_per_s = figures.bandwidth_bytes_per_s;
-  }
+  // Its way is not expected to carry more.
+  void expect(uint64_t bytes_per_s) HETCOMM_UNDER_BATON { expected_rate_ = bytes_per_s; }
   // Messages from now on are no larger.
   void limit_payload(uint32_t bytes) HETCOMM_UNDER_BATON {
     capabilities_.max_payload_bytes = std::min(capabilities_.max_payload_bytes, bytes);
@@ -93,6 +82,7 @@ class Rail : public EndpointHandler, public Mortal {
  private:
   std::unique_ptr<Endpoint> endpoint_;
   Capabilities capabilities_;
+  uint64_t expected_rate_ HETCOMM_GUARDED_BY_BATON = UINT64_MAX;
   hetcomm_counters_t* counters_;
   const EndpointAbilities abilities_;
 };

@@ -68,7 +68,8 @@ void RailSwitch::follow_peer() {
   const Rail* const current = association_.rails().current();
   Rail& used = association_.receiving_on();
   if (current == nullptr || !current->retiring || current->capabilities().lossless) return;
-  if (&used != current && used.is_open_both_ways() && !used.leaving) take_over(used);
+  const bool works = used.is_open_both_ways() && !used.leaving && !used.dropped;
+  if (&used != current && works) take_over(used);
 }
 
 void RailSwitch::leave(const Rail& rail) {
