@@ -44,9 +44,8 @@ Bytes digest_of(const std::vector<Bytes>& cards, size_t block) {
 }
 std::vector<std::string> found(const Bytes& digest, uint8_t number) {
   std::vector<std::string> texts;
-  for (const PciAddress& each : devices_of_host(digest, host(number)).value()) {
-    texts.push_back(each.text());
-  }
+  const std::vector<PciAddress> devices = devices_of_host(digest, host(number)).value();
+  for (const PciAddress& each : devices) texts.push_back(each.text());
   return texts;
 }
 

@@ -241,6 +241,7 @@ TEST(JobDigest, IsTheSameGatheredOrMerged) {
       const std::vector<RankCard> cards = cards_of(size, layout);
       JobDigest whole = gather(0, cards).value();
       whole.host_ids.clear();
+      whole.known_devices.clear();
       const Bytes bytes = encode_digest(whole);
       for (const int block : {1, 3, 16, 512}) EXPECT_EQ(digest_by_blocks(cards, block), bytes);
       const JobDigest got = decode_digest(bytes).value();
