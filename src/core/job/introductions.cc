@@ -68,8 +68,8 @@ bool Introductions::has_room_for(int rank) const {
 }
 
 bool Introductions::send_next(uint64_t now_ns) {
-  std::erase_if(overdue_ns_,
-                [&](const auto& entry) { return now_ns >= entry.second + attempt_ns(); });
+  const uint64_t attempt = attempt_ns();
+  std::erase_if(overdue_ns_, [&](const auto& entry) { return now_ns >= entry.second + attempt; });
   bool sent = false;
   while (!waiting_.empty() && has_room_for(waiting_.front())) {
     const int rank = waiting_.front();
