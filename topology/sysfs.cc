@@ -514,7 +514,8 @@ std::optional<Machine> read_only_nic(const std::string& sys,
   for (const Interface& interface : interfaces) {
     if (interface.is_running) {
       running.push_back(interface);
-    } else if (is_there(net / interface.name / "device")) {
+    } else if (is_there(net / interface.name / "device") ||
+               (!interface.subnets.empty() && !is_there(net / interface.name / "bridge"))) {
       return std::nullopt;
     }
   }

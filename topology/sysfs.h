@@ -39,8 +39,8 @@ bool has_places(const std::string& sys);
 
 // The machine as a rank without accelerators sees it where it has nothing to choose: its only NIC
 // that is up, if there is one, and what is above that. It reads fewer files than read_pci_tree().
-// Returns nothing where has_places() is true, and for several running interfaces, a NIC that is
-// down, or an interface that lies over others.
+// Returns nothing where has_places() is true, and for several running interfaces, a NIC or an
+// interface with addresses that is down, or an interface that lies over others.
 std::optional<Machine> read_only_nic(const std::string& sys,
                                      const std::vector<Interface>& interfaces);
 

@@ -361,6 +361,18 @@ TEST_F(Sysfs, WholeMachineIsReadWhereThereIsAChoice) {
   EXPECT_TRUE(has_choice()) << "a NIC that is down is reported";
   interfaces_.pop_back();
   EXPECT_FALSE(has_choice());
+  add_interface("veth0", {});
+  interfaces_.back().is_running = false;
+  EXPECT_FALSE(has_choice());
+  interfaces_.back().subnets = {"10.0.0.0/24"};
+  EXPECT_TRUE(has_choice()) << "so is an interface with addresses that is down";
+  interfaces_.pop_back();
+  add_interface("docker0", {});
+  write("class/net/docker0/bridge/bridge_id", "8000");
+  interfaces_.back().is_running = false;
+  interfaces_.back().subnets = {"172.17.0.0/16"};
+  EXPECT_FALSE(has_choice()) << "a bridge is no NIC";
+  interfaces_.pop_back();
   write("devices/system/node/online", "0-1");
   EXPECT_TRUE(has_choice());
   write("devices/system/node/online", "0");
