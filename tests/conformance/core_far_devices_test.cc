@@ -228,7 +228,7 @@ void limit_addresses(uint64_t bytes) {
 }
 
 TEST_F(FarDevices, DirectWithoutMemoryToStageThrough) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
   GTEST_SKIP() << "a sanitizer takes more addresses than can be limited";
 #endif
   slow_memory().us_per_mib = 5'000;
