@@ -23,6 +23,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/text.h"
 #include "src/base/unique_fd.h"
 #include "topology/accelerator_class.h"
 
@@ -129,7 +130,7 @@ uint64_t lane_kbyte_per_s(double gt_per_s) {
 }
 
 uint64_t link_mbyte_per_s(const fs::path& device) {
-  const double gt_per_s = std::strtod(read_line(device / "current_link_speed").c_str(), nullptr);
+  const double gt_per_s = leading_number(read_line(device / "current_link_speed"));
   const int64_t lanes = read_number(device / "current_link_width").value_or(0);
   if (!(gt_per_s > 0) || gt_per_s > 1000 || lanes <= 0 || lanes > 32) return 0;
   return lane_kbyte_per_s(gt_per_s) * static_cast<uint64_t>(lanes) / 1000;
@@ -349,7 +350,7 @@ class NicReader {
     const fs::path files = folder / "ports" / std::to_string(port);
     // "4: ACTIVE" and "100 Gb/sec (4X EDR)"
     const bool is_active = read_line(files / "state").starts_with("4:");
-    const double gbit = std::strtod(read_line(files / "rate").c_str(), nullptr);
+    const double gbit = leading_number(read_line(files / "rate"));
     // Soft-RoCE lies over a network interface, and makes a rate up where that tells none.
     const std::string parent = read_line(folder / "parent");
     const bool is_soft = !is_there(folder / "device");

@@ -92,6 +92,11 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
+// What failed may work later: memory or other resources were wanting.
+inline bool may_pass(const Status& status) {
+  return status.code() == Code::kOutOfMemory || status.code() == Code::kOutOfResources;
+}
+
 // "what: strerror(error)" with the code that fits the errno (descriptors, memory, permission, ...).
 Status status_from_errno(int error, std::string_view what);
 // Says that the thread |name| could not be started, and which limit may be the reason.

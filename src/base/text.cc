@@ -1,5 +1,6 @@
 #include "src/base/text.h"
 
+#include <charconv>
 #include <cstdint>
 
 #include <fmt/format.h>
@@ -65,6 +66,12 @@ std::string duration_text(uint64_t ns) {
   if (ns > kSecond) return fmt::format("{:.4g} s", in(kSecond));
   if (ns > kMs || ns % kMs == 0) return fmt::format("{:.4g} ms", in(kMs));
   return fmt::format("{:.4g} us", in(kUs));
+}
+
+double leading_number(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() ? number : 0;
 }
 
 std::string printable(std::string_view text) { return cleaned(text, false); }

@@ -35,6 +35,9 @@ Status status_or_code(Code code, Make&& make) noexcept HETCOMM_NO_THREAD_SAFETY_
   }
 }
 
+// The decimal number that |text| begins with, whatever the locale; 0: there is none.
+double leading_number(std::string_view text);
+
 // |ns| as people write it: "3 s", "500 ms", "2.5 s", "40 us".
 std::string duration_text(uint64_t ns);
 

@@ -216,12 +216,7 @@ Status Plane::start(Membership membership) {
   return {};
 }
 
-Status Plane::last_rejection() const {
-  for (const auto& acceptor : acceptors_) {
-    if (!acceptor->last_rejection().ok()) return acceptor->last_rejection();
-  }
-  return {};
-}
+Status Plane::last_rejection() const { return last_rejection_of(acceptors_); }
 
 void Plane::leave() {
   const uint64_t now = now_ns();

@@ -238,4 +238,11 @@ uint64_t Acceptor::next_timer_ns() const {
   return std::min(resume_ns_, pending_.front()->start_ns() + kHandshakeTimeoutNs);
 }
 
+Status last_rejection_of(const std::vector<std::unique_ptr<Acceptor>>& acceptors) {
+  for (const auto& acceptor : acceptors) {
+    if (!acceptor->last_rejection().ok()) return acceptor->last_rejection();
+  }
+  return {};
+}
+
 }  // namespace hetcomm

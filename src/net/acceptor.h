@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "src/base/clock.h"
 #include "src/base/log.h"
@@ -94,5 +95,8 @@ class Acceptor final : public Watcher {
   Status last_rejection_;
   uint64_t unreported_ = 0;  // strangers since the last warning
 };
+
+// The last rejection of the first of |acceptors| that has dropped a connection; ok: none has.
+Status last_rejection_of(const std::vector<std::unique_ptr<Acceptor>>& acceptors);
 
 }  // namespace hetcomm

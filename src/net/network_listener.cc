@@ -92,12 +92,7 @@ void NetworkListener::expire(uint64_t now_ns) {
   for (const auto& acceptor : acceptors_) acceptor->expire(now_ns);
 }
 
-Status NetworkListener::last_rejection() const {
-  for (const auto& acceptor : acceptors_) {
-    if (!acceptor->last_rejection().ok()) return acceptor->last_rejection();
-  }
-  return {};
-}
+Status NetworkListener::last_rejection() const { return last_rejection_of(acceptors_); }
 
 uint64_t NetworkListener::next_timer_ns() const {
   uint64_t next = kForever;

@@ -139,16 +139,21 @@ TEST_F(CoreDeviceMemory, BothWaysOfRegistration) {
   }
 }
 
+// The ranks connect, and nothing of a device moves.
+void pass_host_message(CoreMember& me) {
+  std::array<std::byte, 100> bytes{};
+  const bool sends = me.rank() == 0;
+  EXPECT_TRUE(me.finish(me.post(sends ? OperationKind::kSend : OperationKind::kReceive,
+                                1 - me.rank(), 1, bytes.data(), bytes.size()))
+                  .ok());
+}
+
 TEST_F(CoreDeviceMemory, ADeviceIsTriedOnFirstUse) {
   std::barrier<> together(2);
   run_core_job(
       2, "", [](int) { return make_factories({}); },
       [&](CoreMember& me) {
-        std::array<std::byte, 100> bytes{};
-        const bool sends = me.rank() == 0;
-        EXPECT_TRUE(me.finish(me.post(sends ? OperationKind::kSend : OperationKind::kReceive,
-                                      1 - me.rank(), 1, bytes.data(), bytes.size()))
-                        .ok());
+        pass_host_message(me);
         together.arrive_and_wait();
         EXPECT_EQ(flushes, 0u) << "nothing of the device has moved";
         together.arrive_and_wait();
@@ -170,12 +175,7 @@ TEST_F(CoreDeviceMemory, ATrialThatFailedForWantOfSomethingIsMadeAgain) {
   run_core_job(
       2, "", [](int) { return make_factories({}); },
       [&](CoreMember& me) {
-        // They connect, and nothing of the device is tried.
-        std::array<std::byte, 100> bytes{};
-        const bool sends = me.rank() == 0;
-        EXPECT_TRUE(me.finish(me.post(sends ? OperationKind::kSend : OperationKind::kReceive,
-                                      1 - me.rank(), 1, bytes.data(), bytes.size()))
-                        .ok());
+        pass_host_message(me);
         together.arrive_and_wait();
         if (me.rank() == 0) FakeFabric::fail_queue_pairs(ENOMEM);
         together.arrive_and_wait();

@@ -51,5 +51,13 @@ TEST(Durations, AreWrittenAsTheyWereSet) {
   EXPECT_EQ(duration_text(0), "0 s");
 }
 
+TEST(LeadingNumber, IsWhatATextBeginsWith) {
+  EXPECT_EQ(leading_number("14.0625 Gb/sec (1X FDR)"), 14.0625);
+  EXPECT_EQ(leading_number("16.0 GT/s PCIe"), 16);
+  EXPECT_EQ(leading_number("16"), 16);
+  EXPECT_EQ(leading_number("Unknown"), 0);
+  EXPECT_EQ(leading_number(""), 0);
+}
+
 }  // namespace
 }  // namespace hetcomm

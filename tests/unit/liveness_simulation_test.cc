@@ -53,6 +53,16 @@ Seeds seeds(uint64_t quick) {
   return result;
 }
 
+// Runs |scenario| for each of seeds(quick), until one has failed.
+template <typename Scenario>
+void for_seeds(uint64_t quick, Scenario&& scenario) {
+  const Seeds range = seeds(quick);
+  for (uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
+    scenario(seed);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 std::vector<int> random_hosts(std::mt19937_64& random, int ranks) {
   const int hosts = 1 + static_cast<int>(random() % static_cast<uint64_t>(ranks));
   std::vector<int> result;
@@ -194,13 +204,7 @@ void chaos(uint64_t seed) {
   EXPECT_LT(job.frames(), 60'000U * static_cast<uint64_t>(size));
 }
 
-TEST(LivenessSimulation, LivesThroughChaos) {
-  const Seeds range = seeds(400);
-  for (uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
-    chaos(seed);
-    if (HasFailure()) return;
-  }
-}
+TEST(LivenessSimulation, LivesThroughChaos) { for_seeds(400, chaos); }
 
 // A partition of the network: what is shorter than the detection time has no consequence.
 void partition(uint64_t seed) {
@@ -253,13 +257,7 @@ void partition(uint64_t seed) {
   EXPECT_EQ(job.violation(), "");
 }
 
-TEST(LivenessSimulation, APartitionIsToldOnBothSidesOrNowhere) {
-  const Seeds range = seeds(300);
-  for (uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
-    partition(seed);
-    if (HasFailure()) return;
-  }
-}
+TEST(LivenessSimulation, APartitionIsToldOnBothSidesOrNowhere) { for_seeds(300, partition); }
 
 // Whole hosts die at once, perhaps with all watchers of some of their ranks.
 void hosts_die(uint64_t seed) {
@@ -282,13 +280,7 @@ void hosts_die(uint64_t seed) {
   EXPECT_TRUE(all_know(job));
 }
 
-TEST(LivenessSimulation, DeathsOfWholeHostsAreKnown) {
-  const Seeds range = seeds(200);
-  for (uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
-    hosts_die(seed);
-    if (HasFailure()) return;
-  }
-}
+TEST(LivenessSimulation, DeathsOfWholeHostsAreKnown) { for_seeds(200, hosts_die); }
 
 TEST(LivenessSimulation, AKilledProcessIsKnownAtOnce) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
@@ -414,11 +406,7 @@ void introductions(uint64_t seed) {
 }
 
 TEST(LivenessSimulation, RanksThatIntroduceThemselvesKnowEachOther) {
-  const Seeds range = seeds(60);
-  for (uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
-    introductions(seed);
-    if (HasFailure()) return;
-  }
+  for_seeds(60, introductions);
 }
 
 // All ranks talk to one at once, and that one to all.

@@ -222,10 +222,6 @@ Status try_way(Loopback& loopback, DeviceWay way, const hetcomm::Device& device)
   return status;
 }
 
-bool is_passing(const Status& status) {
-  return status.code() == Code::kOutOfMemory || status.code() == Code::kOutOfResources;
-}
-
 Status offers(const Verbs& verbs, DeviceWay way, const hetcomm::Device& device) {
   const DeviceTable& table = *device.table;
   if (way == DeviceWay::kPlain) {
@@ -288,7 +284,7 @@ DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::st
     if (!status.ok()) loopback.reset();
     verdict.text += fmt::format("{}{}: {}", verdict.text.empty() ? "" : "; ", way_name(way),
                                 status.ok() ? "what was written was read back" : status.text());
-    verdict.may_change = !status.ok() && (verdict.may_change || is_passing(status));
+    verdict.may_change = !status.ok() && (verdict.may_change || may_pass(status));
     if (!status.ok()) continue;
     verdict.way = way;
     break;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +13,8 @@
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "src/base/text.h"
 
 namespace hetcomm::rdma {
 namespace {
@@ -67,9 +68,8 @@ std::optional<std::string> first_line(const std::string& path) {
 
 // "14.0625 Gb/sec (1X FDR)", whatever the locale. 0 if it makes no sense.
 uint64_t rate_of(std::string_view text) {
-  double gbit = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), gbit);
-  if (error != std::errc() || !(gbit > 0 && gbit < 1e6)) return 0;
+  const double gbit = leading_number(text);
+  if (!(gbit > 0 && gbit < 1e6)) return 0;
   return static_cast<uint64_t>(std::lround(gbit * 1000));
 }
 

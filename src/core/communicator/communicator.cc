@@ -93,9 +93,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
   Result<std::unique_ptr<Job>> made = make_job(context, bootstrap, options, &learned);
   if (made.ok() && learned) {
     context.learn_devices(*learned);
-    JobOptions again = options;
-    again.is_second_try = true;
-    made = make_job(context, bootstrap, again, nullptr);
+    made = make_job(context, bootstrap, options, nullptr);
   }
   if (!made.ok()) return made.status();
   std::shared_ptr<Job> job = std::move(made).value();

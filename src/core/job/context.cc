@@ -121,13 +121,12 @@ Result<const HostPlaces*> Context::host_places(bool stays_on_host) {
   if (stays_on_host && !topology_.matters_within_host()) return &plain_;
   const std::lock_guard<std::mutex> lock(chosen_mutex_);
   if (!is_chosen_) {
-    chosen_ = {};
+    chosen_.emplace_back();
     chosen_failure_ = choose_nics();
-    handed_out_.push_back(chosen_);
     is_chosen_ = true;
   }
   if (!chosen_failure_.ok()) return chosen_failure_;
-  return &handed_out_.back();
+  return &chosen_.back();
 }
 
 void Context::learn_devices(const std::vector<topology::PciAddress>& addresses) {
@@ -179,7 +178,7 @@ Status Context::choose_nics() {
       return other != index && topology::share_a_subnet(
                                    nic.subnets, machine.nics[static_cast<size_t>(other)].subnets);
     });
-    chosen_.nics.push_back(
+    chosen_.back().nics.push_back(
         {.name = {.interface = nic.interface,
                   .rdma_port = nic.rdma_device.empty() ? std::string() : nic.name(),
                   .has_address = !nic.interface.empty() && !nic.subnets.empty(),
@@ -193,7 +192,7 @@ Status Context::choose_nics() {
   return {};
 }
 
-// Says which NICs the host has, and which of |chosen|, those of |chosen_.nics|, each device uses.
+// Says which NICs the host has, and which of |chosen|, the rank's NICs, each device uses.
 void Context::describe_links(const topology::HostView& view, const std::vector<int>& chosen) {
   std::vector<std::vector<int>> devices;
   for (size_t device = 0; device < devices_.size(); ++device) {
@@ -201,7 +200,7 @@ void Context::describe_links(const topology::HostView& view, const std::vector<i
       const auto at =
           static_cast<size_t>(std::find(chosen.begin(), chosen.end(), nic) - chosen.begin());
       if (at == chosen.size()) return false;
-      return device >= RankNic::kMaxDevices || (chosen_.nics[at].devices >> device & 1) != 0;
+      return device >= RankNic::kMaxDevices || (chosen_.back().nics[at].devices >> device & 1) != 0;
     };
     std::vector<int>& used = devices.emplace_back();
     for (const topology::NicChoice& choice : nic_order(view, devices_.device(device))) {
@@ -213,7 +212,7 @@ void Context::describe_links(const topology::HostView& view, const std::vector<i
   for (const topology::NicOrder& order : view.affinity.numa_nodes) {
     for (const topology::NicChoice& choice : order) others.push_back(choice.nic);
   }
-  chosen_.links = topology::host_links(view.machine, devices, others);
+  chosen_.back().links = topology::host_links(view.machine, devices, others);
 }
 
 // Decides where memory and threads lie, on a host of several NUMA nodes.
@@ -221,17 +220,17 @@ void Context::choose_places(const topology::HostView& view, const topology::Rank
                             const std::vector<int>& nics) {
   const topology::RankNodes nodes =
       topology::nodes_of_rank(view.machine, view.affinity, place, nics);
-  for (size_t i = 0; i < chosen_.nics.size(); ++i)
-    chosen_.nics[i].name.numa_node = usable_node(nodes.nics[i]);
-  chosen_.memory.inside = usable_node(nodes.inside);
-  chosen_.memory.devices.assign(devices_.size(), usable_node(nodes.staging));
+  for (size_t i = 0; i < chosen_.back().nics.size(); ++i)
+    chosen_.back().nics[i].name.numa_node = usable_node(nodes.nics[i]);
+  chosen_.back().memory.inside = usable_node(nodes.inside);
+  chosen_.back().memory.devices.assign(devices_.size(), usable_node(nodes.staging));
   for (size_t i = 0; i < placed_devices_.size(); ++i) {
-    chosen_.memory.devices[placed_devices_[i]] = usable_node(nodes.accelerators[i]);
+    chosen_.back().memory.devices[placed_devices_[i]] = usable_node(nodes.accelerators[i]);
   }
   if (!threads_follow_nics()) return;
   place_threads(
       nodes.processors,
-      chosen_.nics.empty()
+      chosen_.back().nics.empty()
           ? "near the devices, or where the process runs"
           : fmt::format("near {}", view.machine.nics[static_cast<size_t>(nics[0])].name()));
 }
@@ -286,8 +285,8 @@ void Context::place_threads(ProcessorSet wanted, std::string_view why) {
   engine_.place_background(thread_processors_);
 }
 
-// Says which devices use which of |chosen_.nics|. The host's memory uses those of the NUMA node on which
-// this process runs. A device without a NIC of its own, or at an unknown place, uses all.
+// Says which devices use which of the rank's NICs. The host's memory uses those of the NUMA node on
+// which this process runs. A device without a NIC of its own, or at an unknown place, uses all.
 void Context::share_out_nics(const topology::HostView& view, const topology::RankPlace& place,
                              const std::vector<int>& chosen) {
   const auto take = [&](size_t device, const topology::NicOrder& order) {
@@ -296,8 +295,8 @@ void Context::share_out_nics(const topology::HostView& view, const topology::Ran
         topology::nics_of_user(order, chosen, config_.number(Variable::kRails));
     if (taken.empty()) return;
     const uint64_t bit = uint64_t{1} << device;
-    for (RankNic& nic : chosen_.nics) nic.devices &= ~bit;
-    for (const size_t index : taken) chosen_.nics[index].devices |= bit;
+    for (RankNic& nic : chosen_.back().nics) nic.devices &= ~bit;
+    for (const size_t index : taken) chosen_.back().nics[index].devices |= bit;
   };
   for (size_t i = 0; i < placed_devices_.size(); ++i) {
     const auto accelerator = static_cast<size_t>(place.accelerators[i]);
@@ -310,7 +309,7 @@ void Context::share_out_nics(const topology::HostView& view, const topology::Ran
       if (view.machine.nics[index].functions.empty()) continue;
       if (topology::distance(view.machine, at, view.machine.nics[index]) >
           topology::Distance::kSameRootComplex) {
-        chosen_.nics[nic].far_devices |= uint64_t{1} << placed_devices_[i];
+        chosen_.back().nics[nic].far_devices |= uint64_t{1} << placed_devices_[i];
       }
     }
   }

@@ -53,8 +53,8 @@ class Context final : private Submitter {
 
   // The machine and its NICs, read when first asked for. [any-thread]
   topology::HostTopology& topology() { return topology_; }
-  // What a job goes by: NICs and places are chosen when first asked for, and do not change but by
-  // learn_devices(). No NIC is named where there is nothing to choose, as most often in a job that
+  // Returns what a job goes by. NICs and places are chosen when first asked for, and do not change
+  // but by learn_devices(). No NIC is named where there is nothing to choose, as most often in a job that
   // |stays_on_host|. Fails for a topology that the user has named and that cannot be used.
   // [any-thread]
   Result<const HostPlaces*> host_places(bool stays_on_host);
@@ -63,7 +63,7 @@ class Context final : private Submitter {
   // Ranks of this host have devices at |addresses|. What host_places() returns from now on counts
   // them. [any-thread]
   void learn_devices(const std::vector<topology::PciAddress>& addresses);
-  // What a job of this rank alone goes by.
+  // A job of this rank alone goes by these.
   const HostPlaces& plain_places() const { return plain_; }
   // The NICs of |view|, which is this context's, in the order in which the data of |device| uses
   // them. A device that does not know where it is counts as memory of this process's NUMA node.
@@ -120,8 +120,7 @@ class Context final : private Submitter {
   // Under |chosen_mutex_|:
   bool is_chosen_ = false;
   Status chosen_failure_;
-  HostPlaces chosen_;
-  std::deque<HostPlaces> handed_out_;   // to jobs; the last one counts
+  std::deque<HostPlaces> chosen_;       // jobs may use the earlier ones; the last one counts
   std::vector<int> refused_nodes_;      // the kernel gives no memory of them
   std::vector<size_t> placed_devices_;  // indices of the devices that |topology_| knows
   ProcessorSet inherited_;              // of the thread that has created the context

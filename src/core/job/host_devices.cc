@@ -1,5 +1,6 @@
 #include "src/core/job/host_devices.h"
 
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -7,6 +8,8 @@
 
 #include "src/base/bytes.h"
 #include "src/base/packed.h"
+#include "src/core/job/job_digest.h"
+#include "src/net/hash.h"
 
 namespace hetcomm {
 namespace {
@@ -16,7 +19,6 @@ using Bytes = std::vector<std::byte>;
 using DevicesByHost = std::map<HostId, std::set<PciAddress>>;
 
 constexpr uint16_t kVersion = 1;
-constexpr size_t kMaxHosts = 65536;
 constexpr size_t kBytesOfDevice = 4 + 3;
 
 Bytes encode(const DevicesByHost& hosts) {
@@ -42,7 +44,8 @@ Bytes encode(const DevicesByHost& hosts) {
 bool decode(ConstByteSpan bytes, DevicesByHost& hosts) {
   ByteReader reader(bytes);
   if (reader.read<uint16_t>() != kVersion) return false;
-  const size_t count = reader.check_count(read_packed(reader), kMaxHosts, sizeof(HostId) + 1);
+  const size_t count =
+      reader.check_count(read_packed(reader), JobDigest::kMaxRanks, sizeof(HostId) + 1);
   for (size_t i = 0; i < count && !reader.failed(); ++i) {
     HostId host{};
     reader.read_into(host);
@@ -71,13 +74,10 @@ Status unreadable(const std::string& whose) {
 
 uint32_t name_of_devices(const std::vector<PciAddress>& devices) {
   if (devices.empty()) return 0;
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const PciAddress& address : devices) {
-    for (const char each : address.text() + " ") {
-      hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001b3;
-    }
-  }
-  return static_cast<uint32_t>(hash >> 33) | 1;
+  const Digest hash = sha256(encode({{HostId{}, {devices.begin(), devices.end()}}}));
+  uint32_t name = 0;
+  std::memcpy(&name, hash.data(), sizeof(name));
+  return name >> 1 | 1;
 }
 
 Bytes encode_host_devices(const HostId& host, const std::vector<PciAddress>& devices) {

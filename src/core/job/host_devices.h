@@ -20,7 +20,7 @@ inline constexpr size_t kMaxHiddenDevices = 128;  // of a host; the first ones c
 // A number by which ranks find that they know of the same |devices|, which are in order. 0: of none.
 uint32_t name_of_devices(const std::vector<topology::PciAddress>& devices);
 
-// What one rank tells: the devices that it knows of on |host|.
+// Encodes what one rank tells: the devices that it knows of on |host|.
 std::vector<std::byte> encode_host_devices(const HostId& host,
                                            const std::vector<topology::PciAddress>& devices);
 

@@ -118,8 +118,8 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
     log().warn("communicator '{}' cannot be made: {}", options.name, prepared.text());
   }
   // The words of scopes are part of the protocol between ranks.
-  const std::string scope = fmt::format("{}/epoch {}{}", options.name, options.epoch,
-                                        options.is_second_try ? "/again" : "");
+  const std::string scope =
+      fmt::format("{}/epoch {}{}", options.name, options.epoch, learned == nullptr ? "/again" : "");
   const bool is_large =
       static_cast<uint64_t>(size()) > environment_.config.number(Variable::kSmallJob);
   Result<Meeting> met = is_large ? meet_by_cards(bootstrap, scope, own, prepared, options)
@@ -245,9 +245,9 @@ Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model) 
   }
   if (rank() == 0 && peers_.digest().silenced > 0) {
     log().warn(
-        "the hosts of {} ranks have more NICs and PCIe links of different kinds than all ranks of "
-        "a "
-        "large job are told of: the link model does not know them",
+        "the hosts of {} ranks have more NICs and PCIe links of different kinds than a large job "
+        "is "
+        "told of: the link model does not know them",
         peers_.digest().silenced);
   }
   if (!peers_.link_model_status().ok()) log().info("{}", peers_.link_model_status().text());

@@ -50,9 +50,8 @@ namespace hetcomm {
 struct JobOptions {
   std::string name;
   uint32_t epoch = 0;
-  bool is_second_try = false;  // Job::create() has returned null before
-  std::string transports;      // empty: HETCOMM_TRANSPORTS
-  bool share = false;          // a job that all ranks are in already, where there is one
+  std::string transports;  // empty: HETCOMM_TRANSPORTS
+  bool share = false;      // a job that all ranks are in already, where there is one
   uint64_t deadline_ns = 0;
   // Tests set this, to the same value on all ranks: the number before that of the first message of
   // every pair. The counters of credit begin there too.
@@ -63,7 +62,8 @@ class Job final : public Driven {
  public:
   // Exchanges profiles and makes the control plane. Collective; blocks until
   // |options.deadline_ns|. Where ranks of one host know of different devices there, no rank makes a
-  // job unless |learned| is null: the result is null, and |*learned| are the devices of this host.
+  // job: the result is null, and |*learned| are the devices of this host. All call it again then,
+  // with |learned| null.
   static Result<std::unique_ptr<Job>> create(
       const JobEnvironment& environment, Bootstrap& bootstrap, const JobOptions& options,
       std::optional<std::vector<topology::PciAddress>>* learned);

@@ -326,7 +326,6 @@ std::vector<std::byte> encode_digest(const JobDigest& digest) {
   writer.write(static_cast<uint8_t>(digest.host_ids.empty() ? 0 : 1));
   for (const HostId& id : digest.host_ids) writer.write_raw(id);
   writer.write(static_cast<uint8_t>(digest.must_tell_devices ? 1 : 0));
-  writer.write(static_cast<uint8_t>(digest.known_devices.empty() ? 0 : 1));
   write_column(writer, digest.known_devices);
   write_texts(writer, digest.labels);
   write_texts(writer, digest.clusters);
@@ -368,8 +367,7 @@ Result<JobDigest> decode_digest(ConstByteSpan bytes) {
   digest.host_count = static_cast<uint32_t>(reader.check_count(read_packed(reader), size));
   if (reader.read<uint8_t>() != 0) digest.host_ids = read_host_ids(reader, digest.host_count);
   digest.must_tell_devices = reader.read<uint8_t>() != 0;
-  const size_t told = reader.read<uint8_t>() != 0 ? digest.host_count : 0;
-  digest.known_devices = read_column(reader, told, UINT32_MAX);
+  digest.known_devices = read_column(reader, digest.host_ids.size(), UINT32_MAX);
   digest.labels = read_texts(reader, {.count = size, .bytes_each = kMaxHostLabel});
   digest.clusters = read_texts(reader, {.count = size, .bytes_each = kMaxClusterName});
   digest.places = read_places(reader, size);

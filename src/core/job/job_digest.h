@@ -68,8 +68,7 @@ struct JobDigest {
   // By rank.
   std::vector<uint16_t> ports;  // of its control plane
   std::vector<uint32_t> incarnations;
-  // By host, as its ranks say: name_of_devices() of host_devices.h; none in the digest of a whole
-  // job.
+  // By host, where |host_ids| are: name_of_devices() of host_devices.h, as its ranks say.
   std::vector<uint32_t> known_devices;
 
   size_t size() const { return class_of.size(); }
@@ -86,7 +85,7 @@ Result<JobDigest> merge(const std::vector<JobDigest>& parts);
 // are taken to say nothing, and counted.
 void shorten_links(JobDigest& digest, size_t most_bytes);
 
-// Ids of hosts are encoded where |digest| has them.
+// Ids of hosts, and the devices that they know, are encoded where |digest| has them.
 std::vector<std::byte> encode_digest(const JobDigest& digest);
 Result<JobDigest> decode_digest(ConstByteSpan bytes);
 

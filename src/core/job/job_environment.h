@@ -33,7 +33,7 @@ struct MemoryPlaces {
   std::vector<int> devices;   // chunks that stage each device's data, by index in the DeviceSet
 };
 
-// What a job goes by on this host.
+// A job goes by this on its host.
 struct HostPlaces {
   std::vector<RankNic> nics;  // best first; none: transports choose by themselves
   MemoryPlaces memory;
@@ -52,7 +52,7 @@ struct JobEnvironment {
   std::span<const RankNic> nics;          // best first; none: transports choose by themselves
   Status nics_failure;                    // why the NICs that the user has named cannot be had
   const topology::HostLinks& host_links;  // what this rank tells of its host
-  // On this host, of which its other ranks do not know by themselves.
+  // These are on this host, and its other ranks do not know of them by themselves.
   std::vector<topology::PciAddress> hidden_devices;
 };
 

@@ -10,13 +10,13 @@
 
 #include "src/base/bytes.h"
 #include "src/base/packed.h"
+#include "src/core/job/job_digest.h"
 #include "src/net/hash.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr uint16_t kVersion = 2;
-constexpr size_t kMaxRanks = 65536;
 constexpr size_t kMaxLostBytes = kMaxLostRanks * sizeof(int32_t);
 // Of all lists of one job in a part or digest. A job with more is not shared.
 constexpr size_t kMaxListBytes = 4096;
@@ -153,7 +153,7 @@ std::optional<std::vector<Offered>> decode(ConstByteSpan bytes) {
     each.job = read_identity(reader);
     reader.read_into(each.mark);
     const uint64_t ranks = read_packed(reader);
-    if (reader.failed() || ranks > kMaxRanks) return std::nullopt;
+    if (reader.failed() || ranks > JobDigest::kMaxRanks) return std::nullopt;
     each.ranks = read_column(reader, ranks, INT32_MAX);
     each.channels = read_column(reader, ranks, UINT32_MAX);
     each.lists = read_texts(
@@ -178,7 +178,7 @@ bool add_list(Offered& offered, const std::string& list) {
 
 // Adds the ranks of |more|, which follow. False: there are more than there may be.
 bool append(Offered& to, const Offered& more) {
-  if (to.ranks.size() + more.ranks.size() > kMaxRanks) return false;
+  if (to.ranks.size() + more.ranks.size() > JobDigest::kMaxRanks) return false;
   add(to.mark, more.mark);
   to.ranks.insert(to.ranks.end(), more.ranks.begin(), more.ranks.end());
   to.channels.insert(to.channels.end(), more.channels.begin(), more.channels.end());

@@ -13,10 +13,6 @@ constexpr uint64_t kFirstPauseNs = 100'000'000;
 constexpr uint64_t kPauses = 50;
 constexpr uint32_t kMostDoublings = 8;
 
-bool is_passing(const Status& status) {
-  return status.code() == Code::kOutOfResources || status.code() == Code::kOutOfMemory;
-}
-
 bool is_on_device(const BufferPiece& piece) {
   return piece.memory != nullptr && !piece.memory->host_accessible() && piece.length > 0;
 }
@@ -46,7 +42,7 @@ const Status& DeviceAccess::verdict(Path& path, size_t device) {
   if (known.status && begin < known.again_ns) return *known.status;
   known.status = try_device(path, devices_.device(device));
   known.again_ns = kForever;
-  if (is_passing(*known.status)) {
+  if (may_pass(*known.status)) {
     const uint64_t end = now_ns();
     const uint64_t pause = std::max(kFirstPauseNs, kPauses * (end - begin));
     known.again_ns = end + (pause << std::min(known.failures++, kMostDoublings));
@@ -63,9 +59,9 @@ Status DeviceAccess::try_device(Path& path, const Device& device) {
   Status verdict = staged_ ? Status(Code::kUnsupported, "HETCOMM_DEVICE_PATH=staged")
                            : path.attacher->check_device(device);
   log_.info("memory of {} over {}: {} ({})", device.table->kind, path.name,
-            verdict.ok()          ? "direct"
-            : is_passing(verdict) ? "staged for now"
-                                  : "staged",
+            verdict.ok()        ? "direct"
+            : may_pass(verdict) ? "staged for now"
+                                : "staged",
             verdict.text());
   return verdict;
 }
@@ -160,10 +156,10 @@ std::string DeviceAccess::explain(const NearTransports& near) {
       const bool has_choice = tried.ok() && is_far(i, index);
       text += fmt::format(
           "  memory of {} (device {}) over {}: {} ({}{})\n", table.kind, i, path.name,
-          has_choice          ? "direct or staged"
-          : tried.ok()        ? "direct"
-          : is_passing(tried) ? "staged for now"
-                              : "staged",
+          has_choice        ? "direct or staged"
+          : tried.ok()      ? "direct"
+          : may_pass(tried) ? "staged for now"
+                            : "staged",
           has_choice ? "beyond one root complex, what is faster counts; " : "", tried.text());
     }
   }

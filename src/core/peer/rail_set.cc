@@ -46,10 +46,6 @@ bool RailSet::is_better(const Rail& rail) const {
          !current_->capabilities().lossless;
 }
 
-Rail* RailSet::better_one() const {
-  return find_if([&](const Rail& rail) HETCOMM_UNDER_BATON { return is_better(rail); });
-}
-
 bool RailSet::is_early(uint64_t id) const {
   if (numbers_them_ || find(id) != nullptr) return false;
   return id > made_ || find_unknown() != nullptr;

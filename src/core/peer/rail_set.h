@@ -45,8 +45,7 @@ class RailSet {
   Rail* find_up_to(uint64_t id) const HETCOMM_UNDER_BATON;
   // The one with the best estimate that can take over messages.
   Rail* best_open() const HETCOMM_UNDER_BATON;
-  // One that should take over the messages from the current one.
-  Rail* better_one() const HETCOMM_UNDER_BATON;
+  // It should take over the messages from the current one.
   bool is_better(const Rail& rail) const HETCOMM_UNDER_BATON;
   // The lower rank has numbered the connection of that |id|, and the number is still on its way.
   bool is_early(uint64_t id) const HETCOMM_UNDER_BATON;
