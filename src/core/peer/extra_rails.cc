@@ -144,12 +144,10 @@ std::vector<Rail*> ExtraRails::superfluous() {
   return found;
 }
 
-// They stay for a while: one may be needed again.
-void ExtraRails::plan_to_close() {
-  constexpr uint64_t kCoolDowns = 10;
+void ExtraRails::plan_to_close(uint64_t cool_downs) {
   if (association_.rails().size() < 2 || superfluous().empty()) return;
   PairCommons& common = association_.common();
-  close_at_ns_ = common.engine.refresh_now() + kCoolDowns * common.cool_down_ns;
+  close_at_ns_ = common.engine.refresh_now() + cool_downs * common.cool_down_ns;
   common.schedule.note_timer(close_at_ns_);
 }
 
@@ -157,9 +155,14 @@ void ExtraRails::plan_to_close() {
 void ExtraRails::close_unused() {
   close_at_ns_ = kForever;
   const bool is_higher = association_.common().rank > association_.rank();
+  bool some_are_used = false;
   for (Rail* const rail : superfluous()) {
     if (!association_.is_ready()) return;
-    if (rail->dropped || uses(*rail)) continue;
+    if (rail->dropped) continue;
+    if (uses(*rail)) {
+      some_are_used = true;
+      continue;
+    }
     if (is_higher) {
       association_.send_protocol(MessageKind::kRailClosed, rail->id, 0);
       if (!rail->dropped) association_.pair().close_unused(*rail);
@@ -169,7 +172,8 @@ void ExtraRails::close_unused() {
       association_.send_protocol(MessageKind::kRailUnused, rail->id, 0);
     }
   }
-  plan_to_close();
+  // While the peer sends without end over one of them, that one is unused for moments only.
+  plan_to_close(some_are_used ? 1 : kCoolDowns);
 }
 
 void ExtraRails::receive_unused(uint64_t id) {

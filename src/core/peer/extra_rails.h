@@ -47,7 +47,7 @@ class ExtraRails {
   // A connection between |ends| could not be made.
   void connect_failed(const RailEnds& ends, const Status& why) HETCOMM_UNDER_BATON;
   // Some rail may be superfluous: it is closed when it has not been used for a while.
-  void plan_to_close() HETCOMM_UNDER_BATON;
+  void plan_to_close() HETCOMM_UNDER_BATON { plan_to_close(kCoolDowns); }
   // The peer says that it uses that rail no more, or has closed it.
   void receive_unused(uint64_t id) HETCOMM_UNDER_BATON;
   void receive_closed(uint64_t id) HETCOMM_UNDER_BATON;
@@ -64,6 +64,10 @@ class ExtraRails {
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
  private:
+  // A rail that nobody has used for so many cool-downs is closed: it may be needed again soon.
+  static constexpr uint64_t kCoolDowns = 10;
+
+  void plan_to_close(uint64_t cool_downs) HETCOMM_UNDER_BATON;
   bool is_under_way(const RailMasks& masks) HETCOMM_UNDER_BATON;
   void settle(uint64_t now_ns) HETCOMM_UNDER_BATON;
   std::vector<RailEnds> useful() HETCOMM_UNDER_BATON;
