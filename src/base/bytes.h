@@ -21,9 +21,11 @@ class ByteWriter {
   template <typename T>
   requires std::is_integral_v<T>
   void write(T value) {
+    std::array<std::byte, sizeof(T)> raw;
     for (size_t i = 0; i < sizeof(T); ++i) {
-      bytes_.push_back(static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i)));
+      raw[i] = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i));
     }
+    write_raw(raw);
   }
   void write_raw(ConstByteSpan bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
   void write_bytes(ConstByteSpan bytes) {

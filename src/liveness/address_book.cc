@@ -8,22 +8,29 @@
 namespace hetcomm::liveness {
 
 std::vector<Address> AddressBook::find(int rank) const {
-  const auto learned = learned_.find(rank);
-  if (learned != learned_.end()) return learned->second;
+  if (const std::vector<Address>* all = learned(rank)) return *all;
   const auto index = static_cast<size_t>(rank);
   if (index >= place_of_.size()) return {};
   return {places_[place_of_[index]].with_port(ports_[index])};
 }
 
+const std::vector<Address>* AddressBook::learned(int rank) const {
+  const auto index = static_cast<size_t>(rank);
+  return index < learned_.size() && !learned_[index].empty() ? &learned_[index] : nullptr;
+}
+
 void AddressBook::learn(int rank, std::vector<Address> addresses) {
-  if (!addresses.empty()) learned_[rank] = std::move(addresses);
+  if (addresses.empty()) return;
+  const auto index = static_cast<size_t>(rank);
+  if (index >= learned_.size()) learned_.resize(index + 1);
+  learned_[index] = std::move(addresses);
 }
 
 std::string AddressBook::text(int rank) const {
-  const auto learned = learned_.find(rank);
-  if (learned == learned_.end()) return {};
+  const std::vector<Address>* all = learned(rank);
+  if (all == nullptr) return {};
   ByteWriter writer;
-  encode_addresses(learned->second, writer);
+  encode_addresses(*all, writer);
   return std::string(reinterpret_cast<const char*>(writer.bytes().data()), writer.bytes().size());
 }
 
@@ -49,6 +56,7 @@ Result<std::vector<Address>> decode_addresses(ByteReader& reader) {
                               count, AddressBook::kMaxAddresses));
   }
   std::vector<Address> addresses;
+  addresses.reserve(count);
   for (uint8_t i = 0; i < count; ++i) {
     Result<Address> address = Address::decode(reader);
     if (!address.ok()) return address.status();

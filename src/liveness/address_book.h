@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -37,7 +36,9 @@ class AddressBook {
   std::vector<Address> places_;
   std::vector<uint32_t> place_of_;
   std::vector<uint16_t> ports_;
-  std::map<int, std::vector<Address>> learned_;
+  const std::vector<Address>* learned(int rank) const;
+
+  std::vector<std::vector<Address>> learned_;  // by rank; empty, or ends early: not learned
 };
 
 void encode_addresses(const std::vector<Address>& addresses, ByteWriter& writer);

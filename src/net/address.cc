@@ -167,7 +167,18 @@ size_t Address::common_prefix_bits(const Address& other) const {
 }
 
 bool Address::is_same_host(const Address& other) const {
-  return family() == other.family() && with_port(0).to_string() == other.with_port(0).to_string();
+  if (family() != other.family()) return false;
+  if (family() == AF_INET) {
+    return view_as<sockaddr_in>(get()).sin_addr.s_addr ==
+           view_as<sockaddr_in>(other.get()).sin_addr.s_addr;
+  }
+  if (family() == AF_INET6) {
+    const auto one = view_as<sockaddr_in6>(get());
+    const auto two = view_as<sockaddr_in6>(other.get());
+    return IN6_ARE_ADDR_EQUAL(&one.sin6_addr, &two.sin6_addr) &&
+           one.sin6_scope_id == two.sin6_scope_id;
+  }
+  return to_string() == other.to_string();
 }
 
 bool Address::is_link_local() const {

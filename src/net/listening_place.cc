@@ -22,6 +22,7 @@ std::optional<ListeningPlace> ListeningPlace::decode(ByteReader& reader) {
   std::copy(host.begin(), host.end(), place.host.begin());
   const uint8_t count = reader.read<uint8_t>();
   if (reader.failed() || count == 0 || count > kMaxPlaceAddresses) return std::nullopt;
+  place.addresses.reserve(count);
   for (uint8_t i = 0; i < count; ++i) {
     Result<Address> address = Address::decode(reader);
     if (!address.ok()) return std::nullopt;
@@ -36,6 +37,7 @@ Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
                                               const ListeningPlace& theirs) {
   const bool other_host = are_different_hosts(mine.host, theirs.host);
   std::vector<Address> usable;
+  usable.reserve(theirs.addresses.size());
   std::string refused;
   for (const Address& address : theirs.addresses) {
     const bool common =

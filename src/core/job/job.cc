@@ -159,6 +159,7 @@ Result<Job::Meeting> Job::meet_by_profiles(Bootstrap& bootstrap, const std::stri
   if (!all.ok()) return all.status();
   Meeting meeting;
   std::vector<RankCard> cards;
+  cards.reserve(static_cast<size_t>(size()));
   for (int rank = 0; rank < size(); ++rank) {
     RankProfile told;
     HETCOMM_RETURN_IF_ERROR(
@@ -166,7 +167,7 @@ Result<Job::Meeting> Job::meet_by_profiles(Bootstrap& bootstrap, const std::stri
             .annotate(fmt::format("what rank {} says of itself", rank)));
     cards.push_back(card_of(told));
     meeting.addresses.learn(rank, std::move(told.control));
-    meeting.offers[rank] = std::move(told.info.offers);
+    meeting.offers.emplace_back(rank, std::move(told.info.offers));
   }
   Result<JobDigest> digest = gather(0, cards);
   if (!digest.ok()) return digest.status();
@@ -207,7 +208,7 @@ Result<Job::Meeting> Job::meet_by_cards(Bootstrap& bootstrap, const std::string&
       liveness::AddressBook(std::move(meeting.digest.places), std::move(meeting.digest.place_of),
                             std::move(meeting.digest.ports));
   meeting.addresses.learn(rank(), own.control);
-  meeting.offers[rank()] = own.info.offers;
+  meeting.offers.emplace_back(rank(), own.info.offers);
   return meeting;
 }
 

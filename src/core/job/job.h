@@ -19,10 +19,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "src/base/baton_role.h"
 #include "src/bootstrap/bootstrap.h"
@@ -124,9 +124,10 @@ class Job final : public Driven {
   // This rank knows so much of the others when all have introduced themselves.
   struct Meeting {
     JobDigest digest;
-    liveness::AddressBook addresses;                     // of control planes
-    std::map<int, std::vector<PeerInfo::Offer>> offers;  // of those ranks that have told them
-    std::vector<std::byte> profile;                      // of this rank, for those that ask for it
+    liveness::AddressBook addresses;  // of control planes
+    // Of those ranks that have told them.
+    std::vector<std::pair<int, std::vector<PeerInfo::Offer>>> offers;
+    std::vector<std::byte> profile;  // of this rank, for those that ask for it
   };
 
   Job(const JobEnvironment& environment, int rank, int size);

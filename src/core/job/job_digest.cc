@@ -57,12 +57,12 @@ class Gathering {
   explicit Gathering(int first) : first_(first) {}
 
   struct Rank {
-    RankClass its_class;
-    HostId host;
-    std::string label;
-    std::string cluster;
-    std::string place;
-    std::string links;
+    const RankClass& its_class;
+    const HostId& host;
+    const std::string& label;
+    const std::string& cluster;
+    const std::string& place;
+    const std::string& links;
     uint16_t port;
     uint32_t incarnation;
     uint32_t known_devices;
@@ -233,18 +233,27 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
   if (!cards.empty()) {
     gathering.set_instance(cards.front().instance, cards.front().link_model_bytes);
   }
+  const Address* encoded = nullptr;
+  std::string place;    // of |*encoded|
+  RankClass its_class;  // of each rank, in the same memory
   for (const RankCard& card : cards) {
-    RankClass its_class{
-        .tls = card.tls, .credit = card.credit, .device_count = card.device_count, .kinds = {}};
+    if (encoded == nullptr || !card.control.is_same_host(*encoded)) {
+      encoded = &card.control;
+      place = encode_place(card.control);
+    }
+    its_class.tls = card.tls;
+    its_class.credit = card.credit;
+    its_class.device_count = card.device_count;
+    its_class.kinds.clear();
     for (const RankCard::Kind& kind : card.kinds) {
       its_class.kinds.push_back({kind.name, kind.within_host});
       gathering.add_cost(kind.name, kind.link);
     }
-    HETCOMM_RETURN_IF_ERROR(gathering.add({.its_class = std::move(its_class),
+    HETCOMM_RETURN_IF_ERROR(gathering.add({.its_class = its_class,
                                            .host = card.host,
                                            .label = card.host_label,
                                            .cluster = card.cluster,
-                                           .place = encode_place(card.control),
+                                           .place = place,
                                            .links = text_of(card.host_links),
                                            .port = card.control.port(),
                                            .incarnation = card.incarnation,

@@ -58,6 +58,7 @@ RankCard card_of(const RankProfile& profile) {
                 .known_devices = info.known_devices,
                 .control = first_of_host(profile.control),
                 .kinds = {}};
+  card.kinds.reserve(info.offers.size());
   for (const PeerInfo::Offer& offer : info.offers) {
     const bool is_new = std::none_of(card.kinds.begin(), card.kinds.end(),
                                      [&](const auto& each) { return each.name == offer.kind(); });

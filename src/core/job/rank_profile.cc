@@ -135,6 +135,7 @@ Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfi
   if (!addresses.ok()) return addresses.status();
   result->control = std::move(addresses.value());
   const size_t count = reader.read_count<uint8_t>(kMaxOffers);
+  info.offers.reserve(count);
   for (size_t i = 0; i < count && !reader.failed(); ++i) {
     info.offers.push_back(read_offer(reader));
   }
