@@ -198,14 +198,14 @@ bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) {
 }
 
 Status reach_by(const JobTransport& own, std::span<const PeerInfo::Offer> offers) {
-  Status best(Code::kUnsupported, "the peer does not offer it");
+  Status best;  // of those that fail
   for (const PeerInfo::Offer& offer : offers) {
     if (offer.kind() != own.kind) continue;
     Status reach = own.transport->reach(offer.contact);
     if (reach.ok()) return reach;
     if (best.code() != Code::kOutOfResources) best = std::move(reach);
   }
-  return best;
+  return best.ok() ? Status(Code::kUnsupported, "the peer does not offer it") : best;
 }
 
 }  // namespace hetcomm

@@ -29,9 +29,11 @@ template <typename Value>
 class Table {
  public:
   uint32_t index_of(const Value& value) {
+    // Mostly a rank has what the one before it has.
+    if (last_ < values_.size() && values_[last_] == value) return last_;
     const auto [found, added] = index_.try_emplace(value, static_cast<uint32_t>(values_.size()));
     if (added) values_.push_back(value);
-    return found->second;
+    return last_ = found->second;
   }
   std::vector<Value> take() { return std::move(values_); }
   size_t size() const { return values_.size(); }
@@ -39,6 +41,7 @@ class Table {
  private:
   std::map<Value, uint32_t> index_;
   std::vector<Value> values_;
+  uint32_t last_ = 0;  // that was asked for
 };
 
 std::string text_of(ConstByteSpan bytes) {
@@ -233,28 +236,33 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
   if (!cards.empty()) {
     gathering.set_instance(cards.front().instance, cards.front().link_model_bytes);
   }
-  const Address* encoded = nullptr;
-  std::string place;    // of |*encoded|
-  RankClass its_class;  // of each rank, in the same memory
+  // Made anew only where a rank differs from the one before it.
+  const RankCard* before = nullptr;
+  std::string place;
+  std::string links;
+  RankClass its_class;
   for (const RankCard& card : cards) {
-    if (encoded == nullptr || !card.control.is_same_host(*encoded)) {
-      encoded = &card.control;
+    if (before == nullptr || !card.control.is_same_host(before->control)) {
       place = encode_place(card.control);
     }
+    if (before == nullptr || card.host_links != before->host_links) links = text_of(card.host_links);
+    if (before == nullptr || card.kinds != before->kinds) {
+      its_class.kinds.clear();
+      for (const RankCard::Kind& kind : card.kinds) {
+        its_class.kinds.push_back({kind.name, kind.within_host});
+        gathering.add_cost(kind.name, kind.link);
+      }
+    }
+    before = &card;
     its_class.tls = card.tls;
     its_class.credit = card.credit;
     its_class.device_count = card.device_count;
-    its_class.kinds.clear();
-    for (const RankCard::Kind& kind : card.kinds) {
-      its_class.kinds.push_back({kind.name, kind.within_host});
-      gathering.add_cost(kind.name, kind.link);
-    }
     HETCOMM_RETURN_IF_ERROR(gathering.add({.its_class = its_class,
                                            .host = card.host,
                                            .label = card.host_label,
                                            .cluster = card.cluster,
                                            .place = place,
-                                           .links = text_of(card.host_links),
+                                           .links = links,
                                            .port = card.control.port(),
                                            .incarnation = card.incarnation,
                                            .known_devices = card.known_devices}));

@@ -23,6 +23,7 @@ struct RankCard {
     std::string name;  // "rdma"
     bool within_host = false;
     LinkCost link;
+    bool operator==(const Kind&) const = default;
   };
   bool tls = false;
   uint32_t incarnation = 0;
