@@ -138,6 +138,8 @@ struct TransportEnvironment {
   // Transport::start() on.
   const Credentials& credentials;
   const Config& config;
+  // Addresses of this host that may be used, best first; chosen once for all transports of a job.
+  const ChosenInterfaces& interfaces;
   Log& log;
   // Watches the descriptors that wake the context.
   Poller& poller;
@@ -146,8 +148,6 @@ struct TransportEnvironment {
   TransportHandler& handler;
   // Number of this transport among the factory's instances.
   size_t instance = 0;
-  // Address of this host that leads to the other ranks; none where that is not known.
-  Address route{};
   // The interface that it uses; null: it chooses.
   const BoundNic* nic = nullptr;
   // NUMA nodes near which its memory lies: buffers that a network interface reads and writes, and

@@ -8,9 +8,10 @@
 #include "src/base/unique_fd.h"
 
 namespace hetcomm {
+namespace {
 
 // The kernel's text has 32 hexadecimal digits and dashes between them.
-HostId read_host_id() {
+HostId read_boot_id() {
   HostId id{};
   const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   std::array<char, 64> text{};
@@ -24,6 +25,13 @@ HostId read_host_id() {
     ++digits;
   }
   return id;
+}
+
+}  // namespace
+
+HostId read_host_id() {
+  static const HostId kId = read_boot_id();
+  return kId;
 }
 
 }  // namespace hetcomm

@@ -151,13 +151,14 @@ Status StoreServer::Loop::listen(const Options& options) {
 }
 
 Status StoreServer::Loop::listen_as_relay(const Options& options) {
-  auto network = NetworkListener::create(poller_, log_, options.relay->config, options.relay->route,
-                                         "", "relay",
-                                         {.credentials = options.credentials,
-                                          .role = Role::kRelay,
-                                          .rank = options.relay->rank,
-                                          .tls = options.tls},
-                                         *this);
+  auto network = NetworkListener::create(
+      poller_, log_, options.relay->config,
+      choose_interfaces(options.relay->config, options.relay->route), "", "relay",
+      {.credentials = options.credentials,
+       .role = Role::kRelay,
+       .rank = options.relay->rank,
+       .tls = options.tls},
+      *this);
   if (!network.ok()) return network.status();
   network_ = std::move(network).value();
   return network_->open(options.credentials);

@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "src/net/socket_options.h"
+#include "src/net/socket_peer.h"
 
 namespace hetcomm::liveness {
 namespace {
@@ -40,6 +42,12 @@ Status ControlConnection::start(StreamSocket socket, int own_process) {
   // at once.
   wants_write_ = !socket_.flushed() || socket_.buffered();
   return poller_.add(socket_.get(), wants_write_ ? EPOLLIN | EPOLLOUT : EPOLLIN, *this);
+}
+
+bool ControlConnection::is_of_this_process() const {
+  if (!local_) return false;
+  const Result<LocalPeer> peer = local_peer(socket_.get());
+  return peer.ok() && peer.value().process == getpid();
 }
 
 // Sends the descriptor with the first byte, for which a new local socket always has room.

@@ -54,6 +54,8 @@ class ControlConnection final : private Watcher {
   ConnectionId id() const { return id_; }
   int rank() const { return rank_; }
   bool is_local() const { return local_; }
+  // Both ends belong to this process.
+  bool is_of_this_process() const;
   const Address& peer_address() const { return peer_address_; }
 
   // Returns false if too much waits already.

@@ -1,13 +1,8 @@
 #include "src/liveness/plane.h"
 
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
 #include <set>
 #include <span>
 
@@ -42,26 +37,6 @@ bool holds_bytes(const Frame& frame) {
 // chance. Ranks of the host know it, since they know incarnation and port of this rank.
 Address local_address(uint32_t incarnation, uint16_t port) {
   return Address::local(fmt::format("hetcomm-control-{:08x}-{}", incarnation, port));
-}
-
-// Returns a pidfd of this process, invalid if the kernel has none.
-UniqueFd own_process() {
-#ifdef SYS_pidfd_open
-  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-#else
-  return {};
-#endif
-}
-
-// Returns the number of the process that |fd| stands for. 0: the process has exited or belongs to
-// another PID namespace. -1: |fd| stands for no process.
-int process_of(int fd) {
-  std::ifstream info(fmt::format("/proc/self/fdinfo/{}", fd));
-  constexpr std::string_view kPid = "Pid:";
-  for (std::string line; std::getline(info, line);) {
-    if (line.starts_with(kPid)) return std::atoi(line.c_str() + kPid.size());
-  }
-  return -1;
 }
 
 }  // namespace
@@ -142,18 +117,16 @@ Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, co
 // Listens on every interface that may be used, so that the control plane lives as long as any rail,
 // and on a local socket.
 Status Plane::listen(const Config& config) {
-  Result<std::vector<InterfaceAddress>> interfaces = choose_interfaces(config, setup_.route);
-  if (!interfaces.ok()) return interfaces.status();
   const Result<PortRange> ports = port_range(config);
   if (!ports.ok()) return ports.status();
   ports_ = ports.value();
   std::set<std::string> used;
-  for (const InterfaceAddress& candidate : interfaces.value()) {
+  for (const InterfaceAddress& candidate : setup_.interfaces) {
     if (acceptors_.size() == kMaxInterfaces) break;
     if (used.count(candidate.interface) != 0) continue;  // its best address was first
     if (Status status = listen_at(candidate.address); !status.ok()) {
       // One interface is enough; an address may just have gone.
-      if (&candidate == &interfaces.value().back() && acceptors_.empty()) return status;
+      if (&candidate == &setup_.interfaces.back() && acceptors_.empty()) return status;
       log_.info("control plane cannot listen on {}: {}", candidate.interface, status.text());
       continue;
     }
@@ -362,7 +335,7 @@ Status Plane::adopt(StreamSocket socket, int rank, bool initiated, ConnectionId*
   *id = next_connection_id_++;
   auto connection = std::make_unique<ControlConnection>(
       thread_.poller(), static_cast<ControlConnectionHandler&>(*this), *id, rank, setup_.size);
-  HETCOMM_RETURN_IF_ERROR(connection->start(std::move(socket), own_process().get()));
+  HETCOMM_RETURN_IF_ERROR(connection->start(std::move(socket), own_process_.get()));
   // A rank that connects may still refuse connections itself: a firewall may stand before it.
   const std::string place = place_of(connection->peer_address());
   if ((initiated || connection->is_local()) && !was_proved_at(rank, connection->peer_address())) {
@@ -435,10 +408,8 @@ void Plane::on_closed(ControlConnection& connection) {
 // peer that hands over another process harms itself alone. This rank refuses a descriptor that
 // stands for no running process.
 void Plane::on_process(ControlConnection& connection, UniqueFd process) {
-  const int pid = process_of(process.get());
-  if (pid == getpid()) return;  // a rank of this process ends with it
-  pollfd exit{.fd = process.get(), .events = POLLIN, .revents = 0};
-  if (pid < 0 || ::poll(&exit, 1, 0) != 0) {
+  if (connection.is_of_this_process()) return;  // its rank ends with it
+  if (!is_running_process(process.get())) {
     log_.warn(
         "rank {} handed over a descriptor that is no running process; its exit is noticed by "
         "its connections instead",

@@ -14,6 +14,7 @@
 #include "src/liveness/control_thread.h"
 #include "src/liveness/judge.h"
 #include "src/liveness/mailbox.h"
+#include "src/liveness/process_descriptor.h"
 #include "src/liveness/profile_book.h"
 #include "src/liveness/setup.h"
 #include "src/net/acceptor.h"
@@ -117,7 +118,8 @@ class Plane final : public Resident,
   std::shared_ptr<const TlsContext> tls_;  // null: TLS is off
   std::unique_ptr<Judge> judge_;           // null before start()
   PortRange ports_;
-  bool same_user_ = true;  // the local socket takes peers of this user only
+  const UniqueFd own_process_ = describe_own_process();  // for peers on this host
+  bool same_user_ = true;       // the local socket takes peers of this user only
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   Membership members_;
   std::map<ConnectionId, std::unique_ptr<ControlConnection>> connections_;

@@ -29,8 +29,8 @@ struct Setup {
   Credentials credentials;   // complete from start() on
   uint32_t incarnation = 0;  // this rank's
   int doorbell = -1;         // an eventfd that rings when the mailbox has something
-  Address route{};           // this host's address that leads to the other ranks; may be unknown
-  std::shared_ptr<Witness> witness{};  // null: this rank answers no questions
+  std::vector<InterfaceAddress> interfaces{};  // to listen on, best first
+  std::shared_ptr<Witness> witness{};          // null: this rank answers no questions
 };
 
 // A control plane has to know so much of all ranks when it starts.

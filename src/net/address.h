@@ -63,14 +63,14 @@ struct InterfaceAddress {
   std::string interface;
   Address address;  // port 0
 };
+using ChosenInterfaces = Result<std::vector<InterfaceAddress>>;
 
 // Addresses of this host that fit HETCOMM_INTERFACE and HETCOMM_FAMILY, best first: named order,
 // then |route|, non-loopback before loopback, IPv4 before IPv6, link-local last. When nothing is
 // named, loopback is kept, so that single-host jobs work without a network. Fails, listing what
 // exists, when nothing fits. |route| is an address that is known to lead to the other ranks, if
 // there is one: when nothing is named, it is taken even where its interface has no carrier yet.
-Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
-                                                        const Address& route = {});
+ChosenInterfaces choose_interfaces(const Config& config, const Address& route = {});
 
 // This host answers on |interface| for IPv4 addresses of its other interfaces (arp_ignore is 0).
 bool answers_for_others(const std::string& interface);

@@ -176,8 +176,7 @@ std::string describe(const std::vector<InterfaceAddress>& entries) {
 
 }  // namespace
 
-Result<std::vector<InterfaceAddress>> choose_interfaces(const Config& config,
-                                                        const Address& route) {
+ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
   Result<std::vector<Pattern>> patterns = parse_patterns(config.text(Variable::kInterface));
   if (!patterns.ok()) return patterns.status();
   // Loopback leads to ranks of this host only, which the order of the rest serves as well.

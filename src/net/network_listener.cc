@@ -27,16 +27,16 @@ Result<Address> address_to_bind(const std::vector<InterfaceAddress>& chosen, int
 }  // namespace
 
 Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
-    Poller& poller, Log& log, const Config& config, const Address& route,
+    Poller& poller, Log& log, const Config& config, const ChosenInterfaces& chosen,
     std::string_view interface, std::string_view name, Acceptor::Options options,
     AcceptHandler& handler) {
-  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config, route);
   if (!chosen.ok()) return chosen.status();
   const Result<PortRange> range = port_range(config);
   if (!range.ok()) return range.status();
   options.held = true;
   options.ports = range.value();
-  std::erase_if(*chosen, [&](const auto& entry) {
+  std::vector<InterfaceAddress> used = chosen.value();
+  std::erase_if(used, [&](const auto& entry) {
     return (entry.address.family() == AF_INET6 && entry.address.is_link_local()) ||
            (!interface.empty() && entry.interface != interface);
   });
@@ -48,7 +48,7 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
                      : fmt::format("{}: {} has no address that can be used", name, interface));
   std::array<uint16_t, 2> ports{};
   for (const int family : {AF_INET, AF_INET6}) {
-    Result<Address> address = address_to_bind(*chosen, family);
+    Result<Address> address = address_to_bind(used, family);
     if (!address.ok()) return address.status();
     if (address->family() == AF_UNSPEC) continue;
     Result<std::unique_ptr<Acceptor>> acceptor =
@@ -61,7 +61,7 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
     ports[index_of(family)] = (*acceptor)->address().port();
     listener->acceptors_.push_back(std::move(acceptor).value());
   }
-  for (const InterfaceAddress& entry : *chosen) {
+  for (const InterfaceAddress& entry : used) {
     const uint16_t port = ports[index_of(entry.address.family())];
     if (port == 0 || listener->place_.addresses.size() == kMaxPlaceAddresses) continue;
     listener->place_.addresses.push_back(entry.address.with_port(port));

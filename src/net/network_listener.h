@@ -19,16 +19,14 @@ namespace hetcomm {
 
 class NetworkListener final {
  public:
-  // |options| are those of each Acceptor: held, and with the ports of HETCOMM_PORTS. |route| is an
-  // address of this host that leads to the other ranks, if one is known. |interface| is the only one
-  // that it listens on; empty: all that were chosen. |name| starts the texts.
-  // A family that cannot be listened on is logged and left out. Fails when none is left.
-  static Result<std::unique_ptr<NetworkListener>> create(Poller& poller, Log& log,
-                                                         const Config& config, const Address& route,
-                                                         std::string_view interface,
-                                                         std::string_view name,
-                                                         Acceptor::Options options,
-                                                         AcceptHandler& handler);
+  // |options| are those of each Acceptor: held, and with the ports of HETCOMM_PORTS. |interface| is
+  // the only one of |chosen| that it listens on; empty: all of them. |name| starts the texts.
+  // A family that cannot be listened on is logged and left out. Fails when none is left, and where
+  // nothing could be chosen.
+  static Result<std::unique_ptr<NetworkListener>> create(
+      Poller& poller, Log& log, const Config& config, const ChosenInterfaces& chosen,
+      std::string_view interface, std::string_view name, Acceptor::Options options,
+      AcceptHandler& handler);
 
   // Returns what peers are told.
   const ListeningPlace& place() const { return place_; }

@@ -677,12 +677,12 @@ class FaultyFactory final : public TransportFactory {
                                            environment.size,
                                            environment.credentials,
                                            environment.config,
+                                           environment.interfaces,
                                            environment.log,
                                            environment.poller,
                                            environment.now_ns,
                                            faulty->inner_handler(),
                                            environment.instance,
-                                           environment.route,
                                            plan.bound ? nullptr : environment.nic};
     auto inner = inner_->create(inner_environment);
     if (!inner.ok()) return inner.status();

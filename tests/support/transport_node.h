@@ -174,11 +174,15 @@ class Node final : public TransportHandler {
   };
 
   explicit Node(const Options& options)
-      : credentials_(options.credentials), config_(load(options.settings)), poller_(make_poller()) {
+      : credentials_(options.credentials),
+        config_(load(options.settings)),
+        interfaces_(choose_interfaces(config_)),
+        poller_(make_poller()) {
     log_.set_rank(options.rank);
     now_ = now_ns();
-    auto transport = options.factory.create(TransportEnvironment{
-        options.rank, options.size, credentials_, config_, log_, poller_, now_, *this});
+    auto transport = options.factory.create(TransportEnvironment{options.rank, options.size,
+                                                                 credentials_, config_, interfaces_,
+                                                                 log_, poller_, now_, *this});
     if (!transport.ok()) throw Abandoned("create: " + std::string(transport.status().text()));
     transport_ = std::move(transport).value();
     const Status started = transport_->start();
@@ -307,6 +311,7 @@ class Node final : public TransportHandler {
   Credentials credentials_;
   Log log_;
   Config config_;
+  ChosenInterfaces interfaces_;
   Poller poller_;
   uint64_t now_ = 0;
   bool progressing_ = false;

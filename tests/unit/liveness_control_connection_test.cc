@@ -8,9 +8,12 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -24,6 +27,7 @@
 
 #include "src/base/clock.h"
 #include "src/liveness/control_connection.h"
+#include "src/liveness/process_descriptor.h"
 #include "src/net/listening_socket.h"
 
 namespace hetcomm::liveness {
@@ -166,6 +170,41 @@ TEST_F(LivenessControlConnection, TheProcessIsHandedOverBeforeTheFirstFrame) {
   const std::string text((std::istreambuf_iterator<char>(info)), std::istreambuf_iterator<char>());
   EXPECT_THAT(text, HasSubstr(fmt::format("Pid:\t{}\n", getpid())));
   EXPECT_NE(fcntl(other.processes[0].get(), F_GETFD) & FD_CLOEXEC, 0);
+}
+
+TEST(LivenessProcessDescriptor, OnlyRunningProcessesCount) {
+  const UniqueFd own = describe_own_process();
+  if (!own.valid()) GTEST_SKIP() << "this kernel has no pidfd_open";
+  EXPECT_TRUE(is_running_process(own.get()));
+  const UniqueFd file(open("/dev/null", O_RDWR | O_CLOEXEC));
+  EXPECT_FALSE(is_running_process(file.get()));
+  const UniqueFd quiet(eventfd(0, EFD_CLOEXEC));
+  EXPECT_FALSE(is_running_process(quiet.get()));
+  EXPECT_FALSE(is_running_process(-1));
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const UniqueFd other(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  EXPECT_TRUE(is_running_process(other.get()));
+  kill(child, SIGSTOP);
+  int status = 0;
+  waitpid(child, &status, WUNTRACED);
+  EXPECT_TRUE(is_running_process(other.get()));
+  kill(child, SIGKILL);
+  // It has exited, whether it is waited for or not.
+  siginfo_t exited{};
+  waitid(P_PID, static_cast<id_t>(child), &exited, WEXITED | WNOWAIT);
+  EXPECT_FALSE(is_running_process(other.get()));
+  waitpid(child, &status, 0);
+  EXPECT_FALSE(is_running_process(other.get()));
+}
+
+TEST_F(LivenessControlConnection, ItKnowsWhetherBothEndsAreHere) {
+  Sockets sockets = local_sockets();
+  ASSERT_TRUE(connection_.start(StreamSocket(std::move(sockets.near)), -1).ok());
+  EXPECT_TRUE(connection_.is_of_this_process());
 }
 
 TEST_F(LivenessControlConnection, FramesThatComeByteByByteAreWhole) {

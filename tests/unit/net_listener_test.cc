@@ -149,7 +149,7 @@ class NetworkListenerTest : public testing::Test, public AcceptHandler, public C
   }
   Result<std::unique_ptr<NetworkListener>> listen(const std::string& settings) {
     const Config config = Config::load(nullptr, settings, log_).value();
-    return NetworkListener::create(poller_, log_, config, {}, {}, "net",
+    return NetworkListener::create(poller_, log_, config, choose_interfaces(config), {}, "net",
                                    {.credentials = {}, .role = Role::kTcp, .rank = 1}, *this);
   }
   void on_accept(StreamSocket /*socket*/, const Hello& /*peer*/) override { ++accepted_; }

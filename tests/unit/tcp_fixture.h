@@ -141,12 +141,14 @@ class Node final : public TransportHandler {
   Node(int rank, int size, const std::string& settings = "INTERFACE=lo;FAMILY=ipv4",
        Credentials credentials = make_credentials())
       : config(make_config(settings, log)),
+        interfaces(choose_interfaces(config)),
         poller(make_poller()),
         identity(credentials),
         environment{.rank = rank,
                     .size = size,
                     .credentials = identity,
                     .config = config,
+                    .interfaces = interfaces,
                     .log = log,
                     .poller = poller,
                     .now_ns = now,
@@ -197,6 +199,7 @@ class Node final : public TransportHandler {
   uint64_t now = now_ns();
   Log log;
   Config config;
+  ChosenInterfaces interfaces;
   Poller poller;
   Credentials identity;
   TransportEnvironment environment;

@@ -36,7 +36,7 @@ Status PendingConnections::open(bool use_cm, const Cm* cm) {
   }
   contact_.nic = port_.nic().name();
   Result<std::unique_ptr<NetworkListener>> listener = NetworkListener::create(
-      environment.poller, environment.log, environment.config, environment.route, {}, "rdma",
+      environment.poller, environment.log, environment.config, environment.interfaces, {}, "rdma",
       {.credentials = environment.credentials, .role = Role::kRdma, .rank = environment.rank},
       *this);
   if (!listener.ok()) return listener.status();

@@ -49,7 +49,7 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::create(
 Status TcpTransport::listen() {
   const BoundNic* const nic = environment_.nic;
   Result<std::unique_ptr<NetworkListener>> listener = NetworkListener::create(
-      environment_.poller, environment_.log, environment_.config, environment_.route,
+      environment_.poller, environment_.log, environment_.config, environment_.interfaces,
       nic != nullptr ? std::string_view(nic->interface) : std::string_view(), "tcp",
       {.credentials = environment_.credentials,
        .role = Role::kTcp,

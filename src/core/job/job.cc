@@ -110,10 +110,10 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
   drew_key_ = !bootstrap.configured_key();
   wanted_transports_ = options.transports;
   commons_.first_sequence = options.first_sequence;
-  const Address route = bootstrap.local_address();
+  interfaces_.route = bootstrap.local_address();
   // A rank that cannot go on comes all the same, and tells the others why: they would wait for it.
   RankProfile own;
-  const Status prepared = prepare(options, route, &own);
+  const Status prepared = prepare(options, &own);
   if (!prepared.ok()) {
     log().warn("communicator '{}' cannot be made: {}", options.name, prepared.text());
   }
@@ -268,7 +268,7 @@ Status Job::take_members(Meeting met, std::optional<topology::LinkModel> model) 
                                                  met.profile.size())});
 }
 
-Status Job::prepare(const JobOptions& options, const Address& route, RankProfile* own) {
+Status Job::prepare(const JobOptions& options, RankProfile* own) {
   const Engine::Baton baton(engine());
   engine().refresh_now();
   HETCOMM_RETURN_IF_ERROR(environment_.nics_failure);
@@ -277,9 +277,10 @@ Status Job::prepare(const JobOptions& options, const Address& route, RankProfile
   while (incarnation == 0) {
     HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&incarnation, 1))));
   }
-  HETCOMM_RETURN_IF_ERROR(make_control(route, incarnation));
+  interfaces_.chosen = choose_interfaces(environment_.config, interfaces_.route);
+  HETCOMM_RETURN_IF_ERROR(make_control(incarnation));
   if (control_ != nullptr) own->control = control_->addresses();
-  HETCOMM_RETURN_IF_ERROR(transports_.make(options.transports, route));
+  HETCOMM_RETURN_IF_ERROR(transports_.make(options.transports, interfaces_));
   std::vector<NearTransports::Served> served;
   for (const auto& each : transports_.all()) {
     commons_.device_access.add(each->abilities.devices, each->name, each->far_devices);
@@ -292,8 +293,9 @@ Status Job::prepare(const JobOptions& options, const Address& route, RankProfile
   return {};
 }
 
-Status Job::make_control(const Address& route, uint32_t incarnation) {
+Status Job::make_control(uint32_t incarnation) {
   if (size() == 1) return {};
+  if (!interfaces_.chosen.ok()) return interfaces_.chosen.status().annotate("control plane");
   Result<std::unique_ptr<liveness::ControlPlane>> control =
       liveness::ControlPlane::create(*environment_.control, log(), environment_.config,
                                      {.rank = rank(),
@@ -302,7 +304,7 @@ Status Job::make_control(const Address& route, uint32_t incarnation) {
                                       .credentials = credentials_,
                                       .incarnation = incarnation,
                                       .doorbell = engine().doorbell(),
-                                      .route = route,
+                                      .interfaces = interfaces_.chosen.value(),
                                       .witness = witness_});
   if (!control.ok()) return control.status();
   control_ = std::move(control).value();

@@ -134,8 +134,8 @@ class Job final : public Driven {
   Status set_up(Bootstrap& bootstrap, const JobOptions& options,
                 std::optional<std::vector<topology::PciAddress>>* learned);
   // Makes what this rank has to have before the others are asked, and says what it tells them.
-  Status prepare(const JobOptions& options, const Address& route, RankProfile* own);
-  Status make_control(const Address& route, uint32_t incarnation) HETCOMM_UNDER_BATON;
+  Status prepare(const JobOptions& options, RankProfile* own);
+  Status make_control(uint32_t incarnation) HETCOMM_UNDER_BATON;
   Status describe_self(RankProfile* own) HETCOMM_UNDER_BATON;
   // These are collective. |prepared| says whether this rank can take part.
   Result<Meeting> meet_by_profiles(Bootstrap& bootstrap, const std::string& scope,
@@ -175,6 +175,7 @@ class Job final : public Driven {
   TaskList tasks_;
   MemoryExports memories_;
   // Last: endpoints and transports go before what their upcalls touch.
+  JobInterfaces interfaces_;
   JobTransports transports_;
 };
 

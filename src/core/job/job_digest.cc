@@ -245,7 +245,8 @@ Result<JobDigest> gather(int first, const std::vector<RankCard>& cards) {
     if (before == nullptr || !card.control.is_same_host(before->control)) {
       place = encode_place(card.control);
     }
-    if (before == nullptr || card.host_links != before->host_links) links = text_of(card.host_links);
+    if (before == nullptr || card.host_links != before->host_links)
+      links = text_of(card.host_links);
     if (before == nullptr || card.kinds != before->kinds) {
       its_class.kinds.clear();
       for (const RankCard::Kind& kind : card.kinds) {

@@ -24,12 +24,10 @@ std::string_view without_name(std::string_view name, std::string_view why) {
   return named ? why.substr(name.size() + kAfter.size()) : why;
 }
 
-// The interface that has |address|; empty: none, or |address| is not known.
-std::string interface_of(const Config& config, const Address& address) {
-  if (address.family() == AF_UNSPEC) return {};
-  Result<std::vector<InterfaceAddress>> chosen = choose_interfaces(config, address);
-  if (!chosen.ok()) return {};
-  for (const InterfaceAddress& entry : *chosen) {
+// The interface of |interfaces| that has |address|; empty: none, or |address| is not known.
+std::string interface_of(const ChosenInterfaces& interfaces, const Address& address) {
+  if (address.family() == AF_UNSPEC || !interfaces.ok()) return {};
+  for (const InterfaceAddress& entry : interfaces.value()) {
     if (entry.address.is_same_host(address)) return entry.interface;
   }
   return {};
@@ -37,19 +35,21 @@ std::string interface_of(const Config& config, const Address& address) {
 
 }  // namespace
 
-Status JobTransports::make(std::string_view wanted, const Address& route) {
+Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfaces) {
   if (wanted.empty()) wanted = environment_.config.text(Variable::kTransports);
   Result<TransportChoice> choice = TransportChoice::parse(wanted, environment_.factories);
   if (!choice.ok()) return choice.status();
   // It is needed only where there is something to choose.
-  if (environment_.nics.size() > 1) route_interface_ = interface_of(environment_.config, route);
+  if (environment_.nics.size() > 1) {
+    route_interface_ = interface_of(interfaces.chosen, interfaces.route);
+  }
   for (const auto& factory : environment_.factories) {
     // A rank talks to itself by "self" whatever is chosen for the others.
     if (!choice->allows(factory->name()) && factory->name() != "self") {
       unused_.push_back(fmt::format("{:<6} no: {}", factory->name(), choice->refusal()));
       continue;
     }
-    const Status usable = make_all_of(*factory, route);
+    const Status usable = make_all_of(*factory, interfaces);
     if (usable.ok()) continue;
     const std::string_view why = without_name(factory->name(), usable.text());
     const bool some = !owned_.empty() && owned_.back()->kind == factory->name();
@@ -68,12 +68,13 @@ Status JobTransports::make(std::string_view wanted, const Address& route) {
 
 // Makes a transport for each network interface that shall share the load. Fails with the reason of
 // the first that cannot be made.
-Status JobTransports::make_all_of(const TransportFactory& factory, const Address& route) {
-  const std::vector<const RankNic*> nics = nics_for(factory, route);
+Status JobTransports::make_all_of(const TransportFactory& factory,
+                                  const JobInterfaces& interfaces) {
+  const std::vector<const RankNic*> nics = nics_for(factory, interfaces);
   size_t made = 0;
   Status failure;
   for (const RankNic* const nic : nics) {
-    const Status status = make_one(factory, made, nic, route);
+    const Status status = make_one(factory, made, nic, interfaces.chosen);
     if (status.ok()) {
       ++made;
     } else {
@@ -84,18 +85,18 @@ Status JobTransports::make_all_of(const TransportFactory& factory, const Address
   if (!failure.ok()) {
     environment_.log.info("transport {}: {}; it chooses by itself", factory.name(), failure.text());
   }
-  HETCOMM_RETURN_IF_ERROR(make_one(factory, 0, nullptr, route));
+  HETCOMM_RETURN_IF_ERROR(make_one(factory, 0, nullptr, interfaces.chosen));
   const size_t instances = std::min<size_t>(factory.instances(environment_.config),
                                             environment_.config.number(Variable::kRails));
   for (size_t instance = 1; instance < instances; ++instance) {
-    HETCOMM_RETURN_IF_ERROR(make_one(factory, instance, nullptr, route));
+    HETCOMM_RETURN_IF_ERROR(make_one(factory, instance, nullptr, interfaces.chosen));
   }
   return {};
 }
 
 // The interfaces that transports of |factory| are bound to; none: one transport sees for itself.
 std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& factory,
-                                                    const Address& route) const {
+                                                    const JobInterfaces& interfaces) const {
   if (factory.follows_routes() && environment_.nics.size() < 2) return {};
   std::vector<const RankNic*> nics;
   for (const RankNic& nic : environment_.nics) {
@@ -110,20 +111,22 @@ std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& fact
     return std::any_of(nics.begin(), nics.end(),
                        [&](const RankNic* nic) { return nic->name.interface == interface; });
   };
+  const Address& route = interfaces.route;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {
     if (!is_bound(route_interface_)) nics.clear();
     return nics;
   }
-  Result<std::vector<InterfaceAddress>> all = choose_interfaces(environment_.config, route);
-  const bool covered = all.ok() && std::all_of(all->begin(), all->end(), [&](const auto& entry) {
-                         return entry.address.is_loopback() || is_bound(entry.interface);
-                       });
+  const ChosenInterfaces& all = interfaces.chosen;
+  const bool covered =
+      all.ok() && std::all_of(all.value().begin(), all.value().end(), [&](const auto& entry) {
+        return entry.address.is_loopback() || is_bound(entry.interface);
+      });
   if (!covered) nics.clear();
   return nics;
 }
 
 Status JobTransports::make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
-                               const Address& route) {
+                               const ChosenInterfaces& interfaces) {
   auto made = std::make_unique<JobTransport>(handler_, owned_.size());
   const bool is_only = environment_.nics.size() == 1;  // what chooses by itself uses it
   const RankNic* const near = nic != nullptr ? nic : is_only ? &environment_.nics[0] : nullptr;
@@ -132,12 +135,12 @@ Status JobTransports::make_one(const TransportFactory& factory, size_t instance,
       .size = size_,
       .credentials = credentials_,
       .config = environment_.config,
+      .interfaces = interfaces,
       .log = environment_.log,
       .poller = environment_.engine.poller(),
       .now_ns = environment_.engine.coarse_now(),
       .handler = *made,
       .instance = instance,
-      .route = route,
       .nic = nic != nullptr ? &nic->name : nullptr,
       .buffer_node = near != nullptr ? near->name.numa_node : environment_.places.inside,
       .inside_node = environment_.places.inside};

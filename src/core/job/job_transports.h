@@ -59,6 +59,12 @@ struct JobTransport final : public TransportHandler {
   TransportAbilities abilities;
 };
 
+// What a job knows of this host's addresses.
+struct JobInterfaces {
+  Address route;  // leads to the other ranks; none where that is not known
+  ChosenInterfaces chosen = std::vector<InterfaceAddress>();
+};
+
 class JobTransports {
  public:
   // |credentials| may become complete later, until start().
@@ -73,8 +79,8 @@ class JobTransports {
   JobTransports& operator=(const JobTransports&) = delete;
 
   // Makes those that |wanted| allows; an empty text stands for HETCOMM_TRANSPORTS. Fails where one
-  // that the user has named cannot be used. |route|: of this host, leads to the other ranks.
-  Status make(std::string_view wanted, const Address& route) HETCOMM_UNDER_BATON;
+  // that the user has named cannot be used. |interfaces| has to outlive them.
+  Status make(std::string_view wanted, const JobInterfaces& interfaces) HETCOMM_UNDER_BATON;
   // The profiles of all ranks are known: connections can be judged from now on.
   Status start() HETCOMM_UNDER_BATON;
   // Ends all of them. No upcall follows.
@@ -109,11 +115,12 @@ class JobTransports {
   void finish_sleep() HETCOMM_UNDER_BATON;
 
  private:
-  Status make_all_of(const TransportFactory& factory, const Address& route) HETCOMM_UNDER_BATON;
+  Status make_all_of(const TransportFactory& factory,
+                     const JobInterfaces& interfaces) HETCOMM_UNDER_BATON;
   std::vector<const RankNic*> nics_for(const TransportFactory& factory,
-                                       const Address& route) const HETCOMM_UNDER_BATON;
+                                       const JobInterfaces& interfaces) const HETCOMM_UNDER_BATON;
   Status make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
-                  const Address& route) HETCOMM_UNDER_BATON;
+                  const ChosenInterfaces& interfaces) HETCOMM_UNDER_BATON;
 
   const JobEnvironment& environment_;
   const int rank_;

@@ -1,0 +1,15 @@
+// A process descriptor (pidfd) stands for one process, whatever becomes of its number.
+#pragma once
+
+#include "src/base/unique_fd.h"
+
+namespace hetcomm::liveness {
+
+// Returns one of this process, invalid if the kernel has none.
+UniqueFd describe_own_process();
+
+// Tells whether |fd| stands for a process that runs. It may have been stopped, and may belong to
+// another PID namespace. False for descriptors of anything else.
+bool is_running_process(int fd);
+
+}  // namespace hetcomm::liveness
