@@ -61,7 +61,7 @@ LAYERS = {
     "src/core/communicator/": CORE_BELOW + [LIVENESS, *BOOTSTRAP_API, REDUCE, "src/core/"],
     # A file beside the rooms belongs to none.
     "src/core/": [],
-    "reshard/": [PUBLIC_TYPES, BASE],
+    "reshard/": [PUBLIC_TYPES, BASE, "topology/link_model.h"],
     "reshard/execute": [PUBLIC_TYPES, BASE, "reshard/", "src/core/", DEVICE_API],
     "pipeline/": [PUBLIC_TYPES, BASE],
     "pipeline/execut": [PUBLIC_TYPES, BASE, "pipeline/", "reshard/", "src/core/", DEVICE_API],

@@ -1,0 +1,105 @@
+#include "reshard/auto.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "reshard/bsr.h"
+#include "reshard/strategies.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+// The name of a pair of clusters between which |plan| sends more than the whole tensor.
+std::optional<std::string> find_second_copy(const Plan& plan, const Links& links) {
+  std::map<std::pair<int, int>, uint64_t> elements;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    for (const Move& move : plan.stages[i].moves) {
+      const int from = links.cluster(plan.from(i).parts[move.from].rank);
+      const int to = links.cluster(plan.stages[i].to.parts[move.to].rank);
+      if (from != to) elements[{from, to}] += move.box.elements();
+    }
+  }
+  // Every term of a sum is a tensor of its own.
+  const uint64_t most = plan.source.whole().elements() * plan.destination().terms;
+  const auto& names = links.model().clusters;
+  for (const auto& [clusters, sent] : elements) {
+    if (sent <= most) continue;
+    return fmt::format("it sends {:.2f} copies from cluster '{}' to '{}'",
+                       static_cast<double>(sent) / static_cast<double>(most),
+                       names[static_cast<size_t>(clusters.first)],
+                       names[static_cast<size_t>(clusters.second)]);
+  }
+  return std::nullopt;
+}
+
+int last_rank(const Layout& layout) {
+  int last = 0;
+  for (const Part& part : layout.parts) last = std::max(last, part.rank);
+  return last;
+}
+
+// Takes from |plan| the moves of other ranks.
+void keep_only(int rank, Plan& plan) {
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const Layout& from = plan.from(i);
+    Stage& stage = plan.stages[i];
+    std::erase_if(stage.moves, [&](const Move& move) {
+      return from.parts[move.from].rank != rank && stage.to.parts[move.to].rank != rank;
+    });
+  }
+}
+
+}  // namespace
+
+Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64_t element_bytes,
+                         const Links& links, uint64_t slices, std::optional<int> rank) {
+  const int last = std::max(last_rank(source), last_rank(destination));
+  if (static_cast<size_t>(last) >= links.ranks()) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("rank {} holds a part, and the links of ranks 0 to {} are known",
+                              last, static_cast<int64_t>(links.ranks()) - 1));
+  }
+  Choice choice;
+  std::optional<Plan> best;
+  // Copies are counted, so that something can be sent even where every strategy is refused.
+  std::optional<Plan> second_best;
+  Forecast of_second_best;
+  const auto consider = [&](const char* name, Result<Plan> plan) {
+    Considered& entry = choice.considered.emplace_back();
+    entry.strategy = name;
+    if (!plan.ok()) {
+      entry.refused = plan.status().text();
+      return;
+    }
+    Forecast expected = forecast(plan.value(), element_bytes, links, slices);
+    entry.ns = expected.ns;
+    if (std::optional<std::string> why = find_second_copy(plan.value(), links)) {
+      entry.refused = *why;
+      if (second_best && of_second_best.ns <= expected.ns) return;
+      of_second_best = std::move(expected);
+      second_best = std::move(plan).value();
+    } else if (!best || expected.ns < choice.forecast.ns) {
+      choice.forecast = std::move(expected);
+      best = std::move(plan).value();
+    }
+  };
+  SendLoads loads;
+  consider("direct", plan_direct(source, destination));
+  consider("leader", plan_leader(source, destination));
+  consider("gather_p2p_scatter", plan_gather_p2p_scatter(source, destination));
+  consider("sendrecv_allgather", plan_sendrecv_allgather(source, destination));
+  consider("bsr", plan_bsr(source, destination, element_bytes, &links, loads));
+  if (!best && second_best) {
+    best = std::move(second_best);
+    choice.forecast = std::move(of_second_best);
+  }
+  if (!best) return Status(Code::kUnsupported, choice.considered.front().refused);
+  choice.plan = std::move(*best);
+  if (rank) keep_only(*rank, choice.plan);
+  return choice;
+}
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,28 @@
+// Batched send-receive (Hetu v2, section 4.2): every piece of the tensor goes to each rank that
+// needs it from the best of those that hold it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "reshard/links.h"
+#include "reshard/plan.h"
+
+namespace hetcomm::reshard {
+
+// What each rank sends, over all tensors that are planned together. Larger when a rank needs it.
+struct SendLoads {
+  std::vector<uint64_t> bytes;  // by rank
+};
+
+// Cuts the tensor at the borders of all boxes. Each piece is taken from the rank itself, else over
+// the fastest link, else from the rank that sends least so far, else from the one that stands first
+// in |source|. Pieces are looked at in the order of their indices, and the ranks that need one in
+// the order of |destination|.
+// |links|: null: all links are alike. |loads|: counts on with each tensor.
+// UNSUPPORTED: a layout is a sum of several terms.
+Result<Plan> plan_bsr(const Layout& source, const Layout& destination, uint64_t element_bytes,
+                      const Links* links, SendLoads& loads, std::optional<int> rank = std::nullopt);
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,74 @@
+#include "reshard/forecast.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace hetcomm::reshard {
+namespace {
+
+// bytes / rate in nanoseconds, rounded up.
+uint64_t ns_of(uint64_t bytes, uint64_t bytes_per_s) {
+  // Three digits at a time: rates are at most 10^15, so nothing overflows before 500 years.
+  static_assert(topology::kMostBytesPerS <= UINT64_MAX / 1000);
+  uint64_t ns = bytes / bytes_per_s;
+  uint64_t rest = bytes % bytes_per_s;
+  for (int i = 0; i < 3; ++i) {
+    rest *= 1000;
+    ns = ns * 1000 + rest / bytes_per_s;
+    rest %= bytes_per_s;
+  }
+  return ns + (rest > 0 ? 1 : 0);
+}
+
+}  // namespace
+
+Forecast forecast(const Plan& plan, uint64_t element_bytes, const Links& links, uint64_t slices) {
+  const auto& resources = links.model().resources;
+  Forecast result;
+  result.resource_bytes.resize(resources.size());
+  uint64_t longest = 0;
+  uint64_t sum = 0;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    std::map<std::pair<int, int>, uint64_t> messages;
+    for (const Move& move : plan.stages[i].moves) {
+      const std::pair<int, int> ends(plan.from(i).parts[move.from].rank,
+                                     plan.stages[i].to.parts[move.to].rank);
+      if (ends.first != ends.second) messages[ends] += move.box.elements() * element_bytes;
+    }
+    StageForecast stage;
+    std::map<int, uint64_t> messages_of;  // by rank, sent or received
+    std::vector<uint64_t> carried(resources.size());
+    for (const auto& [ends, bytes] : messages) {
+      const topology::Route& route = links.route(ends.first, ends.second);
+      const uint64_t alone = ns_of(bytes, links.bytes_per_s(ends.first, ends.second));
+      stage.ns = std::max(stage.ns, route.latency_ns + alone);
+      stage.bytes += bytes;
+      ++messages_of[ends.first];
+      ++messages_of[ends.second];
+      for (const int resource : route.resources) {
+        carried[static_cast<size_t>(resource)] += bytes;
+      }
+    }
+    stage.messages = messages.size();
+    uint64_t busiest = 0;
+    for (size_t r = 0; r < resources.size(); ++r) {
+      result.resource_bytes[r] += carried[r];
+      const uint64_t busy = ns_of(carried[r], resources[r].bytes_per_s);
+      if (busy > busiest) {
+        busiest = busy;
+        stage.slowest_resource = static_cast<int>(r);
+      }
+    }
+    uint64_t most = 1;
+    for (const auto& [rank, count] : messages_of) most = std::max(most, count);
+    stage.ns = std::max(stage.ns, busiest) + (most - 1) * kMessageNs;
+    longest = std::max(longest, stage.ns);
+    sum += stage.ns;
+    result.stages.push_back(stage);
+  }
+  result.ns = longest + (sum - longest) / std::max<uint64_t>(slices, 1);
+  return result;
+}
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,243 @@
+#include "reshard/layout.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace hetcomm::reshard {
+namespace {
+
+Status invalid(std::string text) { return Status(Code::kInvalidArgument, std::move(text)); }
+
+std::string name_of(const Part& part) {
+  return fmt::format("rank {}, box {}", part.rank, to_text(part.box));
+}
+
+// Says what is wrong with shape and padding.
+Status check_shape(const Layout& layout) {
+  const size_t dimensions = layout.shape.size();
+  if (dimensions == 0 || dimensions > kMaxDimensions) {
+    return invalid(
+        fmt::format("a tensor of {} dimensions: it must have 1 to {}", dimensions, kMaxDimensions));
+  }
+  if (!layout.padded_shape.empty() && layout.padded_shape.size() != dimensions) {
+    return invalid(fmt::format("the shape has {} dimensions, the padded shape {}", dimensions,
+                               layout.padded_shape.size()));
+  }
+  uint64_t elements = 1;
+  for (size_t i = 0; i < dimensions; ++i) {
+    const uint64_t padded = layout.outer_shape()[i];
+    if (layout.shape[i] == 0 || padded < layout.shape[i]) {
+      return invalid(
+          fmt::format("dimension {} has {} elements, {} with padding", i, layout.shape[i], padded));
+    }
+    if (padded > kMaxElements / elements) {
+      return invalid(fmt::format("the shape [{}] has more than 2^48 elements",
+                                 fmt::join(layout.outer_shape(), ", ")));
+    }
+    elements *= padded;
+  }
+  return {};
+}
+
+// No two elements lie at one place: in the order of the strides, each step is longer than all that
+// the shorter ones reach together.
+bool are_strides_distinct(const Part& part) {
+  std::vector<std::pair<uint64_t, uint64_t>> steps;  // stride, and how many of it are made
+  for (size_t i = 0; i < part.box.dimensions; ++i) {
+    if (part.box.extent(i) > 1) steps.emplace_back(part.strides[i], part.box.extent(i) - 1);
+  }
+  std::sort(steps.begin(), steps.end());
+  uint64_t reach = 0;
+  for (const auto& [stride, count] : steps) {
+    if (stride <= reach || stride > kMaxElements / count) return false;
+    reach += stride * count;
+  }
+  return reach <= kMaxElements;
+}
+
+Status check_part(const Layout& layout, const Part& part) {
+  if (part.rank < 0) return invalid(fmt::format("{}: ranks start at 0", name_of(part)));
+  if (part.box.dimensions != layout.shape.size()) {
+    return invalid(fmt::format("{}: the box has {} dimensions, the tensor {}", name_of(part),
+                               part.box.dimensions, layout.shape.size()));
+  }
+  if (part.box.is_empty()) return invalid(fmt::format("{}: the box is empty", name_of(part)));
+  if (!whole_of(layout.outer_shape()).contains(part.box)) {
+    return invalid(fmt::format("{}: the box is not inside of the shape [{}]", name_of(part),
+                               fmt::join(layout.outer_shape(), ", ")));
+  }
+  if (part.term >= layout.terms) {
+    return invalid(
+        fmt::format("{}: term {} of a sum of {}", name_of(part), part.term, layout.terms));
+  }
+  if (part.offset > kMaxElements) {
+    return invalid(fmt::format("{}: offset {} is beyond 2^48", name_of(part), part.offset));
+  }
+  if (!are_strides_distinct(part)) {
+    return invalid(fmt::format(
+        "{}: with the strides [{}] several elements would lie at one place", name_of(part),
+        fmt::join(part.strides.begin(), part.strides.begin() + part.box.dimensions, ", ")));
+  }
+  return {};
+}
+
+// The dimension in which the boxes begin at the most places.
+size_t widest_dimension(const std::vector<const Part*>& parts) {
+  size_t best = 0;
+  size_t most = 0;
+  for (size_t i = 0; i < parts.front()->box.dimensions; ++i) {
+    std::vector<uint64_t> begins;
+    for (const Part* part : parts) begins.push_back(part->box.begin[i]);
+    std::sort(begins.begin(), begins.end());
+    const auto places =
+        static_cast<size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
+    if (places > most) {
+      most = places;
+      best = i;
+    }
+  }
+  return best;
+}
+
+// Two of |parts| that overlap: sweeps along one dimension, and compares what is open at a time.
+std::optional<std::pair<const Part*, const Part*>> find_overlap(std::vector<const Part*> parts) {
+  if (parts.size() < 2) return std::nullopt;
+  const size_t along = widest_dimension(parts);
+  std::stable_sort(parts.begin(), parts.end(), [&](const Part* one, const Part* other) {
+    return one->box.begin[along] < other->box.begin[along];
+  });
+  std::vector<const Part*> open;
+  for (const Part* part : parts) {
+    std::erase_if(open,
+                  [&](const Part* each) { return each->box.end[along] <= part->box.begin[along]; });
+    for (const Part* each : open) {
+      if (each->box.overlaps(part->box)) return std::pair(each, part);
+    }
+    open.push_back(part);
+  }
+  return std::nullopt;
+}
+
+// The first region of |where| that none of |boxes| has, by the order of indices.
+std::optional<Box> find_hole(Box where, const std::vector<Box>& boxes, size_t dimension = 0) {
+  if (boxes.empty()) return where;
+  if (dimension == where.dimensions) return std::nullopt;
+  std::vector<uint64_t> cuts = {where.begin[dimension], where.end[dimension]};
+  for (const Box& box : boxes) {
+    for (const uint64_t cut : {box.begin[dimension], box.end[dimension]}) {
+      if (cut > where.begin[dimension] && cut < where.end[dimension]) cuts.push_back(cut);
+    }
+  }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    Box slab = where;
+    slab.begin[dimension] = cuts[i];
+    slab.end[dimension] = cuts[i + 1];
+    std::vector<Box> inside;
+    for (const Box& box : boxes) {
+      if (box.begin[dimension] <= cuts[i] && box.end[dimension] > cuts[i]) inside.push_back(box);
+    }
+    if (std::optional<Box> hole = find_hole(slab, inside, dimension + 1)) return hole;
+  }
+  return std::nullopt;
+}
+
+// The parts of one copy of one term.
+Status check_copy(const Layout& layout, const std::vector<const Part*>& parts) {
+  if (const auto overlap = find_overlap(parts)) {
+    return invalid(
+        fmt::format("{} overlaps {}: where ranks shall hold the same elements, give "
+                    "their boxes different copy numbers",
+                    name_of(*overlap->second), name_of(*overlap->first)));
+  }
+  if (parts.front()->copy != 0) return {};
+  uint64_t elements = 0;
+  std::vector<Box> boxes;
+  for (const Part* part : parts) {
+    boxes.push_back(clip(layout, *part));
+    elements += boxes.back().elements();
+  }
+  if (elements == layout.whole().elements()) return {};
+  const std::optional<Box> hole = find_hole(layout.whole(), boxes);
+  const std::string of =
+      layout.terms > 1 ? fmt::format("term {} of the sum: ", parts.front()->term) : std::string();
+  return invalid(fmt::format("{}no rank holds {}", of, to_text(hole.value_or(layout.whole()))));
+}
+
+}  // namespace
+
+Numbers dense_strides(const Box& box) {
+  Numbers strides{};
+  uint64_t step = 1;
+  for (size_t i = box.dimensions; i-- > 0;) {
+    strides[i] = step;
+    step *= box.extent(i);
+  }
+  return strides;
+}
+
+Box clip(const Layout& layout, const Part& part) { return intersection(part.box, layout.whole()); }
+
+Status check(const Layout& layout) {
+  HETCOMM_RETURN_IF_ERROR(check_shape(layout));
+  if (layout.terms == 0) return invalid("a sum of 0 terms");
+  if (layout.parts.size() > kMaxParts) {
+    return invalid(fmt::format("{} boxes: at most {} are allowed", layout.parts.size(), kMaxParts));
+  }
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<const Part*>> copies;  // by term and copy
+  std::map<int, std::vector<const Part*>> ranks;
+  for (const Part& part : layout.parts) {
+    HETCOMM_RETURN_IF_ERROR(check_part(layout, part));
+    copies[{part.term, part.copy}].push_back(&part);
+    ranks[part.rank].push_back(&part);
+  }
+  for (uint32_t term = 0; term < layout.terms; ++term) {
+    if (copies.count({term, 0}) != 0) continue;
+    return layout.terms == 1 ? invalid(fmt::format("no rank holds {}", to_text(layout.whole())))
+                             : invalid(fmt::format("no rank holds term {} of the sum", term));
+  }
+  for (const auto& [which, parts] : copies) HETCOMM_RETURN_IF_ERROR(check_copy(layout, parts));
+  for (const auto& [rank, parts] : ranks) {
+    if (const auto overlap = find_overlap(parts)) {
+      return invalid(fmt::format("rank {} holds {} twice: it is in two places", rank,
+                                 to_text(intersection(overlap->first->box, overlap->second->box))));
+    }
+  }
+  return {};
+}
+
+std::string to_table(const Layout& layout) {
+  std::string text = fmt::format("shape [{}]", fmt::join(layout.shape, ", "));
+  if (!layout.padded_shape.empty()) {
+    text += fmt::format(", padded to [{}]", fmt::join(layout.padded_shape, ", "));
+  }
+  const bool has_copies = std::any_of(layout.parts.begin(), layout.parts.end(),
+                                      [](const Part& part) { return part.copy != 0; });
+  if (layout.terms > 1) text += fmt::format(", a sum of {} terms", layout.terms);
+  text += fmt::format("\n{:>6}  {}{}{:<32}  {}\n", "rank", has_copies ? "copy  " : "",
+                      layout.terms > 1 ? "term  " : "", "box", "memory");
+  for (const Part& part : layout.parts) {
+    text += fmt::format("{:>6}  ", part.rank);
+    if (has_copies) text += fmt::format("{:>4}  ", part.copy);
+    if (layout.terms > 1) text += fmt::format("{:>4}  ", part.term);
+    const bool is_dense = part.offset == 0 && part.strides == dense_strides(part.box);
+    text += fmt::format(
+        "{:<32}  {}\n", to_text(part.box),
+        is_dense ? std::string("dense")
+                 : fmt::format(
+                       "offset {}, strides [{}]", part.offset,
+                       fmt::join(part.strides.begin(),
+                                 part.strides.begin() + static_cast<ptrdiff_t>(part.box.dimensions),
+                                 ", ")));
+  }
+  return text;
+}
+
+}  // namespace hetcomm::reshard

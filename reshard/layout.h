@@ -1,0 +1,67 @@
+// A Layout says which rank holds which boxes of a tensor, and where in the rank's memory they lie.
+//
+// Several ranks may hold the same elements: each set of boxes that holds the tensor once is a copy
+// (replica), and copies may be cut in different ways. A tensor may be a sum that nobody has formed
+// yet: then it has several terms (partial sums), each of them laid out as a tensor of its own.
+//
+// Plain data. check() says whether it makes sense; everything else in this folder takes layouts
+// that have passed it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reshard/box.h"
+#include "src/base/status.h"
+
+namespace hetcomm::reshard {
+
+// One box that one rank holds. Its element with index |i| within the box, counted from the box's
+// beginning, lies offset + sum(i[d] * strides[d]) elements after the beginning of the rank's memory
+// for the tensor.
+struct Part {
+  int rank = 0;
+  Box box;
+  uint32_t copy = 0;  // ranks with one number hold the term once
+  uint32_t term = 0;  // of the sum; 0 where the tensor is none
+  uint64_t offset = 0;
+  Numbers strides{};
+  bool operator==(const Part&) const = default;
+};
+
+// The strides of a box that is alone in its memory, last dimension fastest (C order).
+Numbers dense_strides(const Box& box);
+
+struct Layout {
+  std::vector<uint64_t> shape;  // elements in each dimension
+  // The shape with the padding that boxes may reach into. What is beyond |shape| belongs to nobody,
+  // and is neither read nor written. Empty: as |shape|.
+  std::vector<uint64_t> padded_shape;
+  uint32_t terms = 1;  // the tensor is the sum of so many
+  std::vector<Part> parts;
+  bool operator==(const Layout&) const = default;
+
+  const std::vector<uint64_t>& outer_shape() const {
+    return padded_shape.empty() ? shape : padded_shape;
+  }
+  Box whole() const { return whole_of(shape); }
+};
+
+// More than a job has, so that hostile input costs little.
+inline constexpr size_t kMaxParts = size_t{1} << 22;
+inline constexpr uint64_t kMaxElements = uint64_t{1} << 48;
+
+// INVALID_ARGUMENT with a text that names the first offending rank and box: a hole, an overlap, a
+// box outside of the tensor, a rank that holds an element twice, strides that let elements overlap.
+// The first copy of every term has to be whole; further ones may hold some elements only.
+Status check(const Layout& layout);
+
+// The part of |part| that counts, without the padding. May be empty.
+Box clip(const Layout& layout, const Part& part);
+
+// A table for people: a line for each part, in their order.
+std::string to_table(const Layout& layout);
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,48 @@
+// What a link model says of the ways between ranks. Ways between equal ends are looked up once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "topology/link_model.h"
+
+namespace hetcomm::reshard {
+
+// Where a rank stands in a link model. An empty NIC means the first one of the host.
+struct RankEnd {
+  std::string host;
+  std::string nic;
+  auto operator<=>(const RankEnd&) const = default;
+};
+
+class Links {
+ public:
+  // |ends|: by rank. NOT_FOUND with a text that names the rank whose host or NIC |model| lacks.
+  static Result<Links> create(topology::LinkModel model, const std::vector<RankEnd>& ends);
+
+  const topology::LinkModel& model() const { return model_; }
+  size_t ranks() const { return end_of_.size(); }
+  // The index of the cluster of a rank in the model.
+  int cluster(int rank) const { return clusters_[end_of_[static_cast<size_t>(rank)]]; }
+  // Nothing between a rank and itself.
+  const topology::Route& route(int from, int to) const { return routes_[place(from, to)]; }
+  // What one transfer gets alone.
+  uint64_t bytes_per_s(int from, int to) const { return rates_[place(from, to)]; }
+
+ private:
+  size_t place(int from, int to) const {
+    if (from == to) return routes_.size() - 1;
+    return end_of_[static_cast<size_t>(from)] * ends_ + end_of_[static_cast<size_t>(to)];
+  }
+
+  topology::LinkModel model_;
+  size_t ends_ = 0;                      // different ones
+  std::vector<int> clusters_;            // by end
+  std::vector<size_t> end_of_;           // by rank
+  std::vector<topology::Route> routes_;  // by pair of ends; last: nothing
+  std::vector<uint64_t> rates_;
+};
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,252 @@
+#include "reshard/mesh.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace hetcomm::reshard {
+namespace {
+
+using Kind = Placement::Kind;
+
+Status invalid(std::string text) { return Status(Code::kInvalidArgument, std::move(text)); }
+
+// The indices of one dimension that a rank holds, in the order in which they lie in its memory.
+struct Range {
+  uint64_t begin;
+  uint64_t end;
+};
+using Indices = std::vector<Range>;
+
+uint64_t count_of(const Indices& indices) {
+  uint64_t count = 0;
+  for (const Range& range : indices) count += range.end - range.begin;
+  return count;
+}
+
+// Appends the indices at the places [begin, end) of |from|.
+void take(const Indices& from, uint64_t begin, uint64_t end, Indices* into) {
+  uint64_t place = 0;
+  for (const Range& range : from) {
+    const uint64_t size = range.end - range.begin;
+    const uint64_t first = std::max(begin, place);
+    const uint64_t last = std::min(end, place + size);
+    if (first < last) {
+      const Range taken{range.begin + (first - place), range.begin + (last - place)};
+      if (!into->empty() && into->back().end == taken.begin) {
+        into->back().end = taken.end;
+      } else {
+        into->push_back(taken);
+      }
+    }
+    place += size;
+  }
+}
+
+Status check_placement(const std::vector<uint64_t>& shape, const Mesh& mesh, size_t axis,
+                       const Placement& placement) {
+  if (placement.kind == Kind::kReplicate || placement.kind == Kind::kPartial) return {};
+  if (placement.dimension >= shape.size()) {
+    return invalid(fmt::format("axis {} cuts dimension {} of a tensor that has {}", axis,
+                               placement.dimension, shape.size()));
+  }
+  if (placement.split == 0 || placement.split > kMaxElements) {
+    return invalid(fmt::format("axis {}: a split factor of {}", axis, placement.split));
+  }
+  if (!placement.sizes.empty() && placement.sizes.size() != mesh.axes[axis]) {
+    return invalid(fmt::format("axis {} has {} ranks and {} sizes", axis, mesh.axes[axis],
+                               placement.sizes.size()));
+  }
+  return {};
+}
+
+Status check_mesh(const std::vector<uint64_t>& shape, const Mesh& mesh,
+                  const std::vector<Placement>& placements) {
+  if (shape.empty() || shape.size() > kMaxDimensions) {
+    return invalid(fmt::format("a tensor of {} dimensions: it must have 1 to {}", shape.size(),
+                               kMaxDimensions));
+  }
+  if (placements.size() != mesh.axes.size()) {
+    return invalid(fmt::format("the mesh has {} axes, and {} placements are given",
+                               mesh.axes.size(), placements.size()));
+  }
+  uint64_t ranks = 1;
+  for (size_t axis = 0; axis < mesh.axes.size(); ++axis) {
+    if (mesh.axes[axis] == 0 || mesh.axes[axis] > kMaxParts / ranks) {
+      return invalid(fmt::format("axis {} has {} ranks", axis, mesh.axes[axis]));
+    }
+    ranks *= mesh.axes[axis];
+    HETCOMM_RETURN_IF_ERROR(check_placement(shape, mesh, axis, placements[axis]));
+  }
+  if (ranks != mesh.ranks.size()) {
+    return invalid(fmt::format("a mesh of {} has {} ranks, and {} are given",
+                               fmt::join(mesh.axes, " x "), ranks, mesh.ranks.size()));
+  }
+  std::set<int> seen;
+  for (const int rank : mesh.ranks) {
+    if (!seen.insert(rank).second) {
+      return invalid(fmt::format("rank {} is in two places of the mesh", rank));
+    }
+  }
+  return {};
+}
+
+// The pieces of |placement|'s dimension that rank |place| of |ranks| gets, by number, of |pieces|.
+std::vector<uint64_t> pieces_of(const Placement& placement, uint64_t ranks, uint64_t place,
+                                uint64_t* pieces) {
+  if (placement.kind == Kind::kZigzag) {
+    *pieces = 2 * ranks;
+    return {place, 2 * ranks - 1 - place};
+  }
+  const uint64_t split = placement.kind == Kind::kStrided ? placement.split : 1;
+  *pieces = ranks * split;
+  std::vector<uint64_t> numbers;
+  for (uint64_t i = 0; i < split; ++i) numbers.push_back(place + i * ranks);
+  return numbers;
+}
+
+// Cuts |indices|, and keeps what rank |place| of |ranks| along the axis gets.
+Result<Indices> cut(const Indices& indices, const Placement& placement, uint64_t ranks,
+                    uint64_t place, Uneven uneven) {
+  const uint64_t count = count_of(indices);
+  Indices kept;
+  if (!placement.sizes.empty()) {
+    const auto& sizes = placement.sizes;
+    const auto until = sizes.begin() + static_cast<ptrdiff_t>(place);
+    if (std::any_of(sizes.begin(), sizes.end(), [&](uint64_t size) { return size > count; }) ||
+        std::accumulate(sizes.begin(), sizes.end(), uint64_t{0}) != count) {
+      return invalid(fmt::format("the sizes [{}] do not add up to the {} elements of dimension {}",
+                                 fmt::join(sizes, ", "), count, placement.dimension));
+    }
+    const uint64_t begin = std::accumulate(sizes.begin(), until, uint64_t{0});
+    take(indices, begin, begin + *until, &kept);
+    return kept;
+  }
+  uint64_t pieces = 0;
+  const std::vector<uint64_t> numbers = pieces_of(placement, ranks, place, &pieces);
+  if (uneven == Uneven::kRefuse && count % pieces != 0) {
+    return invalid(fmt::format("{} pieces do not divide the {} elements of dimension {}", pieces,
+                               count, placement.dimension));
+  }
+  const uint64_t size = (count + pieces - 1) / pieces;
+  for (const uint64_t number : numbers) {
+    take(indices, std::min(count, number * size), std::min(count, (number + 1) * size), &kept);
+  }
+  return kept;
+}
+
+// Adds the parts of one rank: a box for each combination of ranges.
+void add_parts(const std::vector<Indices>& held, const Numbers& strides, uint64_t offset,
+               const Part& common, std::vector<Part>* parts) {
+  const size_t dimensions = held.size();
+  std::vector<size_t> at(dimensions, 0);
+  for (;;) {
+    Part part = common;
+    part.box.dimensions = dimensions;
+    part.offset = offset;
+    part.strides = strides;
+    for (size_t d = 0; d < dimensions; ++d) {
+      const Indices& ranges = held[d];
+      part.box.begin[d] = ranges[at[d]].begin;
+      part.box.end[d] = ranges[at[d]].end;
+      for (size_t i = 0; i < at[d]; ++i) {
+        part.offset += (ranges[i].end - ranges[i].begin) * strides[d];
+      }
+    }
+    parts->push_back(part);
+    size_t d = dimensions;
+    while (d > 0 && ++at[d - 1] == held[d - 1].size()) at[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+}  // namespace
+
+Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
+                         const std::vector<Placement>& placements, Uneven uneven,
+                         const View& view) {
+  HETCOMM_RETURN_IF_ERROR(check_mesh(shape, mesh, placements));
+  if (!view.strides.empty() && view.strides.size() != shape.size()) {
+    return invalid(fmt::format("a view with {} strides of a tensor of {} dimensions",
+                               view.strides.size(), shape.size()));
+  }
+  Layout layout;
+  layout.shape = shape;
+  for (size_t axis = 0; axis < placements.size(); ++axis) {
+    if (placements[axis].kind != Kind::kPartial) continue;
+    layout.terms *= static_cast<uint32_t>(mesh.axes[axis]);
+  }
+  for (size_t index = 0; index < mesh.ranks.size(); ++index) {
+    Part part;
+    part.rank = mesh.ranks[index];
+    std::vector<Indices> held;
+    for (const uint64_t extent : shape) held.push_back({{0, extent}});
+    uint64_t step = mesh.ranks.size();
+    for (size_t axis = 0; axis < placements.size(); ++axis) {
+      const uint64_t ranks = mesh.axes[axis];
+      step /= ranks;
+      const uint64_t place = index / step % ranks;
+      const Placement& placement = placements[axis];
+      if (placement.kind == Kind::kReplicate) {
+        part.copy = static_cast<uint32_t>(part.copy * ranks + place);
+      } else if (placement.kind == Kind::kPartial) {
+        part.term = static_cast<uint32_t>(part.term * ranks + place);
+      } else {
+        Indices& indices = held[placement.dimension];
+        Result<Indices> left = cut(indices, placement, ranks, place, uneven);
+        if (!left.ok()) return left.status().annotate(fmt::format("axis {}", axis));
+        indices = std::move(left).value();
+      }
+    }
+    Box local;  // of the rank's memory
+    local.dimensions = shape.size();
+    for (size_t d = 0; d < shape.size(); ++d) local.end[d] = count_of(held[d]);
+    if (local.is_empty()) continue;
+    Numbers strides = dense_strides(local);
+    std::copy(view.strides.begin(), view.strides.end(), strides.begin());
+    add_parts(held, strides, view.offset, part, &layout.parts);
+  }
+  HETCOMM_RETURN_IF_ERROR(check(layout));
+  return layout;
+}
+
+Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
+                           const Degrees& degrees, const std::vector<int>& ranks) {
+  Mesh mesh;
+  mesh.ranks = ranks;
+  // Ranks in the given order; placements act in the order d, c, t.
+  std::string sorted(degrees.order);
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted != "cdt") {
+    return invalid(fmt::format("the order '{}' is no permutation of 'dct'", degrees.order));
+  }
+  const auto degree_of = [&](char name) {
+    return name == 'd' ? degrees.data : name == 'c' ? degrees.context : degrees.tensor;
+  };
+  mesh.axes = {degrees.data, degrees.context, degrees.tensor};
+  const uint64_t count = degrees.data * degrees.context * degrees.tensor;
+  if (count == 0 || count != ranks.size()) {
+    return invalid(fmt::format("{} x {} x {} ranks, and {} are given", degrees.data,
+                               degrees.context, degrees.tensor, ranks.size()));
+  }
+  for (uint64_t index = 0; index < count; ++index) {
+    // The place of rank |index|, by name.
+    uint64_t place = 0;
+    for (const char name : std::string_view("dct")) {
+      uint64_t step = 1;
+      for (size_t i = degrees.order.size(); degrees.order[i - 1] != name; --i) {
+        step *= degree_of(degrees.order[i - 1]);
+      }
+      place = place * degree_of(name) + index / step % degree_of(name);
+    }
+    mesh.ranks[place] = ranks[index];
+  }
+  return layout_of({batch, sequence, hidden}, mesh,
+                   {shard(0), degrees.zigzag ? zigzag(1) : shard(1), shard(1)});
+}
+
+}  // namespace hetcomm::reshard

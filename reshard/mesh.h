@@ -1,0 +1,85 @@
+// Layouts from a mesh of ranks and a placement for each of its axes, as DTensor describes them
+// (PyTorch's DeviceMesh and placements), and from parallel degrees.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reshard/layout.h"
+
+namespace hetcomm::reshard {
+
+// Ranks in a grid: |ranks| holds them in the order of the axes, the last one fastest.
+struct Mesh {
+  std::vector<uint64_t> axes;  // the number of ranks along each
+  std::vector<int> ranks;
+};
+
+// What one axis of a mesh does to the tensor. Axes act from the first to the last: a later one cuts
+// what the earlier ones have left on a rank.
+struct Placement {
+  enum class Kind : uint8_t {
+    kReplicate,  // all ranks along the axis hold the same
+    kShard,      // rank i has piece i of |dimension|
+    kZigzag,     // |dimension| is cut in twice as many pieces as ranks; rank i has piece i from the
+                 // beginning and piece i from the end (context parallelism with causal attention)
+    kStrided,    // |dimension| is cut in |split| times as many pieces as ranks; rank i has every
+                 // piece whose number is i modulo the ranks (_StridedShard: a later axis cuts
+                 // |dimension| in |split| pieces, and counts as if it had acted before)
+    kPartial,    // the tensor is the sum of what the ranks along the axis hold
+  };
+  Kind kind = Kind::kReplicate;
+  size_t dimension = 0;
+  uint64_t split = 1;
+  // kShard: the elements of each rank, which may be 0. Empty: equal pieces.
+  std::vector<uint64_t> sizes;
+};
+
+inline Placement replicate() { return {}; }
+inline Placement shard(size_t dimension, std::vector<uint64_t> sizes = {}) {
+  return {Placement::Kind::kShard, dimension, 1, std::move(sizes)};
+}
+inline Placement zigzag(size_t dimension) { return {Placement::Kind::kZigzag, dimension, 1, {}}; }
+inline Placement strided_shard(size_t dimension, uint64_t split) {
+  return {Placement::Kind::kStrided, dimension, split, {}};
+}
+inline Placement partial() { return {Placement::Kind::kPartial, 0, 1, {}}; }
+
+// How a dimension that its pieces do not divide is cut.
+enum class Uneven : uint8_t {
+  kRefuse,  // it is an error
+  kCeil,    // pieces of the quotient rounded up while elements last, then empty ones (torch.chunk)
+};
+
+// Where the piece of a rank lies in its memory. Empty strides: alone, and in C order.
+struct View {
+  uint64_t offset = 0;
+  std::vector<uint64_t> strides;  // of the rank's piece, in elements
+};
+
+// The layout of a tensor of |shape|. The rank's pieces of each dimension stand behind each other in
+// its memory. A rank that gets nothing has no part.
+// INVALID_ARGUMENT: the mesh names a rank twice, an axis has no ranks or no placement, a dimension
+// does not exist or cannot be cut; the text names the axis.
+Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
+                         const std::vector<Placement>& placements, Uneven uneven = Uneven::kRefuse,
+                         const View& view = {});
+
+// Activations of |batch| samples, |sequence| tokens and |hidden| features, cut as
+// [b / d, s / (c t), h]: data, context and tensor parallel degree, the last with sequence
+// parallelism (HetAuto, section 5.2).
+struct Degrees {
+  uint64_t data = 1;
+  uint64_t context = 1;
+  uint64_t tensor = 1;
+  // The order in which ranks are numbered, slowest first: a permutation of "dct".
+  std::string_view order = "dct";
+  bool zigzag = false;  // context parallelism by pairs, for causal attention
+};
+Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
+                           const Degrees& degrees, const std::vector<int>& ranks);
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,31 @@
+#include "reshard/plan.h"
+
+#include <set>
+#include <utility>
+
+namespace hetcomm::reshard {
+
+size_t count_messages(const Plan& plan, size_t stage) {
+  const Layout& from = plan.from(stage);
+  const Layout& to = plan.stages[stage].to;
+  std::set<std::pair<int, int>> pairs;
+  for (const Move& move : plan.stages[stage].moves) {
+    const std::pair<int, int> pair(from.parts[move.from].rank, to.parts[move.to].rank);
+    if (pair.first != pair.second) pairs.insert(pair);
+  }
+  return pairs.size();
+}
+
+uint64_t count_elements(const Plan& plan) {
+  uint64_t elements = 0;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    for (const Move& move : plan.stages[i].moves) {
+      const bool is_local =
+          plan.from(i).parts[move.from].rank == plan.stages[i].to.parts[move.to].rank;
+      if (!is_local) elements += move.box.elements();
+    }
+  }
+  return elements;
+}
+
+}  // namespace hetcomm::reshard

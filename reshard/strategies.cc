@@ -1,0 +1,255 @@
+#include "reshard/strategies.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "reshard/redistribute.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+// A layout of dense parts between source and destination.
+Layout empty_like(const Layout& other) {
+  Layout layout;
+  layout.shape = other.shape;
+  return layout;
+}
+
+void add_dense(Layout& layout, int rank, const Box& box) {
+  Part part;
+  part.rank = rank;
+  part.box = box;
+  part.strides = dense_strides(box);
+  layout.parts.push_back(part);
+}
+
+// Makes the plan that goes from |source| over |between| to |destination|.
+class Planner {
+ public:
+  Planner(const Layout& destination, std::optional<int> rank)
+      : destination_(destination), rank_(rank) {}
+
+  Result<Plan> make(std::string strategy, const Layout& source, std::vector<Layout> between) {
+    plan_.strategy = std::move(strategy);
+    plan_.source = source;
+    for (size_t i = 0; i < between.size(); ++i) {
+      Stage stage;
+      // Later stages must not write what an earlier one has left in the destination.
+      const bool is_last = i + 1 == between.size();
+      for (const Part& part : between[i].parts) {
+        stage.scratch.push_back(find_alias(part, is_last));
+      }
+      stage.to = std::move(between[i]);
+      HETCOMM_RETURN_IF_ERROR(add(std::move(stage)));
+    }
+    Stage last;
+    last.to = destination_;
+    HETCOMM_RETURN_IF_ERROR(add(std::move(last)));
+    return std::move(plan_);
+  }
+
+ private:
+  // A part of |layout| of the same rank that has all of |part|.
+  static std::optional<uint32_t> find_holder(const Layout& layout, const Part& part) {
+    for (uint32_t i = 0; layout.terms == 1 && i < layout.parts.size(); ++i) {
+      const Part& other = layout.parts[i];
+      if (other.rank == part.rank && other.box.contains(part.box)) return i;
+    }
+    return std::nullopt;
+  }
+
+  Scratch find_alias(const Part& part, bool may_be_destination) const {
+    if (const auto found = find_holder(plan_.source, part)) return {Alias::kSource, *found};
+    if (!may_be_destination) return {};
+    if (const auto found = find_holder(destination_, part)) return {Alias::kDestination, *found};
+    return {};
+  }
+
+  // Where |part| of the layout before stage |layout| lies.
+  Scratch memory_of(size_t layout, uint32_t part) const {
+    if (layout == 0) return {Alias::kSource, part};
+    const Stage& stage = plan_.stages[layout - 1];
+    return stage.scratch.empty() ? Scratch{Alias::kDestination, part} : stage.scratch[part];
+  }
+
+  Status add(Stage stage) {
+    const size_t index = plan_.stages.size();
+    Result<std::vector<Move>> moves = moves_between(plan_.from(index), stage.to, rank_);
+    if (!moves.ok()) return moves.status();
+    plan_.stages.push_back(std::move(stage));
+    for (const Move& move : moves.value()) {
+      const Scratch from = memory_of(index, move.from);
+      const Scratch to = memory_of(index + 1, move.to);
+      // What the source holds is there already, and nothing is written to it.
+      const bool is_there = to.alias == Alias::kSource || (from == to && to.alias != Alias::kNone);
+      if (!is_there) plan_.stages.back().moves.push_back(move);
+    }
+    return {};
+  }
+
+  const Layout& destination_;
+  const std::optional<int> rank_;
+  Plan plan_;
+};
+
+Status check_shapes(const Layout& source, const Layout& destination) {
+  return moves_between(empty_like(source), empty_like(destination)).status();
+}
+
+// In how many different ranges of the first dimension the first copy is cut.
+uint64_t pieces_of_batch(const Layout& layout) {
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;
+  for (const Part& part : layout.parts) {
+    const Box box = clip(layout, part);
+    if (part.copy == 0 && part.term == 0 && !box.is_empty()) {
+      ranges.emplace_back(box.begin[0], box.end[0]);
+    }
+  }
+  std::sort(ranges.begin(), ranges.end());
+  return static_cast<uint64_t>(std::unique(ranges.begin(), ranges.end()) - ranges.begin());
+}
+
+Status unsupported(std::string text) { return Status(Code::kUnsupported, std::move(text)); }
+
+// The layout in which the first rank of each group holds the slab of the group.
+Result<Layout> gathered(const Layout& layout, uint64_t outer) {
+  const uint64_t batch = layout.shape[0];
+  if (batch % outer != 0) {
+    return unsupported(fmt::format("{} slabs do not divide a batch of {}", outer, batch));
+  }
+  const uint64_t slab = batch / outer;
+  // The ranges of the first dimension, and their ranks, by slab and by the other dimensions.
+  std::map<std::pair<Numbers, Numbers>, std::vector<std::pair<Box, int>>> groups;
+  for (const Part& part : layout.parts) {
+    const Box box = clip(layout, part);
+    if (part.copy != 0 || part.term != 0 || box.is_empty()) continue;
+    const uint64_t number = box.begin[0] / slab;
+    if ((box.end[0] - 1) / slab != number) {
+      return unsupported(
+          fmt::format("rank {}, box {}: it reaches over the border of a slab of {} "
+                      "of the batch",
+                      part.rank, to_text(box), slab));
+    }
+    Box whole = box;
+    whole.begin[0] = number * slab;
+    whole.end[0] = (number + 1) * slab;
+    groups[{whole.begin, whole.end}].emplace_back(box, part.rank);
+  }
+  Layout result = empty_like(layout);
+  for (auto& [range, members] : groups) {
+    const auto before = [](const auto& one, const auto& other) {
+      return one.first.begin[0] < other.first.begin[0];
+    };
+    std::sort(members.begin(), members.end(), before);
+    Box whole = members.front().first;
+    whole.begin = range.first;
+    whole.end = range.second;
+    uint64_t held = 0;
+    for (const auto& [box, rank] : members) held += box.extent(0);
+    if (held != slab) {
+      return unsupported(
+          fmt::format("the ranks that hold {} of the other dimensions do not hold "
+                      "the whole slab",
+                      to_text(whole)));
+    }
+    add_dense(result, members.front().second, whole);
+  }
+  return result;
+}
+
+// Cuts |box| in |pieces| along the first dimension that has as many elements, or in fewer.
+std::vector<Box> cut(const Box& box, uint64_t pieces) {
+  size_t along = 0;
+  while (along + 1 < box.dimensions && box.extent(along) < pieces) ++along;
+  if (box.extent(along) < pieces) {
+    for (size_t d = 0; d < box.dimensions; ++d) {
+      if (box.extent(d) > box.extent(along)) along = d;
+    }
+    pieces = std::min(pieces, box.extent(along));
+  }
+  std::vector<Box> result;
+  for (uint64_t i = 0; i < pieces; ++i) {
+    Box piece = box;
+    piece.begin[along] = box.begin[along] + box.extent(along) * i / pieces;
+    piece.end[along] = box.begin[along] + box.extent(along) * (i + 1) / pieces;
+    result.push_back(piece);
+  }
+  return result;
+}
+
+// The copies of |layout|; ranks may hold further ones in part.
+uint64_t copies_of(const Layout& layout) {
+  uint64_t copies = 1;
+  for (const Part& part : layout.parts) copies = std::max<uint64_t>(copies, part.copy + 1);
+  return copies;
+}
+
+// The layout in which ranks that hold the same in |destination| have a piece of it each.
+Layout scattered(const Layout& source, const Layout& destination) {
+  std::map<std::pair<Numbers, Numbers>, std::vector<int>> groups;
+  for (const Part& part : destination.parts) {
+    const Box box = clip(destination, part);
+    if (!box.is_empty()) groups[{box.begin, box.end}].push_back(part.rank);
+  }
+  const uint64_t senders = copies_of(source);
+  Layout result = empty_like(destination);
+  for (const auto& [range, ranks] : groups) {
+    Box box;
+    box.dimensions = destination.shape.size();
+    box.begin = range.first;
+    box.end = range.second;
+    // As many for each receiver, and for each sender where that is a small number.
+    constexpr uint64_t kMostPieces = 64;
+    uint64_t pieces = std::lcm(senders, ranks.size());
+    if (pieces > kMostPieces) pieces = (senders + ranks.size() - 1) / ranks.size() * ranks.size();
+    const std::vector<Box> boxes = cut(box, pieces);
+    for (size_t i = 0; i < boxes.size(); ++i) {
+      add_dense(result, ranks[i * ranks.size() / boxes.size()], boxes[i]);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<Plan> plan_direct(const Layout& source, const Layout& destination, std::optional<int> rank) {
+  return Planner(destination, rank).make("direct", source, {});
+}
+
+Result<Plan> plan_leader(const Layout& source, const Layout& destination, std::optional<int> rank) {
+  HETCOMM_RETURN_IF_ERROR(check_shapes(source, destination));
+  std::vector<Layout> between;
+  for (const Layout* side : {&source, &destination}) {
+    add_dense(between.emplace_back(empty_like(source)), side->parts.front().rank, side->whole());
+  }
+  return Planner(destination, rank).make("leader", source, std::move(between));
+}
+
+Result<Plan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
+                                     uint64_t outer, std::optional<int> rank) {
+  HETCOMM_RETURN_IF_ERROR(check_shapes(source, destination));
+  if (outer == 0) outer = std::gcd(pieces_of_batch(source), pieces_of_batch(destination));
+  std::vector<Layout> between;
+  for (const Layout* side : {&source, &destination}) {
+    Result<Layout> at_leaders = gathered(*side, outer);
+    if (!at_leaders.ok()) {
+      return at_leaders.status().annotate(side == &source ? "source" : "destination");
+    }
+    between.push_back(std::move(at_leaders).value());
+  }
+  return Planner(destination, rank).make("gather_p2p_scatter", source, std::move(between));
+}
+
+Result<Plan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
+                                     std::optional<int> rank) {
+  HETCOMM_RETURN_IF_ERROR(check_shapes(source, destination));
+  return Planner(destination, rank)
+      .make("sendrecv_allgather", source, {scattered(source, destination)});
+}
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,336 @@
+// What plans cost:
+//   - a forecast is the time of the busiest resource and of the longest transfer, by hand;
+//   - batched send-receive prefers what is on the rank, then fast links, then senders with little to
+//     do, and is proved over random layouts;
+//   - auto takes the quickest, at most one copy goes between clusters, and each strategy wins
+//     somewhere.
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "reshard/auto.h"
+#include "reshard/bsr.h"
+#include "reshard/mesh.h"
+#include "reshard/proof.h"
+#include "reshard/strategies.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<int> ranks_from(int first, uint64_t count) {
+  std::vector<int> ranks(count);
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks;
+}
+
+struct Rates {
+  uint64_t memory = 10'000'000'000;  // inside of a host
+  uint64_t nic = 1'000'000'000;
+  uint64_t trunk = 0;  // 0: none
+  uint64_t latency_ns = 1000;
+};
+
+// Clusters of hosts "c0h0", "c0h1", ...; a trunk for each direction between two clusters.
+topology::LinkModel model_of(const std::vector<int>& hosts, const Rates& rates) {
+  topology::LinkModel model;
+  const auto add = [&](std::string name, topology::ResourceKind kind, uint64_t rate) {
+    model.resources.push_back({std::move(name), kind, rate});
+    return static_cast<int>(model.resources.size()) - 1;
+  };
+  const auto clusters = static_cast<int>(hosts.size());
+  for (int c = 0; c < clusters; ++c) {
+    model.clusters.push_back("c" + std::to_string(c));
+    for (int h = 0; h < hosts[static_cast<size_t>(c)]; ++h) {
+      topology::LinkHost host;
+      host.label = "c" + std::to_string(c) + "h" + std::to_string(h);
+      host.cluster = c;
+      host.latency_ns = 100;
+      host.inside = {add(host.label + " memory", topology::ResourceKind::kMemory, rates.memory)};
+      host.nics = {{"nic",
+                    {add(host.label + " out", topology::ResourceKind::kNic, rates.nic)},
+                    {add(host.label + " in", topology::ResourceKind::kNic, rates.nic)}}};
+      model.hosts.push_back(host);
+    }
+  }
+  for (int a = 0; a < clusters; ++a) {
+    for (int b = 0; b < clusters; ++b) {
+      topology::ClusterPath path;
+      path.exists = true;
+      path.latency_ns = rates.latency_ns;
+      if (a != b && rates.trunk != 0) {
+        path.resources = {add("trunk " + std::to_string(a) + std::to_string(b),
+                              topology::ResourceKind::kTrunk, rates.trunk)};
+      }
+      model.paths.push_back(path);
+    }
+  }
+  topology::normalize(model);
+  EXPECT_TRUE(topology::check(model).ok()) << topology::check(model).text();
+  return model;
+}
+
+// |each| ranks on every host, in the order of the clusters.
+Links links_of(const std::vector<int>& hosts, int each, const Rates& rates) {
+  std::vector<RankEnd> ends;
+  for (size_t c = 0; c < hosts.size(); ++c) {
+    for (int h = 0; h < hosts[c]; ++h) {
+      for (int i = 0; i < each; ++i) {
+        ends.push_back({"c" + std::to_string(c) + "h" + std::to_string(h), ""});
+      }
+    }
+  }
+  return Links::create(model_of(hosts, rates), ends).value();
+}
+
+TEST(Forecast, IsTheTimeOfTheBusiestResource) {
+  // Two hosts of two ranks send half each to one host of one rank.
+  const Links links = links_of({2, 1}, 2, {.trunk = 400'000'000});
+  const Layout source = layout_of({4000}, {{4}, ranks_from(0, 4)}, {shard(0)}).value();
+  const Layout destination = layout_of({4000}, {{1}, {4}}, {shard(0)}).value();
+  const Plan plan = plan_direct(source, destination).value();
+  const Forecast expected = forecast(plan, 1000, links);
+  // 4 MB over the trunk of 400 MB/s.
+  EXPECT_EQ(expected.ns, 10'000'000 + 3 * kMessageNs);
+  ASSERT_EQ(expected.stages.size(), 1u);
+  EXPECT_EQ(expected.stages[0].messages, 4u);
+  EXPECT_EQ(expected.stages[0].bytes, 4'000'000u);
+  EXPECT_EQ(links.model().resources[static_cast<size_t>(expected.stages[0].slowest_resource)].name,
+            "trunk 01");
+  const auto& resources = links.model().resources;
+  for (size_t i = 0; i < resources.size(); ++i) {
+    const uint64_t bytes = expected.resource_bytes[i];
+    if (resources[i].name == "c0h1 out") {
+      EXPECT_EQ(bytes, 2'000'000u);
+    }
+    if (resources[i].name == "c1h0 in") {
+      EXPECT_EQ(bytes, 4'000'000u);
+    }
+    if (resources[i].name == "c1h0 memory") {
+      EXPECT_EQ(bytes, 0u);
+    }
+  }
+}
+
+TEST(Forecast, OfOneSmallMessageIsItsLatency) {
+  const Links links = links_of({1, 1}, 1, {.latency_ns = 5'000'000});
+  const Layout source = layout_of({8}, {{1}, {0}}, {shard(0)}).value();
+  const Layout destination = layout_of({8}, {{1}, {1}}, {shard(0)}).value();
+  EXPECT_EQ(forecast(plan_direct(source, destination).value(), 4, links).ns, 5'000'032u);
+  EXPECT_EQ(forecast(plan_direct(source, source).value(), 4, links).ns, 0u);
+}
+
+TEST(Forecast, StagesOverlapBySlices) {
+  const Links links = links_of({2, 2}, 1, {});
+  const Layout source = layout_of({4000}, {{2}, {0, 1}}, {shard(0)}).value();
+  const Layout destination = layout_of({4000}, {{2}, {2, 3}}, {shard(0)}).value();
+  const Plan plan = plan_leader(source, destination).value();
+  ASSERT_EQ(plan.stages.size(), 3u);
+  const Forecast whole = forecast(plan, 1000, links, 1);
+  const Forecast sliced = forecast(plan, 1000, links, 10);
+  // 2 MB, 4 MB and 2 MB at 1 GB/s, and 1 us each.
+  EXPECT_EQ(whole.ns, 8'003'000u);
+  EXPECT_EQ(sliced.ns, 4'001'000u + 4'002'000u / 10);
+}
+
+TEST(Links, NameTheRankThatTheModelLacks) {
+  const topology::LinkModel model = model_of({1, 1}, {});
+  EXPECT_THAT(std::string(Links::create(model, {{"c0h0", ""}, {"other", ""}}).status().text()),
+              HasSubstr("rank 1"));
+  EXPECT_THAT(std::string(Links::create(model, {{"c0h0", ""}, {"c1h0", "x"}}).status().text()),
+              HasSubstr("rank 1"));
+}
+
+// --- batched send-receive ---------------------------------------------------------------------
+
+std::map<int, uint64_t> sent_by(const Plan& plan) {
+  std::map<int, uint64_t> sent;
+  for (const Move& move : plan.stages[0].moves) {
+    const int from = plan.source.parts[move.from].rank;
+    if (from != plan.destination().parts[move.to].rank) sent[from] += move.box.elements();
+  }
+  return sent;
+}
+
+TEST(Bsr, PrefersTheRankItselfThenFastLinksThenLittleLoad) {
+  const Links links = links_of({2}, 2, {});
+  // Ranks 0 and 1 on one host, 2 and 3 on the other; all of 0, 1 and 2 hold everything.
+  const Layout source = layout_of({12}, {{3}, {0, 1, 2}}, {replicate()}).value();
+  SendLoads loads;
+  const Layout on_three = layout_of({12}, {{1}, {3}}, {replicate()}).value();
+  EXPECT_EQ(sent_by(plan_bsr(source, on_three, 4, &links, loads).value()),
+            (std::map<int, uint64_t>{{2, 12}}));
+  EXPECT_EQ(loads.bytes, (std::vector<uint64_t>{0, 0, 48}));
+  const Layout itself = layout_of({12}, {{1}, {1}}, {replicate()}).value();
+  EXPECT_TRUE(sent_by(plan_bsr(source, itself, 4, &links, loads).value()).empty());
+  // Without links the least loaded one sends, and the first of equals.
+  const Layout four = layout_of({12}, {{4}, {4, 5, 6, 7}}, {shard(0)}).value();
+  EXPECT_EQ(sent_by(plan_bsr(source, four, 4, nullptr, loads).value()),
+            (std::map<int, uint64_t>{{0, 6}, {1, 6}}));
+  EXPECT_EQ(loads.bytes, (std::vector<uint64_t>{24, 24, 48}));
+  EXPECT_EQ(plan_bsr(source, four, 4, &links, loads).status().code(), Code::kInvalidArgument);
+}
+
+TEST(Bsr, RandomOnesAreProved) {
+  std::mt19937 random(5);
+  const auto draw = [&](uint64_t least, uint64_t most) {
+    return std::uniform_int_distribution<uint64_t>(least, most)(random);
+  };
+  const Links links = links_of({3, 4}, 8, {});
+  for (int run = 0; run < 1000; ++run) {
+    std::vector<uint64_t> shape(draw(1, 3));
+    for (uint64_t& extent : shape) extent = draw(1, 10);
+    const auto layout = [&](int first) {
+      Mesh mesh;
+      std::vector<Placement> placements;
+      uint64_t ranks = 1;
+      for (uint64_t axes = draw(1, 3); axes > 0; --axes) {
+        mesh.axes.push_back(draw(1, 3));
+        ranks *= mesh.axes.back();
+        const size_t dimension = draw(0, shape.size() - 1);
+        const std::vector<Placement> kinds = {replicate(), shard(dimension), zigzag(dimension),
+                                              strided_shard(dimension, draw(1, 3))};
+        placements.push_back(kinds[draw(0, 3)]);
+      }
+      mesh.ranks = ranks_from(first, ranks);
+      std::shuffle(mesh.ranks.begin(), mesh.ranks.end(), random);
+      return layout_of(shape, mesh, placements, Uneven::kCeil).value();
+    };
+    const Layout source = layout(0);
+    const Layout destination = layout(static_cast<int>(draw(0, 27)));
+    SendLoads loads;
+    const Plan plan = plan_bsr(source, destination, 2, &links, loads).value();
+    const Status proved = prove(plan);
+    ASSERT_TRUE(proved.ok()) << proved.text() << to_table(source) << to_table(destination);
+    uint64_t counted = 0;
+    for (const uint64_t bytes : loads.bytes) counted += bytes;
+    EXPECT_EQ(counted, 2 * count_elements(plan));
+    const Choice choice = plan_auto(source, destination, 2, links).value();
+    ASSERT_TRUE(prove(choice.plan).ok());
+  }
+}
+
+TEST(Bsr, DoesNotAdd) {
+  const Layout source = layout_of({8}, {{2}, {0, 1}}, {partial()}).value();
+  const Layout destination = layout_of({8}, {{1}, {2}}, {shard(0)}).value();
+  SendLoads loads;
+  EXPECT_EQ(plan_bsr(source, destination, 4, nullptr, loads).status().code(), Code::kUnsupported);
+}
+
+// --- auto -------------------------------------------------------------------------------------
+
+// Bytes from one cluster to another.
+uint64_t crossing(const Plan& plan, const Links& links) {
+  uint64_t elements = 0;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    for (const Move& move : plan.stages[i].moves) {
+      if (links.cluster(plan.from(i).parts[move.from].rank) !=
+          links.cluster(plan.stages[i].to.parts[move.to].rank)) {
+        elements += move.box.elements();
+      }
+    }
+  }
+  return elements;
+}
+
+TEST(Auto, TakesTheQuickestAndSaysWhy) {
+  const Links links = links_of({1, 1}, 4, {.trunk = 100'000'000, .latency_ns = 1'000'000});
+  const Layout source = activations(8, 64, 1024, {.data = 4}, ranks_from(0, 4)).value();
+  const Layout destination = activations(8, 64, 1024, {.context = 4}, ranks_from(4, 4)).value();
+  const Choice choice = plan_auto(source, destination, 2, links).value();
+  ASSERT_EQ(choice.considered.size(), 5u);
+  uint64_t least = UINT64_MAX;
+  for (const Considered& each : choice.considered) {
+    EXPECT_EQ(each.refused, "") << each.strategy;
+    least = std::min(least, each.ns);
+  }
+  EXPECT_EQ(choice.forecast.ns, least);
+  // The part of one rank is what the whole plan has for it.
+  const Choice part = plan_auto(source, destination, 2, links, 8, 5).value();
+  EXPECT_EQ(part.forecast, choice.forecast);
+  for (size_t i = 0; i < part.plan.stages.size(); ++i) {
+    for (const Move& move : part.plan.stages[i].moves) {
+      EXPECT_TRUE(part.plan.from(i).parts[move.from].rank == 5 ||
+                  part.plan.stages[i].to.parts[move.to].rank == 5);
+      EXPECT_NE(
+          std::find(choice.plan.stages[i].moves.begin(), choice.plan.stages[i].moves.end(), move),
+          choice.plan.stages[i].moves.end());
+    }
+  }
+}
+
+TEST(Auto, SendsOneCopyBetweenClusters) {
+  const Links links = links_of({1, 2}, 4, {.trunk = 100'000'000});
+  const Layout source = layout_of({64, 64}, {{4}, ranks_from(0, 4)}, {shard(0)}).value();
+  const Layout destination =
+      layout_of({64, 64}, {{4, 2}, ranks_from(4, 8)}, {replicate(), shard(1)}).value();
+  const Choice choice = plan_auto(source, destination, 2, links).value();
+  EXPECT_EQ(crossing(choice.plan, links), 64u * 64);
+  EXPECT_THAT(choice.considered[0].refused,
+              HasSubstr("it sends 4.00 copies from cluster 'c0' to 'c1'"));
+  EXPECT_THAT(choice.considered[0].strategy, "direct");
+}
+
+TEST(Auto, SumsAreReducedBeforeTheyCross) {
+  const Links links = links_of({1, 1}, 4, {.trunk = 100'000'000});
+  const Layout source = layout_of({64}, {{4}, ranks_from(0, 4)}, {partial()}).value();
+  const Layout destination = layout_of({64}, {{4}, ranks_from(4, 4)}, {shard(0)}).value();
+  const Choice choice = plan_auto(source, destination, 4, links).value();
+  EXPECT_EQ(crossing(choice.plan, links), 64u);
+  EXPECT_TRUE(prove(choice.plan).ok());
+  EXPECT_THAT(choice.considered[4].refused, HasSubstr("does not add"));
+}
+
+TEST(Auto, RanksBeyondTheLinksAreRefused) {
+  const Links links = links_of({1}, 2, {});
+  const Layout source = layout_of({4}, {{1}, {0}}, {shard(0)}).value();
+  const Layout destination = layout_of({4}, {{1}, {2}}, {shard(0)}).value();
+  EXPECT_THAT(std::string(plan_auto(source, destination, 4, links).status().text()),
+              HasSubstr("rank 2 holds a part"));
+}
+
+// Over clusters of many kinds no strategy is always the quickest.
+TEST(Auto, EveryStrategyWinsSomewhere) {
+  std::set<std::string> winners;
+  for (const uint64_t trunk : {20'000'000u, 1'000'000'000u}) {
+    for (const uint64_t latency : {1'000u, 5'000'000u}) {
+      for (const uint64_t memory : {uint64_t{500'000'000}, uint64_t{20'000'000'000}}) {
+        const Links links =
+            links_of({2, 2}, 4, {.memory = memory, .trunk = trunk, .latency_ns = latency});
+        for (const uint64_t hidden : {1u, 1024u}) {
+          for (const uint64_t degree : {1u, 2u, 4u, 8u}) {
+            const Layout source =
+                activations(8, 64, hidden, {.data = degree, .context = 8 / degree},
+                            ranks_from(0, 8))
+                    .value();
+            const Layout replicas =
+                layout_of({8, 64, hidden}, {{8}, ranks_from(0, 8)}, {replicate()}).value();
+            const Layout destination =
+                activations(8, 64, hidden, {.context = 8}, ranks_from(8, 8)).value();
+            const Layout copies =
+                layout_of({8, 64, hidden}, {{degree, 8 / degree}, ranks_from(8, 8)},
+                          {replicate(), shard(0)})
+                    .value();
+            for (const Layout* from : {&source, &replicas}) {
+              for (const Layout* to : {&destination, &copies}) {
+                winners.insert(plan_auto(*from, *to, 2, links).value().plan.strategy);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(winners.size(), 3u) << *winners.begin();
+}
+
+}  // namespace
+}  // namespace hetcomm::reshard

@@ -1,0 +1,311 @@
+// Layouts:
+//   - what check() refuses is named: holes, overlaps, boxes outside, strides that let elements meet;
+//   - meshes give what PyTorch's placements give, and degrees what HetAuto's section 5.2 says;
+//   - every element of a rank's memory is one element of the tensor, by brute force over random meshes.
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "reshard/mesh.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<int> up_to(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+Box box_of(const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
+  Box box;
+  for (const auto& [begin, end] : ranges) {
+    box.begin[box.dimensions] = begin;
+    box.end[box.dimensions++] = end;
+  }
+  return box;
+}
+
+Part part_of(int rank, const Box& box, uint32_t copy = 0) {
+  Part part;
+  part.rank = rank;
+  part.box = box;
+  part.copy = copy;
+  part.strides = dense_strides(box);
+  return part;
+}
+
+// The text of what is wrong; empty: nothing.
+std::string fault(const Layout& layout) {
+  const Status status = check(layout);
+  if (status.ok()) return "";
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  return std::string(status.text());
+}
+
+template <typename T>
+std::string fault(const Result<T>& result) {
+  return result.ok() ? "" : std::string(result.status().text());
+}
+
+// The boxes of |rank| as text.
+std::vector<std::string> boxes(const Layout& layout, int rank) {
+  std::vector<std::string> texts;
+  for (const Part& part : layout.parts) {
+    if (part.rank == rank) texts.push_back(to_text(part.box));
+  }
+  return texts;
+}
+
+TEST(Layout, IsSoundWhenEveryElementIsHeldOnce) {
+  Layout layout;
+  layout.shape = {4, 6};
+  layout.parts = {part_of(0, box_of({{0, 4}, {0, 2}})), part_of(1, box_of({{0, 1}, {2, 6}})),
+                  part_of(2, box_of({{1, 4}, {2, 6}}))};
+  EXPECT_EQ(fault(layout), "");
+  layout.parts.push_back(part_of(3, box_of({{0, 4}, {0, 6}}), 1));
+  EXPECT_EQ(fault(layout), "");
+  // Of a further copy a part is enough.
+  layout.parts.push_back(part_of(4, box_of({{0, 2}, {0, 6}}), 2));
+  EXPECT_EQ(fault(layout), "");
+}
+
+TEST(Layout, FaultsAreNamed) {
+  Layout layout;
+  EXPECT_THAT(fault(layout), HasSubstr("0 dimensions"));
+  layout.shape = {4, 6};
+  EXPECT_THAT(fault(layout), HasSubstr("no rank holds [0:4, 0:6]"));
+  layout.parts = {part_of(0, box_of({{0, 4}, {0, 2}})), part_of(1, box_of({{0, 1}, {2, 6}}))};
+  EXPECT_THAT(fault(layout), HasSubstr("no rank holds [1:4, 2:6]"));
+  layout.parts.push_back(part_of(2, box_of({{1, 4}, {1, 6}})));
+  EXPECT_THAT(fault(layout), HasSubstr("rank 2, box [1:4, 1:6] overlaps rank 0, box [0:4, 0:2]"));
+  layout.parts.back() = part_of(2, box_of({{1, 4}, {2, 7}}));
+  EXPECT_THAT(fault(layout), HasSubstr("rank 2, box [1:4, 2:7]: the box is not inside"));
+  layout.parts.back() = part_of(2, box_of({{1, 4}, {2, 2}}));
+  EXPECT_THAT(fault(layout), HasSubstr("is empty"));
+  layout.parts.back() = part_of(-1, box_of({{1, 4}, {2, 6}}));
+  EXPECT_THAT(fault(layout), HasSubstr("ranks start at 0"));
+  layout.parts.back() = part_of(2, box_of({{1, 4}}));
+  EXPECT_THAT(fault(layout), HasSubstr("1 dimensions, the tensor 2"));
+  layout.parts.back() = part_of(2, box_of({{1, 4}, {2, 6}}));
+  layout.parts.push_back(part_of(2, box_of({{3, 4}, {0, 3}}), 1));
+  EXPECT_THAT(fault(layout), HasSubstr("rank 2 holds [3:4, 2:3] twice"));
+  layout.parts.pop_back();
+  layout.parts.back().term = 1;
+  EXPECT_THAT(fault(layout), HasSubstr("term 1 of a sum of 1"));
+  layout.terms = 2;
+  EXPECT_THAT(fault(layout), HasSubstr("term 0 of the sum: no rank holds [1:4, 2:6]"));
+  layout.terms = 3;
+  EXPECT_THAT(fault(layout), HasSubstr("no rank holds term 2"));
+  layout.shape = {uint64_t{1} << 40, uint64_t{1} << 40};
+  EXPECT_THAT(fault(layout), HasSubstr("more than 2^48"));
+  layout.shape = {4, 0};
+  EXPECT_THAT(fault(layout), HasSubstr("dimension 1 has 0 elements"));
+}
+
+TEST(Layout, StridesMustKeepElementsApart) {
+  Layout layout;
+  layout.shape = {4, 6};
+  layout.parts = {part_of(0, layout.whole())};
+  const auto with = [&](uint64_t first, uint64_t second) {
+    layout.parts[0].strides = {first, second};
+    return fault(layout);
+  };
+  EXPECT_EQ(with(6, 1), "");
+  EXPECT_EQ(with(1, 4), "");
+  EXPECT_EQ(with(100, 3), "");
+  EXPECT_THAT(with(5, 1), HasSubstr("strides [5, 1] several elements would lie at one place"));
+  EXPECT_THAT(with(6, 0), HasSubstr("one place"));
+  EXPECT_THAT(with(uint64_t{1} << 60, 1), HasSubstr("one place"));
+  // A dimension of one element needs no stride.
+  layout.shape = {1, 6};
+  layout.parts = {part_of(0, layout.whole())};
+  EXPECT_EQ(with(0, 1), "");
+}
+
+TEST(Layout, PaddingBelongsToNobody) {
+  Layout layout;
+  layout.shape = {10, 2};
+  layout.padded_shape = {12, 2};
+  layout.parts = {part_of(0, box_of({{0, 4}, {0, 2}})), part_of(1, box_of({{4, 8}, {0, 2}})),
+                  part_of(2, box_of({{8, 12}, {0, 2}}))};
+  EXPECT_EQ(fault(layout), "");
+  EXPECT_EQ(to_text(clip(layout, layout.parts[2])), "[8:10, 0:2]");
+  layout.parts[2].box.end[0] = 13;
+  EXPECT_THAT(fault(layout), HasSubstr("not inside of the shape [12, 2]"));
+  layout.padded_shape = {9, 2};
+  EXPECT_THAT(fault(layout), HasSubstr("10 elements, 9 with padding"));
+}
+
+TEST(Layout, PrintsAsATable) {
+  Result<Layout> layout = layout_of({4, 6}, {{2}, {0, 1}}, {shard(1)}, Uneven::kRefuse,
+                                    {.offset = 2, .strides = {10, 1}});
+  ASSERT_TRUE(layout.ok());
+  EXPECT_EQ(to_table(*layout),
+            "shape [4, 6]\n"
+            "  rank  box                               memory\n"
+            "     0  [0:4, 0:3]                        offset 2, strides [10, 1]\n"
+            "     1  [0:4, 3:6]                        offset 2, strides [10, 1]\n");
+}
+
+TEST(Mesh, ShardsAsDTensorDoes) {
+  const Layout layout = layout_of({8, 6}, {{2, 2}, {0, 1, 2, 3}}, {shard(0), shard(0)}).value();
+  EXPECT_THAT(boxes(layout, 2), ElementsAre("[4:6, 0:6]"));
+  const Layout replicas =
+      layout_of({8, 6}, {{2, 2}, {5, 7, 3, 1}}, {replicate(), shard(1)}).value();
+  EXPECT_THAT(boxes(replicas, 1), ElementsAre("[0:8, 3:6]"));
+  EXPECT_THAT(boxes(replicas, 7), ElementsAre("[0:8, 3:6]"));
+  // torch.chunk: pieces of 3, 3, 3, 1.
+  const Layout uneven = layout_of({10}, {{4}, up_to(4)}, {shard(0)}, Uneven::kCeil).value();
+  EXPECT_THAT(boxes(uneven, 3), ElementsAre("[9:10]"));
+  // Of 5 elements in 4 pieces of 2 the last rank has none.
+  const Layout few = layout_of({5}, {{4}, up_to(4)}, {shard(0)}, Uneven::kCeil).value();
+  EXPECT_THAT(boxes(few, 2), ElementsAre("[4:5]"));
+  EXPECT_TRUE(boxes(few, 3).empty());
+}
+
+// FSDP over tensor parallelism: the tensor axis cuts first, though it is the last one.
+TEST(Mesh, StridedShardsCountAsCutLater) {
+  const Layout layout =
+      layout_of({16}, {{2, 4}, up_to(8)}, {strided_shard(0, 4), shard(0)}).value();
+  for (int rank = 0; rank < 8; ++rank) {
+    const int data = rank / 4;
+    const int tensor = rank % 4;
+    EXPECT_THAT(boxes(layout, rank),
+                ElementsAre(to_text(box_of({{static_cast<uint64_t>(4 * tensor + 2 * data),
+                                             static_cast<uint64_t>(4 * tensor + 2 * data + 2)}}))))
+        << rank;
+  }
+}
+
+TEST(Mesh, ZigzagGivesEachRankAPair) {
+  const Layout layout = layout_of({16, 2}, {{4}, up_to(4)}, {zigzag(0)}).value();
+  EXPECT_THAT(boxes(layout, 1), ElementsAre("[2:4, 0:2]", "[12:14, 0:2]"));
+  // Both stand behind each other in its memory.
+  EXPECT_EQ(layout.parts[2].offset, 0u);
+  EXPECT_EQ(layout.parts[3].offset, 4u);
+  EXPECT_THAT(boxes(layout, 3), ElementsAre("[6:10, 0:2]"));  // they touch
+}
+
+TEST(Mesh, SizesMayDiffer) {
+  const Layout layout = layout_of({10}, {{3}, up_to(3)}, {shard(0, {5, 0, 5})}).value();
+  EXPECT_THAT(boxes(layout, 0), ElementsAre("[0:5]"));
+  EXPECT_TRUE(boxes(layout, 1).empty());
+  EXPECT_THAT(fault(layout_of({10}, {{3}, up_to(3)}, {shard(0, {5, 1, 5})})),
+              HasSubstr("axis 0: the sizes [5, 1, 5] do not add up to the 10 elements"));
+  EXPECT_THAT(fault(layout_of({10}, {{3}, up_to(3)}, {shard(0, {UINT64_MAX, 1, 10})})),
+              HasSubstr("do not add up"));
+}
+
+TEST(Mesh, PartialSumsAreTerms) {
+  const Layout layout = layout_of({4}, {{2, 2}, up_to(4)}, {partial(), shard(0)}).value();
+  EXPECT_EQ(layout.terms, 2u);
+  EXPECT_EQ(layout.parts[3].term, 1u);
+  EXPECT_EQ(to_text(layout.parts[3].box), "[2:4]");
+}
+
+TEST(Mesh, FaultsAreNamed) {
+  EXPECT_THAT(fault(layout_of({10}, {{4}, up_to(4)}, {shard(0)})),
+              HasSubstr("axis 0: 4 pieces do not divide the 10 elements of dimension 0"));
+  EXPECT_THAT(fault(layout_of({8}, {{2}, {3, 3}}, {shard(0)})),
+              HasSubstr("rank 3 is in two places"));
+  EXPECT_THAT(fault(layout_of({8}, {{2, 2}, up_to(3)}, {shard(0), shard(0)})),
+              HasSubstr("a mesh of 2 x 2 has 4 ranks, and 3 are given"));
+  EXPECT_THAT(fault(layout_of({8}, {{2}, up_to(2)}, {shard(1)})),
+              HasSubstr("axis 0 cuts dimension 1 of a tensor that has 1"));
+  EXPECT_THAT(fault(layout_of({8}, {{2}, up_to(2)}, {})), HasSubstr("0 placements are given"));
+  EXPECT_THAT(fault(layout_of({8}, {{0}, {}}, {shard(0)})), HasSubstr("axis 0 has 0 ranks"));
+  EXPECT_THAT(fault(layout_of({8}, {{2}, {0, -1}}, {shard(0)})), HasSubstr("ranks start at 0"));
+  EXPECT_THAT(fault(layout_of({8}, {{2}, up_to(2)}, {shard(0, {8})})),
+              HasSubstr("2 ranks and 1 sizes"));
+  EXPECT_THAT(fault(layout_of({8}, {{2}, up_to(2)}, {strided_shard(0, 0)})),
+              HasSubstr("a split factor of 0"));
+}
+
+TEST(Degrees, CutActivations) {
+  const Layout layout =
+      activations(4, 8, 2, {.data = 2, .context = 2, .tensor = 2}, up_to(8)).value();
+  EXPECT_THAT(boxes(layout, 0), ElementsAre("[0:2, 0:2, 0:2]"));
+  EXPECT_THAT(boxes(layout, 3), ElementsAre("[0:2, 6:8, 0:2]"));
+  EXPECT_THAT(boxes(layout, 4), ElementsAre("[2:4, 0:2, 0:2]"));
+  // The same with tensor parallelism numbered slowest: rank 1 is d 0, c 1 and t 0.
+  const Layout other =
+      activations(4, 8, 2, {.data = 2, .context = 2, .tensor = 2, .order = "tdc"}, up_to(8))
+          .value();
+  EXPECT_THAT(boxes(other, 1), ElementsAre("[0:2, 4:6, 0:2]"));
+  EXPECT_THAT(boxes(other, 2), ElementsAre("[2:4, 0:2, 0:2]"));
+  EXPECT_THAT(boxes(other, 4), ElementsAre("[0:2, 2:4, 0:2]"));
+  const Layout pairs =
+      activations(1, 16, 1, {.context = 2, .tensor = 2, .zigzag = true}, up_to(4)).value();
+  EXPECT_THAT(boxes(pairs, 0), ElementsAre("[0:1, 0:4, 0:1]"));
+  EXPECT_THAT(boxes(pairs, 1), ElementsAre("[0:1, 12:16, 0:1]"));
+  EXPECT_THAT(fault(activations(3, 8, 2, {.data = 2}, up_to(2))), HasSubstr("do not divide"));
+  EXPECT_THAT(fault(activations(4, 8, 2, {.data = 2, .order = "ddt"}, up_to(2))),
+              HasSubstr("no permutation"));
+  EXPECT_THAT(fault(activations(4, 8, 2, {.data = 2}, up_to(3))), HasSubstr("3 are given"));
+}
+
+// Every rank's memory is filled without holes, and along each cut axis the ranks together hold every
+// element once for each copy and term.
+TEST(Mesh, RandomOnesAreSound) {
+  std::mt19937 random(1);
+  const auto draw = [&](uint64_t least, uint64_t most) {
+    return std::uniform_int_distribution<uint64_t>(least, most)(random);
+  };
+  for (int run = 0; run < 3000; ++run) {
+    std::vector<uint64_t> shape(draw(1, 3));
+    for (uint64_t& extent : shape) extent = draw(1, 12);
+    Mesh mesh;
+    std::vector<Placement> placements;
+    uint64_t ranks = 1;
+    uint64_t copies = 1;
+    for (uint64_t axes = draw(1, 3); axes > 0; --axes) {
+      mesh.axes.push_back(draw(1, 3));
+      ranks *= mesh.axes.back();
+      const size_t dimension = draw(0, shape.size() - 1);
+      const std::vector<Placement> kinds = {replicate(), shard(dimension), zigzag(dimension),
+                                            strided_shard(dimension, draw(1, 3)), partial()};
+      placements.push_back(kinds[draw(0, 4)]);
+      const Placement::Kind kind = placements.back().kind;
+      if (kind == Placement::Kind::kReplicate || kind == Placement::Kind::kPartial) {
+        copies *= mesh.axes.back();
+      }
+    }
+    mesh.ranks = up_to(static_cast<int>(ranks));
+    std::shuffle(mesh.ranks.begin(), mesh.ranks.end(), random);
+    const Result<Layout> layout = layout_of(shape, mesh, placements, Uneven::kCeil);
+    ASSERT_TRUE(layout.ok()) << fault(layout);
+    std::map<int, std::set<uint64_t>> places;
+    std::map<int, uint64_t> held;
+    uint64_t elements = 0;
+    for (const Part& part : layout.value().parts) {
+      elements += part.box.elements();
+      held[part.rank] += part.box.elements();
+      std::vector<uint64_t> at(shape.size(), 0);
+      for (uint64_t i = 0; i < part.box.elements(); ++i) {
+        uint64_t rest = i;
+        uint64_t place = part.offset;
+        for (size_t d = shape.size(); d-- > 0;) {
+          place += rest % part.box.extent(d) * part.strides[d];
+          rest /= part.box.extent(d);
+        }
+        EXPECT_TRUE(places[part.rank].insert(place).second);
+      }
+    }
+    EXPECT_EQ(elements, copies * whole_of(shape).elements());
+    for (const auto& [rank, taken] : places) EXPECT_EQ(*taken.rbegin() + 1, held[rank]);
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm::reshard
