@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "src/base/svg_text.h"
 #include "topology/labels.h"
-#include "topology/svg_text.h"
 #include "topology/tree.h"
 
 namespace hetcomm::topology {

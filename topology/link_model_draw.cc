@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/base/svg_text.h"
 #include "src/base/text.h"
 #include "topology/labels.h"
-#include "topology/svg_text.h"
 
 namespace hetcomm::topology {
 namespace {

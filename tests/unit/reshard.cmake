@@ -1,6 +1,6 @@
-foreach(name cost layout plan)
+foreach(name cost draw layout plan)
   hetcomm_test(reshard_${name}_test
     SOURCES reshard_${name}_test.cc
-    DEPENDS reshard topology base fmt::fmt
+    DEPENDS reshard topology base fmt::fmt nlohmann_json::nlohmann_json
     LABELS asan)
 endforeach()

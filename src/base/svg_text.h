@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace hetcomm::topology {
+namespace hetcomm {
 
 // |text| as the content or an attribute of an element.
 inline std::string escaped(std::string_view text) {
@@ -30,4 +30,4 @@ inline std::string escaped(std::string_view text) {
   return out;
 }
 
-}  // namespace hetcomm::topology
+}  // namespace hetcomm

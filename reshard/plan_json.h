@@ -1,0 +1,24 @@
+// A plan as JSON, for people's programs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reshard/auto.h"
+#include "reshard/links.h"
+#include "reshard/plan.h"
+
+namespace hetcomm::reshard {
+
+// {"version": 1, "strategy", "shape", "element_bytes",
+//  "stages": [{"messages", "bytes", "moves": [{"from", "to", "box": [[begin, end], ...], "adds"}]}]}
+// with ranks as "from" and "to". A move of a rank to itself is a copy in its memory.
+std::string to_json(const Plan& plan, uint64_t element_bytes);
+
+// The same, and what it costs: "forecast_ns", "ns" and "slowest" (a resource's name) of each stage,
+// "resources": [{"name", "bytes"}] without those that carry nothing, and
+// "considered": [{"strategy", "forecast_ns", "refused"}].
+std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& links);
+
+}  // namespace hetcomm::reshard
