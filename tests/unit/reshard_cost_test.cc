@@ -1,7 +1,7 @@
 // What plans cost:
 //   - a forecast is the time of the busiest resource and of the longest transfer, by hand;
 //   - batched send-receive prefers what is on the rank, then fast links, then senders with little to
-//     do, and is proved over random layouts;
+//     do, and is proved over random layouts; it gives the volumes of Hetu's table 2;
 //   - auto takes the quickest, at most one copy goes between clusters, and each strategy wins
 //     somewhere.
 #include <algorithm>
@@ -223,6 +223,124 @@ TEST(Bsr, DoesNotAdd) {
   const Layout destination = layout_of({8}, {{1}, {2}}, {shard(0)}).value();
   SendLoads loads;
   EXPECT_EQ(plan_bsr(source, destination, 4, nullptr, loads).status().code(), Code::kUnsupported);
+}
+
+// --- Hetu v2, table 2 ---------------------------------------------------------------------------
+
+// A 32B model on 32 GPUs, eight to a host, loses rank 31 (tables 2 and 7). All weights of a layer are
+// one tensor here, whose quarter is 747.5 MB; that of the output layer is 284 MB.
+constexpr uint64_t kLayerQuarter = 7475;  // elements of 0.1 MB
+constexpr uint64_t kHeadQuarter = 2840;
+
+// The ranks of a stage, and its first and last layer.
+struct HetuStage {
+  std::vector<int> ranks;
+  int first;
+  int last;
+};
+using Pipelines = std::vector<std::vector<HetuStage>>;
+
+// Who holds |layer|, whose quarters have |quarter| elements. Rank 31 holds nothing any more.
+Layout holders(const Pipelines& pipelines, int layer, uint64_t quarter) {
+  Layout layout;
+  layout.shape = {4 * quarter};
+  for (uint32_t copy = 0; copy < pipelines.size(); ++copy) {
+    for (const HetuStage& stage : pipelines[copy]) {
+      if (layer < stage.first || layer > stage.last) continue;
+      const uint64_t each = 4 * quarter / stage.ranks.size();
+      for (size_t i = 0; i < stage.ranks.size(); ++i) {
+        if (stage.ranks[i] == 31) continue;
+        Part part;
+        part.rank = stage.ranks[i];
+        part.copy = copy;
+        part.box = whole_of(layout.shape);
+        part.box.begin[0] = i * each;
+        part.box.end[0] = (i + 1) * each;
+        part.strides = dense_strides(part.box);
+        layout.parts.push_back(part);
+      }
+    }
+  }
+  EXPECT_TRUE(check(layout).ok()) << check(layout).text();
+  return layout;
+}
+
+// What each rank sends, in MB, within its host and beyond it.
+using Volumes = std::map<int, std::pair<double, double>>;
+
+Volumes volumes_of(bool fused) {
+  const auto four = [](int first) { return ranks_from(first, 4); };
+  const Pipelines before = {
+      {{four(0), 0, 14}, {four(4), 15, 29}, {four(8), 30, 44}, {four(12), 45, 59}},
+      {{four(16), 0, 14}, {four(20), 15, 29}, {four(24), 30, 44}, {four(28), 45, 59}}};
+  const Pipelines after = {before[0],
+                           {{four(16), 0, 15},
+                            {four(20), 16, 31},
+                            {four(24), 32, 47},
+                            {{28, 29}, 48, 55},
+                            {{30}, 56, 59}}};
+  const Links links = links_of({4}, 8, {});
+  SendLoads loads;
+  Volumes volumes;
+  for (int tensor = 0; tensor <= 60; ++tensor) {
+    const bool is_head = tensor == 60;
+    const int layer = is_head ? 59 : tensor;
+    const uint64_t quarter = is_head ? kHeadQuarter : kLayerQuarter;
+    if (!fused) loads = {};
+    const Plan plan = plan_bsr(holders(before, layer, quarter), holders(after, layer, quarter), 1,
+                               fused ? &links : nullptr, loads)
+                          .value();
+    EXPECT_TRUE(prove(plan).ok()) << prove(plan).text();
+    for (const Move& move : plan.stages[0].moves) {
+      const int from = plan.source.parts[move.from].rank;
+      const int to = plan.destination().parts[move.to].rank;
+      if (from == to) continue;
+      auto& [inside, beyond] = volumes[from];
+      (from / 8 == to / 8 ? inside : beyond) += static_cast<double>(move.box.elements()) / 10;
+    }
+  }
+  return volumes;
+}
+
+// The table has whole megabytes.
+void expect_volumes(const Volumes& found, const Volumes& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (const auto& [rank, volumes] : expected) {
+    ASSERT_EQ(found.count(rank), 1u) << rank;
+    EXPECT_NEAR(found.at(rank).first, volumes.first, 0.6) << rank;
+    EXPECT_NEAR(found.at(rank).second, volumes.second, 0.6) << rank;
+  }
+}
+
+TEST(Papers, TableTwoOfHetu) {
+  expect_volumes(volumes_of(false), {{4, {0, 748}},
+                                     {5, {0, 747}},
+                                     {6, {0, 747}},
+                                     {7, {0, 747}},
+                                     {8, {0, 1495}},
+                                     {9, {0, 1495}},
+                                     {10, {0, 1495}},
+                                     {11, {0, 1495}},
+                                     {12, {0, 5517}},
+                                     {13, {0, 11496}},
+                                     {14, {0, 8222}},
+                                     {15, {0, 11496}}});
+  expect_volumes(volumes_of(true), {{8, {0, 747}},
+                                    {9, {0, 747}},
+                                    {10, {0, 747}},
+                                    {11, {0, 747}},
+                                    {15, {0, 11496}},
+                                    {20, {748, 0}},
+                                    {21, {748, 0}},
+                                    {22, {748, 0}},
+                                    {23, {748, 0}},
+                                    {24, {0, 748}},
+                                    {25, {0, 748}},
+                                    {26, {0, 748}},
+                                    {27, {0, 748}},
+                                    {28, {5517, 0}},
+                                    {29, {11496, 0}},
+                                    {30, {8222, 0}}});
 }
 
 // --- auto -------------------------------------------------------------------------------------
