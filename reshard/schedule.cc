@@ -1,0 +1,209 @@
+#include "reshard/schedule.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace hetcomm::reshard {
+namespace {
+
+// The borders of all boxes of the layouts of |plan|, in one dimension.
+std::vector<uint64_t> cuts_of(const Plan& plan, size_t dimension) {
+  const uint64_t extent = plan.source.shape[dimension];
+  std::vector<uint64_t> cuts = {0, extent};
+  for (size_t i = 0; i <= plan.stages.size(); ++i) {
+    for (const Part& part : plan.from(i).parts) {
+      cuts.push_back(std::min(part.box.begin[dimension], extent));
+      cuts.push_back(std::min(part.box.end[dimension], extent));
+    }
+  }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  return cuts;
+}
+
+// How a tensor is cut in slices: each piece between two cuts of one dimension gives every slice a
+// share of it.
+struct Slicing {
+  size_t dimension = 0;
+  uint32_t slices = 1;
+  std::vector<uint64_t> cuts;
+
+  // The part of [begin, end), a piece between two cuts, that belongs to |slice|.
+  std::pair<uint64_t, uint64_t> share(uint64_t begin, uint64_t end, uint32_t slice) const {
+    const uint64_t size = end - begin;
+    return {begin + size * slice / slices, begin + size * (slice + 1) / slices};
+  }
+  // Calls |use| with the boxes of |box| that belong to |slice|.
+  template <typename Use>
+  void for_each(const Box& box, uint32_t slice, Use&& use) const {
+    if (slices == 1) return use(box);
+    auto at = std::lower_bound(cuts.begin(), cuts.end(), box.begin[dimension]);
+    for (; *at < box.end[dimension]; ++at) {
+      Box piece = box;
+      std::tie(piece.begin[dimension], piece.end[dimension]) = share(*at, *(at + 1), slice);
+      if (piece.begin[dimension] < piece.end[dimension]) use(piece);
+    }
+  }
+};
+
+// The dimension in which the narrowest piece is widest. Every rank then has a share of each slice,
+// and the boxes of a slice are few.
+Slicing choose_slicing(const Plan& plan, uint32_t slices) {
+  Slicing best;
+  uint64_t widest = 0;
+  for (size_t d = 0; d < plan.source.shape.size(); ++d) {
+    std::vector<uint64_t> cuts = cuts_of(plan, d);
+    uint64_t narrowest = UINT64_MAX;
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      narrowest = std::min(narrowest, cuts[i + 1] - cuts[i]);
+    }
+    if (narrowest <= widest) continue;
+    widest = narrowest;
+    best.dimension = d;
+    best.cuts = std::move(cuts);
+  }
+  best.slices = static_cast<uint32_t>(std::clamp<uint64_t>(widest, 1, std::max(slices, 1u)));
+  return best;
+}
+
+// Leaves out dimensions of one element, and joins those that lie behind each other.
+StridedBox simplified(const StridedBox& box) {
+  StridedBox result = box;
+  result.dimensions = 0;
+  result.extents = {};
+  result.strides = {};
+  for (size_t d = 0; d < box.dimensions; ++d) {
+    if (box.extents[d] == 1) continue;
+    const size_t last = result.dimensions - 1;
+    if (result.dimensions > 0 && result.strides[last] == box.strides[d] * box.extents[d]) {
+      result.extents[last] *= box.extents[d];
+      result.strides[last] = box.strides[d];
+      continue;
+    }
+    result.extents[result.dimensions] = box.extents[d];
+    result.strides[result.dimensions++] = box.strides[d];
+  }
+  return result;
+}
+
+class Scheduler {
+ public:
+  Scheduler(const Plan& plan, int rank, uint32_t slices)
+      : plan_(plan), slicing_(choose_slicing(plan, slices)) {
+    schedule_.rank = rank;
+    for (const Stage& stage : plan.stages) {
+      std::vector<uint64_t>& offsets = scratch_.emplace_back(stage.scratch.size());
+      for (size_t i = 0; i < stage.scratch.size(); ++i) {
+        if (stage.to.parts[i].rank != rank || stage.scratch[i].alias != Alias::kNone) continue;
+        offsets[i] = schedule_.scratch_elements;
+        schedule_.scratch_elements += stage.to.parts[i].box.elements();
+      }
+    }
+  }
+
+  Schedule make() {
+    for (uint32_t slice = 0; slice < slicing_.slices; ++slice) {
+      for (uint32_t stage = 0; stage < plan_.stages.size(); ++stage) add_phase(slice, stage);
+    }
+    return std::move(schedule_);
+  }
+
+ private:
+  // Where |box| lies in part |part| of the layout before stage |layout|.
+  StridedBox place(size_t layout, uint32_t part, const Box& box) const {
+    const Part* of = &plan_.from(layout).parts[part];
+    StridedBox result;
+    Numbers strides = of->strides;
+    if (layout == 0) {
+      result.memory = Memory::kSource;
+    } else if (layout == plan_.stages.size()) {
+      result.memory = Memory::kDestination;
+    } else if (const Scratch& scratch = plan_.stages[layout - 1].scratch[part];
+               scratch.alias == Alias::kNone) {
+      result.offset = scratch_[layout - 1][part];
+    } else {
+      const bool is_source = scratch.alias == Alias::kSource;
+      result.memory = is_source ? Memory::kSource : Memory::kDestination;
+      of = &(is_source ? plan_.source : plan_.destination()).parts[scratch.part];
+      strides = of->strides;
+    }
+    if (result.memory != Memory::kScratch) result.offset = of->offset;
+    result.dimensions = box.dimensions;
+    for (size_t d = 0; d < box.dimensions; ++d) {
+      result.offset += (box.begin[d] - of->box.begin[d]) * strides[d];
+      result.extents[d] = box.extent(d);
+      result.strides[d] = strides[d];
+    }
+    return simplified(result);
+  }
+
+  void add_phase(uint32_t slice, uint32_t stage) {
+    std::map<int, Message> sends;
+    std::map<int, uint64_t> received;  // elements, by peer
+    std::vector<std::pair<int, Arrival>> arrivals;
+    const int rank = schedule_.rank;
+    for (const Move& move : plan_.stages[stage].moves) {
+      const int from = plan_.from(stage).parts[move.from].rank;
+      const int to = plan_.stages[stage].to.parts[move.to].rank;
+      if (from != rank && to != rank) continue;
+      slicing_.for_each(move.box, slice, [&](const Box& box) {
+        if (to != rank) {
+          Message& message = sends[to];
+          message.elements += box.elements();
+          message.boxes.push_back(place(stage, move.from, box));
+          return;
+        }
+        Arrival arrival;
+        arrival.adds = move.adds;
+        arrival.to = place(stage + 1, move.to, box);
+        if (from == rank) {
+          arrival.from = place(stage, move.from, box);
+        } else {
+          arrival.position = received[from];
+          received[from] += box.elements();
+        }
+        arrivals.emplace_back(from, arrival);
+      });
+    }
+    if (sends.empty() && arrivals.empty()) return;
+    Phase& phase = schedule_.phases.emplace_back();
+    phase.slice = slice;
+    phase.stage = stage;
+    for (auto& [peer, message] : sends) {
+      message.peer = peer;
+      schedule_.largest_message = std::max(schedule_.largest_message, message.elements);
+      phase.sends.push_back(std::move(message));
+    }
+    std::map<int, int> number_of;
+    for (const auto& [peer, elements] : received) {
+      number_of[peer] = static_cast<int>(phase.receives.size());
+      schedule_.largest_message = std::max(schedule_.largest_message, elements);
+      phase.receives.push_back({peer, elements, {}});
+    }
+    for (auto& [from, arrival] : arrivals) {
+      if (from != rank) arrival.receive = number_of[from];
+      phase.arrivals.push_back(arrival);
+    }
+  }
+
+  const Plan& plan_;
+  const Slicing slicing_;
+  std::vector<std::vector<uint64_t>> scratch_;  // by stage and part: where it begins
+  Schedule schedule_;
+};
+
+}  // namespace
+
+uint64_t StridedBox::elements() const {
+  uint64_t product = 1;
+  for (size_t d = 0; d < dimensions; ++d) product *= extents[d];
+  return product;
+}
+
+Schedule schedule_of(const Plan& plan, int rank, uint32_t slices) {
+  return Scheduler(plan, rank, slices).make();
+}
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,72 @@
+// What one rank does to carry out its part of a plan: messages and strided copies, in slices.
+//
+// The tensor is cut in slices that are plans of their own: what a slice needs in one stage comes from
+// the same slice of the stage before. Each rank has a share of every slice. All ranks go through the
+// phases, a stage of a slice each, in one order: a rank that is at the earliest phase can always go
+// on, even if only one message fits between two ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "reshard/plan.h"
+
+namespace hetcomm::reshard {
+
+enum class Memory : uint8_t { kSource, kDestination, kScratch };
+
+// Elements at regular distances: the one with index i lies at offset + sum(i[d] * strides[d]). Their
+// order, in a message too, is that of the indices, the last one fastest.
+struct StridedBox {
+  Memory memory = Memory::kScratch;
+  uint64_t offset = 0;
+  size_t dimensions = 0;  // as few as there can be; 0: one element
+  Numbers extents{};
+  Numbers strides{};
+
+  uint64_t elements() const;
+  bool operator==(const StridedBox&) const = default;
+};
+
+// What goes to, or comes from, one rank. A message has its boxes behind each other.
+struct Message {
+  int peer = 0;
+  uint64_t elements = 0;
+  std::vector<StridedBox> boxes;  // where the bytes are taken from; empty if it is received
+  bool operator==(const Message&) const = default;
+};
+
+// Elements that are put in their place.
+struct Arrival {
+  int receive = -1;       // index of Phase::receives; -1: from this rank's own memory
+  uint64_t position = 0;  // of the elements in the message
+  StridedBox from;        // in this rank's memory, if they are its own
+  StridedBox to;
+  bool adds = false;
+  bool operator==(const Arrival&) const = default;
+};
+
+// Sends may start when the arrivals of the stage before are done, of the same slice.
+struct Phase {
+  uint32_t slice = 0;
+  uint32_t stage = 0;
+  std::vector<Message> sends;     // in the order of peers
+  std::vector<Message> receives;  // in the order of peers
+  std::vector<Arrival> arrivals;  // in this order: sums are rounded alike on all runs
+  bool operator==(const Phase&) const = default;
+};
+
+struct Schedule {
+  int rank = 0;
+  uint64_t scratch_elements = 0;
+  uint64_t largest_message = 0;  // elements
+  std::vector<Phase> phases;     // without those in which the rank has nothing to do
+  bool operator==(const Schedule&) const = default;
+};
+
+// |plan| has at least the moves of |rank|. |slices|: at least 1; fewer are made where the tensor has
+// too few elements. All ranks give the same number.
+Schedule schedule_of(const Plan& plan, int rank, uint32_t slices);
+
+}  // namespace hetcomm::reshard
