@@ -213,6 +213,13 @@ class Search {
     const DeviceList devices(verbs_);
     if (devices.count() == 0) {
       const bool missing = devices.error() == 0 || devices.error() == ENOSYS;
+      // libibverbs leaves out devices that it has no descriptor for, without an error.
+      if (missing && then_ == Then::kOpen && !names_.empty()) {
+        return Status(Code::kOutOfResources,
+                      fmt::format("rdma: no device is listed, and {} was found before: it is gone, "
+                                  "or too few files may be opened",
+                                  printable(names_)));
+      }
       return Status(Code::kUnsupported, missing ? "rdma: this host has no RDMA device"
                                                 : fmt::format("rdma: devices cannot be listed: {}",
                                                               std::strerror(devices.error())));
