@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "reshard/bsr.h"
+#include "reshard/faults.h"
 #include "reshard/strategies.h"
 
 namespace hetcomm::reshard {
@@ -58,9 +59,8 @@ Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64
                          const Links& links, uint64_t slices, std::optional<int> rank) {
   const int last = std::max(last_rank(source), last_rank(destination));
   if (static_cast<size_t>(last) >= links.ranks()) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("rank {} holds a part, and the links of ranks 0 to {} are known",
-                              last, static_cast<int64_t>(links.ranks()) - 1));
+    return invalid(fmt::format("rank {} holds a part, and the links of ranks 0 to {} are known",
+                               last, static_cast<int64_t>(links.ranks()) - 1));
   }
   Choice choice;
   std::optional<Plan> best;
@@ -96,7 +96,7 @@ Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64
     best = std::move(second_best);
     choice.forecast = std::move(of_second_best);
   }
-  if (!best) return Status(Code::kUnsupported, choice.considered.front().refused);
+  if (!best) return unsupported(choice.considered.front().refused);
   choice.plan = std::move(*best);
   if (rank) keep_only(*rank, choice.plan);
   return choice;

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "reshard/faults.h"
+
 namespace hetcomm::reshard {
 namespace {
 
@@ -173,20 +175,17 @@ class Batch {
 Result<Plan> plan_bsr(const Layout& source, const Layout& destination, uint64_t element_bytes,
                       const Links* links, SendLoads& loads, std::optional<int> rank) {
   if (source.shape != destination.shape) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("the source has shape [{}], the destination [{}]",
-                              fmt::join(source.shape, ", "), fmt::join(destination.shape, ", ")));
+    return invalid(fmt::format("the source has shape [{}], the destination [{}]",
+                               fmt::join(source.shape, ", "), fmt::join(destination.shape, ", ")));
   }
   if (source.terms != 1 || destination.terms != 1) {
-    return Status(Code::kUnsupported,
-                  fmt::format("a sum of {} terms: batched send-receive does not add",
-                              std::max(source.terms, destination.terms)));
+    return unsupported(fmt::format("a sum of {} terms: batched send-receive does not add",
+                                   std::max(source.terms, destination.terms)));
   }
   for (const Layout* layout : {&source, &destination}) {
     for (const Part& part : layout->parts) {
       if (links == nullptr || static_cast<size_t>(part.rank) < links->ranks()) continue;
-      return Status(Code::kInvalidArgument,
-                    fmt::format("rank {} holds a part, and its links are not known", part.rank));
+      return invalid(fmt::format("rank {} holds a part, and its links are not known", part.rank));
     }
   }
   Plan plan;

@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "reshard/faults.h"
+
 namespace hetcomm::reshard {
 namespace {
-
-Status invalid(std::string text) { return Status(Code::kInvalidArgument, std::move(text)); }
 
 std::string name_of(const Part& part) {
   return fmt::format("rank {}, box {}", part.rank, to_text(part.box));

@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "reshard/faults.h"
+
 namespace hetcomm::reshard {
 namespace {
 
 using Kind = Placement::Kind;
-
-Status invalid(std::string text) { return Status(Code::kInvalidArgument, std::move(text)); }
 
 // The indices of one dimension that a rank holds, in the order in which they lie in its memory.
 struct Range {

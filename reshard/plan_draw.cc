@@ -16,21 +16,21 @@ namespace hetcomm::reshard {
 namespace {
 
 // What one rank sends another in a stage.
-struct Message {
+struct Flow {
   uint64_t elements = 0;
   std::vector<const Move*> moves;
 };
-using Messages = std::map<std::pair<int, int>, Message>;
+using Flows = std::map<std::pair<int, int>, Flow>;
 
-Messages messages_of(const Plan& plan, size_t stage) {
-  Messages messages;
+Flows flows_of(const Plan& plan, size_t stage) {
+  Flows flows;
   for (const Move& move : plan.stages[stage].moves) {
-    Message& message = messages[{plan.from(stage).parts[move.from].rank,
-                                 plan.stages[stage].to.parts[move.to].rank}];
-    message.elements += move.box.elements();
-    message.moves.push_back(&move);
+    Flow& flow =
+        flows[{plan.from(stage).parts[move.from].rank, plan.stages[stage].to.parts[move.to].rank}];
+    flow.elements += move.box.elements();
+    flow.moves.push_back(&move);
   }
-  return messages;
+  return flows;
 }
 
 std::string bytes_text(uint64_t bytes) {
@@ -106,28 +106,28 @@ class Picture {
   }
 
   void draw_messages(size_t stage) {
-    const Messages messages = messages_of(plan_, stage);
+    const Flows flows = flows_of(plan_, stage);
     uint64_t most = 1;
     uint64_t sum = 0;
     size_t count = 0;
-    for (const auto& [ends, message] : messages) {
+    for (const auto& [ends, flow] : flows) {
       if (ends.first == ends.second) continue;
-      most = std::max(most, message.elements);
-      sum += message.elements;
+      most = std::max(most, flow.elements);
+      sum += flow.elements;
       ++count;
     }
     add(R"(<text x="{}" y="46" fill="#555">{} messages, {}</text>)", left(stage) + kBoxWidth + 12,
         count, bytes_text(sum * element_bytes_));
-    for (const auto& [ends, message] : messages) {
+    for (const auto& [ends, flow] : flows) {
       if (rows_[stage].count(ends.first) == 0 || rows_[stage + 1].count(ends.second) == 0) continue;
       const bool is_local = ends.first == ends.second;
-      const double share = static_cast<double>(message.elements) / static_cast<double>(most);
+      const double share = static_cast<double>(flow.elements) / static_cast<double>(most);
       add(R"(<line x1="{}" y1="{}" x2="{}" y2="{}" stroke="{}" stroke-width="{:.1f}" )"
           R"(stroke-opacity="0.6"><title>rank {} to rank {}: {}</title></line>)",
           left(stage) + kBoxWidth, middle(stage, ends.first), left(stage + 1),
           middle(stage + 1, ends.second), is_local ? "#999999" : "#1d64a8",
           is_local ? 1.0 : 1 + 5 * share, ends.first, ends.second,
-          bytes_text(message.elements * element_bytes_));
+          bytes_text(flow.elements * element_bytes_));
     }
   }
 
@@ -164,21 +164,21 @@ std::string to_text(const Plan& plan, uint64_t element_bytes, size_t most_lines)
                                  fmt::join(plan.source.shape, ", "), plan.stages.size(),
                                  plan.stages.size() == 1 ? "" : "s");
   for (size_t i = 0; i < plan.stages.size(); ++i) {
-    const Messages messages = messages_of(plan, i);
+    const Flows flows = flows_of(plan, i);
     text +=
         fmt::format("{} to {}: {} messages\n{:>6} {:>6} {:>12}  {}\n", name_of(plan, i),
                     name_of(plan, i + 1), count_messages(plan, i), "from", "to", "bytes", "boxes");
     size_t lines = 0;
-    for (const auto& [ends, message] : messages) {
+    for (const auto& [ends, flow] : flows) {
       if (lines++ == most_lines) {
-        text += fmt::format("{:>6} and {} more\n", "", messages.size() - most_lines);
+        text += fmt::format("{:>6} and {} more\n", "", flows.size() - most_lines);
         break;
       }
-      const Move& first = *message.moves.front();
+      const Move& first = *flow.moves.front();
       text += fmt::format(
-          "{:>6} {:>6} {:>12}  {}{}{}\n", ends.first, ends.second, message.elements * element_bytes,
+          "{:>6} {:>6} {:>12}  {}{}{}\n", ends.first, ends.second, flow.elements * element_bytes,
           to_text(first.box), first.adds ? ", added" : "",
-          message.moves.size() > 1 ? fmt::format(" and {} more", message.moves.size() - 1) : "");
+          flow.moves.size() > 1 ? fmt::format(" and {} more", flow.moves.size() - 1) : "");
     }
   }
   return text;

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "reshard/faults.h"
+
 namespace hetcomm::reshard {
 namespace {
 
@@ -129,9 +131,8 @@ class Redistribution {
 Result<std::vector<Move>> moves_between(const Layout& from, const Layout& to,
                                         std::optional<int> rank) {
   if (from.shape != to.shape) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("the source has shape [{}], the destination [{}]",
-                              fmt::join(from.shape, ", "), fmt::join(to.shape, ", ")));
+    return invalid(fmt::format("the source has shape [{}], the destination [{}]",
+                               fmt::join(from.shape, ", "), fmt::join(to.shape, ", ")));
   }
   if (to.terms != 1 && to.terms != from.terms) {
     return Status(

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "reshard/faults.h"
 #include "reshard/redistribute.h"
 
 namespace hetcomm::reshard {
@@ -113,8 +114,6 @@ uint64_t pieces_of_batch(const Layout& layout) {
   std::sort(ranges.begin(), ranges.end());
   return static_cast<uint64_t>(std::unique(ranges.begin(), ranges.end()) - ranges.begin());
 }
-
-Status unsupported(std::string text) { return Status(Code::kUnsupported, std::move(text)); }
 
 // The layout in which the first rank of each group holds the slab of the group.
 Result<Layout> gathered(const Layout& layout, uint64_t outer) {

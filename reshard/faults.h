@@ -1,0 +1,14 @@
+// How the functions of this folder say that something cannot be done.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "src/base/status.h"
+
+namespace hetcomm::reshard {
+
+inline Status invalid(std::string text) { return Status(Code::kInvalidArgument, std::move(text)); }
+inline Status unsupported(std::string text) { return Status(Code::kUnsupported, std::move(text)); }
+
+}  // namespace hetcomm::reshard
