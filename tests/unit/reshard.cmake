@@ -4,3 +4,7 @@ foreach(name cost draw layout plan schedule)
     DEPENDS reshard topology base fmt::fmt nlohmann_json::nlohmann_json
     LABELS asan)
 endforeach()
+
+hetcomm_test(reshard_speed NO_ENTRY OWN_MAIN
+  SOURCES reshard_speed.cc
+  DEPENDS reshard topology base fmt::fmt)

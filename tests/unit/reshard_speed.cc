@@ -1,0 +1,140 @@
+// Prints how long plans take to be made, by one core: the part of one of 1,024 ranks that send to
+// 1,024 others, activations of three dimensions; and many weights of a model.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "reshard/auto.h"
+#include "reshard/bsr.h"
+#include "reshard/mesh.h"
+#include "reshard/schedule.h"
+#include "reshard/strategies.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+std::vector<int> ranks_from(int first, uint64_t count) {
+  std::vector<int> ranks(count);
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks;
+}
+
+// The best of three.
+template <typename Make>
+void measure(const std::string& name, Make&& make) {
+  double best = 1e9;
+  for (int i = 0; i < 3; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    make();
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count());
+  }
+  std::fputs(fmt::format("{:<52} {:>10.2f} ms\n", name, best).c_str(), stdout);
+}
+
+template <typename T>
+const T& check(const Result<T>& result) {
+  if (!result.ok()) {
+    std::fputs((std::string(result.status().text()) + "\n").c_str(), stderr);
+    std::exit(1);
+  }
+  return result.value();
+}
+
+// Two clusters of 128 hosts of eight ranks.
+Links two_clusters() {
+  topology::LinkModel model;
+  model.clusters = {"one", "two"};
+  std::vector<RankEnd> ends;
+  for (int c = 0; c < 2; ++c) {
+    for (int h = 0; h < 128; ++h) {
+      topology::LinkHost host;
+      host.label = fmt::format("{}{:03}", model.clusters[static_cast<size_t>(c)], h);
+      host.cluster = c;
+      host.latency_ns = 500;
+      for (const char* what : {" memory", " out", " in"}) {
+        model.resources.push_back(
+            {host.label + what, topology::ResourceKind::kNic, 25'000'000'000});
+      }
+      const int last = static_cast<int>(model.resources.size()) - 1;
+      host.inside = {last - 2};
+      host.nics = {{"", {last - 1}, {last}}};
+      for (int i = 0; i < 8; ++i) ends.push_back({host.label, ""});
+      model.hosts.push_back(host);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    topology::ClusterPath path;
+    path.exists = true;
+    path.latency_ns = 10'000;
+    if (i == 1 || i == 2) {
+      model.resources.push_back(
+          {fmt::format("trunk {}", i), topology::ResourceKind::kTrunk, 50'000'000'000});
+      path.resources = {static_cast<int>(model.resources.size()) - 1};
+    }
+    model.paths.push_back(path);
+  }
+  topology::normalize(model);
+  return check(Links::create(std::move(model), ends));
+}
+
+void measure_activations() {
+  const Layout source = check(activations(
+      1024, 1 << 20, 4096, {.data = 64, .context = 4, .tensor = 4}, ranks_from(0, 1024)));
+  const Layout destination = check(activations(
+      1024, 1 << 20, 4096, {.data = 16, .context = 8, .tensor = 8}, ranks_from(1024, 1024)));
+  const Links links = two_clusters();
+  constexpr int kRank = 5;
+  measure("1,024 to 1,024, one rank: direct",
+          [&] { (void)check(plan_direct(source, destination, kRank)); });
+  measure("leader", [&] { (void)check(plan_leader(source, destination, kRank)); });
+  measure("gather_p2p_scatter",
+          [&] { (void)check(plan_gather_p2p_scatter(source, destination, 0, kRank)); });
+  measure("sendrecv_allgather",
+          [&] { (void)check(plan_sendrecv_allgather(source, destination, kRank)); });
+  measure("bsr", [&] {
+    SendLoads loads;
+    (void)check(plan_bsr(source, destination, 2, &links, loads, kRank));
+  });
+  measure("auto", [&] { (void)check(plan_auto(source, destination, 2, links, 8, kRank)); });
+  const Plan plan = check(plan_gather_p2p_scatter(source, destination, 0, kRank));
+  measure("schedule of 8 slices", [&] { (void)schedule_of(plan, kRank, 8); });
+}
+
+void measure_model() {
+  const auto tensors = [](uint64_t from, uint64_t to, int count) {
+    const Layout source =
+        check(layout_of({from * to, 1024}, {{from}, ranks_from(0, from)}, {shard(0)}));
+    const Layout destination = check(
+        layout_of({from * to, 1024}, {{to}, ranks_from(static_cast<int>(from), to)}, {shard(0)}));
+    SendLoads loads;
+    for (int i = 0; i < count; ++i) {
+      (void)check(plan_bsr(source, destination, 2, nullptr, loads, 3));
+    }
+  };
+  measure("60 layers of 9 weights, 32 to 31, bsr", [&] { tensors(32, 31, 540); });
+  measure("1,000 weights, 64 to 64, bsr", [&] { tensors(64, 64, 1000); });
+  measure("1,000 weights, 64 to 64, direct", [&] {
+    const Layout source = check(layout_of({4096, 1024}, {{64}, ranks_from(0, 64)}, {shard(0)}));
+    const Layout destination =
+        check(layout_of({4096, 1024}, {{64}, ranks_from(64, 64)}, {shard(0)}));
+    for (int i = 0; i < 1000; ++i) (void)check(plan_direct(source, destination, 3));
+  });
+}
+
+}  // namespace
+}  // namespace hetcomm::reshard
+
+int main() {
+  hetcomm::reshard::measure_activations();
+  hetcomm::reshard::measure_model();
+  return 0;
+}
