@@ -220,7 +220,7 @@ TEST_P(BulkTransfers, ManyAtOnceBothWaysAmongMessages) {
 
 TEST_P(BulkTransfers, AMessageDoesNotWaitForALongPut) {
   if (GetParam().faulty) GTEST_SKIP() << "injected delays have no order";
-  const uint64_t size = (GetParam().slow() ? 16 : 64) << 20;
+  const uint64_t size = uint64_t{GetParam().slow() ? 16u : 64u} << 20;
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();
     const auto key = side.take<RemoteKey>();
