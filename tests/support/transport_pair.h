@@ -188,75 +188,6 @@ class Side {
 
 using SideFunction = std::function<void(Side&)>;
 
-namespace internal {
-
-inline void run_side(const PairOptions& options, int rank, Channel& channel, pid_t process,
-                     const SideFunction& function, bool* killed = nullptr) {
-  try {
-    Side side(options, rank, channel);
-    side.set_process(process);
-    function(side);
-    if (killed != nullptr) *killed = side.killed();
-  } catch (const Abandoned& reason) {
-    ADD_FAILURE() << "rank " << rank << ": " << reason.what();
-  }
-  channel.close();
-}
-
-// The far side as a process; never returns.
-[[noreturn]] inline void far_process(const PairOptions& options, Channel& channel,
-                                     const SideFunction& far) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  alarm(120);
-  run_side(options, 1, channel, -1, far);
-  fflush(nullptr);
-  _exit(::testing::Test::HasFailure() ? 1 : 0);
-}
-
-inline void reap(pid_t child, bool killed) {
-  const uint64_t deadline = now_ns() + kPatience;
-  int status = 0;
-  pid_t done = 0;
-  while ((done = waitpid(child, &status, WNOHANG)) == 0 && now_ns() < deadline) usleep(200);
-  if (done == 0) {
-    ADD_FAILURE() << "the far process does not end";
-    ::kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    return;
-  }
-  if (killed) return;
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
-      << "the far process failed (status " << status << ")";
-}
-
-}  // namespace internal
-
-// Runs both sides to their ends.
-inline void run_pair(const PairOptions& options, const SideFunction& near,
-                     const SideFunction& far) {
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-  Channel near_end(ends[0]);
-  Channel far_end(ends[1]);
-  if (options.mode == Mode::kThreads) {
-    std::thread thread([&] { internal::run_side(options, 1, far_end, -1, far); });
-    internal::run_side(options, 0, near_end, -1, near);
-    thread.join();
-    return;
-  }
-  fflush(nullptr);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    near_end.close();
-    internal::far_process(options, far_end, far);
-  }
-  far_end.close();
-  bool killed = false;
-  internal::run_side(options, 0, near_end, child, near, &killed);
-  internal::reap(child, killed);
-}
-
 // Memory that both processes of a pair see; zero at first.
 template <typename T>
 class Shared {
@@ -275,5 +206,97 @@ class Shared {
  private:
   void* memory_;
 };
+
+namespace internal {
+
+inline void run_side(const PairOptions& options, int rank, Channel& channel, pid_t process,
+                     const SideFunction& function, bool* killed = nullptr) {
+  try {
+    Side side(options, rank, channel);
+    side.set_process(process);
+    function(side);
+    if (killed != nullptr) *killed = side.killed();
+  } catch (const Abandoned& reason) {
+    ADD_FAILURE() << "rank " << rank << ": " << reason.what();
+  }
+  channel.close();
+}
+
+// What the far process says at its end, so that a failure of it is told even where its own output is
+// lost.
+struct FarEnd {
+  bool ran;  // its function has returned
+  char failure[1000];
+};
+
+// The first failed expectation of this process.
+inline std::string first_failure() {
+  const auto* result = ::testing::UnitTest::GetInstance()->current_test_info()->result();
+  for (int i = 0; i < result->total_part_count(); ++i) {
+    const auto& part = result->GetTestPartResult(i);
+    if (!part.failed()) continue;
+    return std::string(part.file_name() == nullptr ? "?" : part.file_name()) + ":" +
+           std::to_string(part.line_number()) + ": " + part.message();
+  }
+  return "";
+}
+
+// The far side as a process; never returns.
+[[noreturn]] inline void far_process(const PairOptions& options, Channel& channel,
+                                     const SideFunction& far, FarEnd& end) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  alarm(120);
+  run_side(options, 1, channel, -1, far);
+  end.ran = true;
+  first_failure().copy(end.failure, sizeof(end.failure) - 1);
+  fflush(nullptr);
+  _exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+inline void reap(pid_t child, bool killed, const FarEnd& end) {
+  const uint64_t deadline = now_ns() + kPatience;
+  int status = 0;
+  pid_t done = 0;
+  while ((done = waitpid(child, &status, WNOHANG)) == 0 && now_ns() < deadline) usleep(200);
+  if (done == 0) {
+    ADD_FAILURE() << "the far process does not end";
+    ::kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    return;
+  }
+  if (killed) return;
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << "the far process failed (status " << status << ", "
+      << (end.ran ? "it ran to its end" : "it did not run to its end") << "): " << end.failure;
+}
+
+}  // namespace internal
+
+// Runs both sides to their ends.
+inline void run_pair(const PairOptions& options, const SideFunction& near,
+                     const SideFunction& far) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  Channel near_end(ends[0]);
+  Channel far_end(ends[1]);
+  if (options.mode == Mode::kThreads) {
+    std::thread thread([&] { internal::run_side(options, 1, far_end, -1, far); });
+    internal::run_side(options, 0, near_end, -1, near);
+    thread.join();
+    return;
+  }
+  Shared<internal::FarEnd> end;
+  fflush(nullptr);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    near_end.close();
+    internal::far_process(options, far_end, far, *end);
+  }
+  far_end.close();
+  bool killed = false;
+  internal::run_side(options, 0, near_end, child, near, &killed);
+  internal::reap(child, killed, *end);
+}
 
 }  // namespace hetcomm::test
