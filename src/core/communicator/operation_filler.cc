@@ -58,6 +58,10 @@ Code OperationFiller::fill(const PostArguments& arguments, Operation& operation,
                            std::string* text) const {
   fill_common(arguments.kind, arguments.peer, arguments.tag, arguments.ignore, operation);
   operation.collective = arguments.collective;
+  if (arguments.lane != nullptr) {
+    operation.on_lane = true;
+    operation.transfer.lane = arguments.lane;
+  }
   if (const hetcomm_operation_options_t* options = arguments.options; options != nullptr) {
     operation.options.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;
     operation.options.fail_on_any_loss = (options->flags & HETCOMM_OPERATION_FAIL_ON_ANY_LOSS) != 0;

@@ -10,6 +10,7 @@
 
 namespace hetcomm {
 
+class Lane;
 class RemoteMemory;
 
 // Further arguments of one-sided operations.
@@ -32,6 +33,7 @@ struct PostArguments {
   const hetcomm_operation_options_t* options;  // null: defaults
   bool collective = false;
   const AccessArguments* access = nullptr;
+  Lane* lane = nullptr;  // of the communicator, to or from |peer|
 };
 
 }  // namespace hetcomm

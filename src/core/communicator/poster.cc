@@ -38,11 +38,42 @@ bool Poster::note_receive(const Operation& operation) {
 // Fills an operation that is to start at once.
 Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
                            std::string* text) {
-  const Code code = filler_.fill(arguments, operation, text);
-  if (code != Code::kOk || note_receive(operation)) return code;
-  Completer::drop_uses(operation);
-  *text = kOverlapText;
-  return Code::kInvalidArgument;
+  if (Code code = take_place(arguments.lane, text); code != Code::kOk) [[unlikely]]
+    return code;
+  Code code = filler_.fill(arguments, operation, text);
+  if (code == Code::kOk && !note_receive(operation)) {
+    Completer::drop_uses(operation);
+    *text = kOverlapText;
+    code = Code::kInvalidArgument;
+  }
+  if (code != Code::kOk && arguments.lane != nullptr) arguments.lane->give_place();
+  return code;
+}
+
+// Takes a place for a run of |lane|, if there is a lane.
+Code Poster::take_place(Lane* lane, std::string* text) {
+  if (lane == nullptr || lane->take_place()) [[likely]]
+    return Code::kOk;
+  *text = fmt::format("{} items are under way, which is all that may be; wait for the oldest",
+                      lane->terms().depth);
+  return Code::kBusy;
+}
+
+void Poster::open_lane(Lane& lane) {
+  const Engine::Baton baton(engine_);
+  if (channel_.closed) {
+    lane.set_closed(channel_.aborted);
+    return;
+  }
+  job_.pair(lane.peer()).open_lane(lane);
+}
+
+Code Poster::close_lane(Lane& lane) {
+  const Engine::Baton baton(engine_);
+  engine_.drain();
+  if (lane.taken() != 0) return Code::kBusy;
+  job_.pair(lane.peer()).close_lane(lane, Code::kAborted);
+  return Code::kOk;
 }
 
 Operation* Poster::allocate() {
@@ -131,10 +162,16 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
     *text = "the request is running; wait for its end before it is started again";
     return Code::kBusy;
   }
-  if (!note_receive(operation)) {
-    operation.set_state(OperationState::kPrepared);
+  Lane* const lane = operation.on_lane ? operation.transfer.lane : nullptr;
+  Code code = take_place(lane, text);
+  if (code == Code::kOk && !note_receive(operation)) {
+    if (lane != nullptr) lane->give_place();
     *text = kOverlapText;
-    return Code::kInvalidArgument;
+    code = Code::kInvalidArgument;
+  }
+  if (code != Code::kOk) {
+    operation.set_state(OperationState::kPrepared);
+    return code;
   }
   filler_.fill_again(operation);
   {
@@ -160,7 +197,7 @@ void Poster::start(Operation& operation) {
       if (Status status = collectives_.start(operation); !status.ok()) {
         job_.commons().completer.complete(operation, status.code(), std::string(status.text()));
       }
-    } else if (operation.kind == OperationKind::kReceive) {
+    } else if (operation.kind == OperationKind::kReceive && !operation.on_lane) {
       job_.start_receive(channel_, operation);
     } else {
       job_.pair(operation.peer).submit(operation);

@@ -15,6 +15,7 @@
 #include "src/core/communicator/post_arguments.h"
 #include "src/core/job/job.h"
 #include "src/core/memory/overlap_guard.h"
+#include "src/core/peer/lane.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
@@ -103,6 +104,11 @@ class Poster {
                          *operation);
     return operation;
   }
+  // Opens |lane|, one end of a lane of the communicator, which stays until close_lane(). Throws
+  // std::bad_alloc.
+  void open_lane(Lane& lane);
+  // Closes it. Code::kBusy: runs of it are under way.
+  Code close_lane(Lane& lane);
   // Makes a prepared operation.
   Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
   Code restart(const OperationRef& prepared, std::string* text);
@@ -141,6 +147,7 @@ class Poster {
   }
   Operation* start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
                           const hetcomm_buffer_t& buffer) HETCOMM_UNDER_BATON;
+  static Code take_place(Lane* lane, std::string* text);
   Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);
   bool note_receive(const Operation& operation);
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);

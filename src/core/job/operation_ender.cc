@@ -45,6 +45,7 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
     case OperationStage::kTransfer:
     case OperationStage::kAwaiting:
     case OperationStage::kDirect:
+    case OperationStage::kUnopened:
       operation.pair->end(operation, code, std::move(text));
       break;
   }

@@ -8,6 +8,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/memory/overlap_guard.h"
+#include "src/core/peer/lane.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
@@ -55,6 +56,8 @@ class Completer {
         [[unlikely]]
       drop_uses(operation);
     communicator.operation_ended();
+    if (operation.on_lane) [[unlikely]]
+      operation.transfer.lane->give_place();
     if (operation.detached) [[unlikely]] {
       if (operation.end_handler != nullptr) {
         std::exchange(operation.end_handler, nullptr)->on_end(operation);

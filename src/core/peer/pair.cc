@@ -20,8 +20,17 @@ Pair::Pair(PairCommons& common, int rank, uint32_t credit)
 
 // --- operations ---------------------------------------------------------------
 
+void Pair::open_lane(Lane& lane) {
+  traffic_.lanes().open(lane, association_.is_lost() ? lost_ : Status());
+  if (!association_.is_lost()) ensure_connected();
+}
+
 void Pair::submit(Operation& operation) {
   operation.pair = this;
+  if (operation.on_lane) [[unlikely]] {
+    traffic_.lanes().start(operation);
+    return;
+  }
   if (operation.kind != OperationKind::kSend && access().accept(operation)) return;
   operation.run.sent = 0;
   if (traffic_.submit(operation)) [[likely]]

@@ -57,6 +57,13 @@ class Pair final : public PairBase {
   void end(Operation& operation, Code code, std::string text) override HETCOMM_UNDER_BATON {
     traffic_.end(operation, code, std::move(text));
   }
+  // |lane| stays until close_lane(), after which it cannot be opened again. May throw
+  // std::bad_alloc.
+  void open_lane(Lane& lane) HETCOMM_UNDER_BATON;
+  // No run of |lane| is under way. The peer is told in |code|.
+  void close_lane(Lane& lane, Code code) HETCOMM_UNDER_BATON {
+    if (!association_.is_lost()) traffic_.lanes().close(lane, code);
+  }
   // Nothing accepted is waiting to leave.
   bool flushed() const HETCOMM_UNDER_BATON;
 

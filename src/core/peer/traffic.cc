@@ -53,6 +53,9 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
     case OperationStage::kDirect:
       access_.end(operation, code, std::move(text));
       break;
+    case OperationStage::kUnopened:
+      lanes_.end_unopened(operation, code, std::move(text));
+      break;
     case OperationStage::kCopying:
       break;  // all of it has arrived; ends with the copy
     case OperationStage::kSubmitted:
@@ -140,10 +143,13 @@ void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kDone:
       return receive_done(header.tag);
     case MessageKind::kStop:
-      if (SendTransfer* transfer = transfers_.sends().find(header.tag); transfer != nullptr) {
-        transfer->stopped(static_cast<Code>(static_cast<int32_t>(header.value)));
-      }
-      return;
+      return receive_stop(header);
+    case MessageKind::kLaneOpen:
+      return lanes_.receive_open(header, payload);
+    case MessageKind::kLaneLength:
+      return lanes_.receive_length(header);
+    case MessageKind::kLaneClosed:
+      return lanes_.receive_closed(header, payload);
     case MessageKind::kOpen:
     case MessageKind::kWake:
     case MessageKind::kRailDown:
@@ -174,6 +180,8 @@ void Traffic::receive_grant(ConstByteSpan payload) {
 void Traffic::take(const GrantBody& grant) {
   if (association_.rails().is_early(grant.rail)) {
     early_grants_.push_back(grant);
+  } else if (is_run_id(grant.sender_id)) {
+    lanes_.granted(grant);
   } else if (SendTransfer* transfer = transfers_.sends().find(grant.sender_id);
              transfer != nullptr) {
     transfer->granted(grant);
@@ -187,8 +195,17 @@ void Traffic::take_early_grants() {
   for (const GrantBody& grant : grants) take(grant);
 }
 
+void Traffic::receive_stop(const WireHeader& header) {
+  const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
+  if (is_run_id(header.tag)) {
+    lanes_.stopped(header.tag, code);
+  } else if (SendTransfer* transfer = transfers_.sends().find(header.tag); transfer != nullptr) {
+    transfer->stopped(code);
+  }
+}
+
 void Traffic::receive_done(uint64_t id) {
-  SendTransfer* transfer = transfers_.sends().find(id);
+  SendTransfer* transfer = find_send(id);
   if (transfer == nullptr) return;
   if (transfer->is_pulled()) sender_.pull_answered(transfer->length());
   transfer->done();
@@ -245,11 +262,12 @@ void Traffic::rail_failed(const Rail& rail, bool peer_has_to_know) {
   transfers_.receives().for_each([&](ReceiveTransfer& transfer)
                                      HETCOMM_UNDER_BATON { transfer.rail_failed(rail); });
   access_.initiator().rail_failed(rail, peer_has_to_know);
+  lanes_.rail_failed(rail);
   association_.bulks().forget(rail);
 }
 
 bool Traffic::uses(const Rail& rail) {
-  bool used = access_.initiator().direct().uses(rail);
+  bool used = access_.initiator().direct().uses(rail) || lanes_.uses(rail);
   transfers_.sends().for_each([&](const SendTransfer& transfer)
                                   HETCOMM_UNDER_BATON { used = used || transfer.uses(rail); });
   transfers_.receives().for_each([&](const ReceiveTransfer& transfer)
@@ -293,6 +311,7 @@ void Traffic::fail_everything(const Status& why) {
         }));
   }
   receiver_.fail_everything(why);
+  lanes_.fail_everything(why);
 }
 
 }  // namespace hetcomm

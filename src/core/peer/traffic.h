@@ -8,6 +8,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
+#include "src/core/peer/lanes.h"
 #include "src/core/peer/message_receiver.h"
 #include "src/core/peer/message_sender.h"
 #include "src/core/peer/remote_access.h"
@@ -22,7 +23,8 @@ class Traffic {
         transfers_(association),
         sender_(association, transfers_),
         receiver_(association, transfers_),
-        access_(association, transfers_, receiver_) {}
+        access_(association, transfers_, receiver_),
+        lanes_(association, transfers_) {}
   Traffic(const Traffic&) = delete;
   Traffic& operator=(const Traffic&) = delete;
 
@@ -31,6 +33,7 @@ class Traffic {
   const MessageSender& sender() const HETCOMM_UNDER_BATON { return sender_; }
   MessageReceiver& receiver() HETCOMM_UNDER_BATON { return receiver_; }
   RemoteAccess& access() HETCOMM_UNDER_BATON { return access_; }
+  Lanes& lanes() HETCOMM_UNDER_BATON { return lanes_; }
 
   // --- operations ---
   // Takes an operation, which is pending and in no list, if the association may send and nothing
@@ -94,6 +97,10 @@ class Traffic {
   void dispatch(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_grant(ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void take(const GrantBody& grant) HETCOMM_UNDER_BATON;
+  SendTransfer* find_send(uint64_t id) HETCOMM_UNDER_BATON {
+    return is_run_id(id) ? lanes_.find_send(id) : transfers_.sends().find(id);
+  }
+  void receive_stop(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_done(uint64_t id) HETCOMM_UNDER_BATON;
   void receive_push(uint64_t id) HETCOMM_UNDER_BATON;
   void receive_pull_pause(const WireHeader& header) HETCOMM_UNDER_BATON;
@@ -103,6 +110,7 @@ class Traffic {
   MessageSender sender_;
   MessageReceiver receiver_;
   RemoteAccess access_;
+  Lanes lanes_;
   std::vector<GrantBody> early_grants_;  // of connections whose number has not come
 };
 

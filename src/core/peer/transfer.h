@@ -8,6 +8,8 @@
 //       or                                   get by itself, chunk by chunk
 //                                     <--  kDone
 //
+// A run of a lane (lane.h) has no announcement, and its grants may be there before it starts.
+//
 // The receiver drives: it cuts the message into chunks, chooses per chunk where the data lands (the
 // user's memory, or a staging chunk of a device message) and on which connection; chunks whose
 // connection broke are granted again on the next one. The sender stages device memory piece by
@@ -22,6 +24,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/memory/staging.h"
+#include "src/core/peer/lane.h"
 #include "src/core/peer/match.h"
 #include "src/core/peer/transfer_table.h"
 #include "src/core/progress/block_pool.h"
@@ -64,6 +67,8 @@ class SendTransfer final : public Mortal {
   void granted(const GrantBody& grant) HETCOMM_UNDER_BATON;
   void done() HETCOMM_UNDER_BATON;              // the receiver has everything
   void stopped(Code code) HETCOMM_UNDER_BATON;  // the receiver ended it
+  // Its lane ended; the receiver knows.
+  void closed(Code code, std::string text) HETCOMM_UNDER_BATON;
   void end(Code code,
            std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the receiver
   // The connection broke: nothing is under way on it any more, other grants will come.
@@ -83,6 +88,8 @@ class SendTransfer final : public Mortal {
   static_assert(Staging::kMaxDepth <= kMaxPieces);
   static constexpr size_t kMaxGrants = 64;  // that wait for pieces; a receiver grants few at a time
 
+  bool of_lane() const HETCOMM_UNDER_BATON { return lane_ != nullptr; }
+  bool fits(const GrantBody& grant) HETCOMM_UNDER_BATON;
   void note_answer() HETCOMM_UNDER_BATON;
   void start_pieces() HETCOMM_UNDER_BATON;
   bool start_grant(Grant& grant) HETCOMM_UNDER_BATON;
@@ -100,7 +107,9 @@ class SendTransfer final : public Mortal {
   TransferTable& table_;
   Association& association_;
   Operation* send_;
+  Lane* const lane_;  // null: none
   uint64_t id_;
+  uint64_t wire_id_;  // by which the receiver knows it
   RemoteKey source_key_;
   Rail* source_rail_ = nullptr;  // where it was exposed
   FarWays::Choice far_;          // made when a rail lies beyond the device's root complex
@@ -113,7 +122,10 @@ class SendTransfer final : public Mortal {
   bool announced_ = false;  // the announcement has left
   uint64_t pulled_since_ns_ = 0;
   bool answered_ = false;
-  bool received_ = false;  // by the peer, all of it
+  bool granted_ = false;
+  bool peer_knows_ = false;   // that it has ended early
+  bool told_length_ = false;  // to the receiver of a run
+  bool received_ = false;     // by the peer, all of it
   bool ending_ = false;
   Code code_ = Code::kOk;
   std::string text_;
@@ -132,6 +144,10 @@ class ReceiveTransfer final : public Mortal {
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
   void rail_ready() HETCOMM_UNDER_BATON { start_chunks(); }
+  // A run's message has |length| bytes only. False: it cannot have so few.
+  bool shorten(uint64_t length) HETCOMM_UNDER_BATON;
+  // Its lane ended; the sender knows.
+  void closed(Code code, std::string text) HETCOMM_UNDER_BATON { finish_as(code, std::move(text)); }
 
  private:
   class Chunk;
@@ -179,6 +195,7 @@ class ReceiveTransfer final : public Mortal {
   FarWays::Choice far_;  // made when a rail lies beyond the device's root complex
   bool chosen_ = false;  // the table's chooser has decided, and nothing else since
   bool source_gone_ = false;
+  const bool of_lane_;
   bool wrote_to_device_;  // network interfaces did
   bool sender_knows_;     // every grant went over a rail on which the sender sees the end by itself
   bool ending_ = false;

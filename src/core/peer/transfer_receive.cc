@@ -102,7 +102,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     count(rail);
     key_ = key.value();
     rail_ = &rail;
-    rail_->receiving.start(length_, association().common().now_ns());
+    // The data of a run may come much later.
+    if (!transfer_.of_lane_) count_awaited();
     arrived_ = 0;
     set_state(State::kGranted);
     if (!rail.capabilities().lossless) transfer_.sender_knows_ = false;
@@ -112,11 +113,20 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return Code::kOk;
   }
 
+  // Only the first |length| bytes come. False: more have come.
+  bool shorten(uint64_t length) HETCOMM_UNDER_BATON {
+    if (state_ == State::kCopying || state_ == State::kReading || arrived_ > length) return false;
+    if (counted_) rail_->receiving.drop(length_ - length);
+    length_ = length;
+    if (state_ == State::kGranted && arrived_ == length_) arrive();
+    return true;
+  }
+
   // On return the connection does not touch the memory any more; a device copy may still run.
   void stop() HETCOMM_UNDER_BATON {
     if (state_ == State::kGranted) {
       rail_->abilities().exposer->revoke(key_);
-      rail_->receiving.drop(length_);
+      if (std::exchange(counted_, false)) rail_->receiving.drop(length_);
       transfer_.table_.targets().erase(cookie_);
     } else if (state_ == State::kReading) {
       association().bulks().cancel(bulk_);
@@ -128,9 +138,17 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying };
 
   void set_state(State state) HETCOMM_UNDER_BATON {
-    if (state_ == State::kGranted) association().common().engine.expect_less();
+    if (state_ == State::kGranted && !transfer_.of_lane_) {
+      association().common().engine.expect_less();
+    }
     state_ = state;
-    if (state_ == State::kGranted) association().common().engine.expect_more();
+    if (state_ == State::kGranted && !transfer_.of_lane_) {
+      association().common().engine.expect_more();
+    }
+  }
+  void count_awaited() HETCOMM_UNDER_BATON {
+    rail_->receiving.start(length_, association().common().now_ns());
+    counted_ = true;
   }
 
   Result<RemoteKey> expose(Rail& rail) HETCOMM_UNDER_BATON {
@@ -158,10 +176,15 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   }
 
   void on_arrived(uint64_t length) override HETCOMM_UNDER_BATON {
+    if (!counted_) count_awaited();
     arrived_ += length;
-    if (arrived_ < length_) return;
+    if (arrived_ >= length_) arrive();
+  }
+  void arrive() HETCOMM_UNDER_BATON {
     rail_->abilities().exposer->release(key_);
-    rail_->receiving.finish(length_, association().common().now_ns());
+    if (std::exchange(counted_, false)) {
+      rail_->receiving.finish(length_, association().common().now_ns());
+    }
     transfer_.table_.targets().erase(cookie_);
     landed();
   }
@@ -219,6 +242,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   Rail* rail_ = nullptr;  // while it is granted
   uint64_t cookie_ = 0;
   uint64_t arrived_ = 0;
+  bool counted_ = false;  // among what its connection is to bring
 };
 
 ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const Incoming& message)
@@ -233,6 +257,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
       tag_(message.tag),
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
+      of_lane_(receive.on_lane),
       wrote_to_device_(receive.kind != OperationKind::kReceive && receive.access.ahead > 0 &&
                        !receive.buffers.on_host),
       sender_knows_(receive.kind == OperationKind::kReceive),
@@ -400,7 +425,32 @@ void ReceiveTransfer::chunk_failed(Code code, std::string_view why) {
       }));
 }
 
+bool ReceiveTransfer::shorten(uint64_t length) {
+  if (ending_) return true;
+  if (length >= accepted_ || finished_ > length) return false;
+  length_ = accepted_ = length;
+  cut_ = std::min(cut_, length);
+  std::erase_if(uncut_, [&](const Range& range) { return range.offset >= length; });
+  for (Range& range : uncut_) range.length = std::min(range.length, length - range.offset);
+  for (size_t i = 0; i < chunks_.size();) {
+    Chunk& chunk = chunks_[i];
+    const uint64_t rest = length > chunk.offset() ? length - chunk.offset() : 0;
+    if (rest == 0 && !chunk.copying()) {
+      chunk.stop();
+      association_.common().retire(chunks_.take(i));
+      continue;
+    }
+    const size_t before = chunks_.size();
+    if (rest < chunk.length() && !chunk.shorten(rest)) return false;
+    if (ending_) return true;
+    if (chunks_.size() == before) ++i;
+  }
+  maybe_finish();
+  return true;
+}
+
 void ReceiveTransfer::withdrawn(Code code) {
+  if (of_lane_ && receive_ != nullptr) receive_->transfer.lane->run_arrived(receive_->transfer.run);
   // An abort reaches the receiver of a message by itself, and shall be its reason.
   if (code == Code::kAborted && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
     return;
@@ -490,10 +540,18 @@ void ReceiveTransfer::maybe_finish() {
     }
     const uint64_t elapsed_ns = table_.service_time(started_ns_, now_ns());
     if (chosen_) table_.chooser().measured(accepted_, by_get_, elapsed_ns);
-    if (far_.made && code_ == Code::kOk) table_.far_ways().measured(far_, accepted_, now_ns());
+    if (far_.made && code_ == Code::kOk && !of_lane_)
+      table_.far_ways().measured(far_, accepted_, now_ns());
     hetcomm_counters_t* counters =
         association_.rail() != nullptr ? &association_.rail()->counters() : nullptr;
     if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);
+    if (of_lane_) {
+      receive_->transfer.lane->run_arrived(receive_->transfer.run);
+      if (counters != nullptr) {
+        ++counters->messages_received;
+        counters->bytes_received += accepted_;
+      }
+    }
     if (by_get_ || !sender_knows_ || accepted_ == 0) {
       association_.send_protocol(MessageKind::kDone, sender_id_, 0, nullptr, 0,
                                  hand_over_place(*receive_));

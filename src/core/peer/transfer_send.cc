@@ -81,7 +81,9 @@ SendTransfer::SendTransfer(TransferTable& table, Operation& send)
     : table_(table),
       association_(table.association()),
       send_(&send),
+      lane_(send.on_lane ? send.transfer.lane : nullptr),
       id_(table.sends().insert(this)),
+      wire_id_(lane_ != nullptr ? run_id(lane_->number(), send.transfer.run) : id_),
       chunks_(association_.common().staging, Staging::Pool::kSend) {}
 
 SendTransfer::~SendTransfer() {
@@ -148,19 +150,24 @@ void SendTransfer::note_answer() {
 void SendTransfer::granted(const GrantBody& grant) {
   // The peer may be ready on a new connection before this side is; what starts here waits until
   // then.
+  granted_ = true;
   if (ending_ || association_.rails().find(grant.rail) == nullptr)
     return;                           // of a connection that broke
   if (pulled_since_ns_ != 0) return;  // was never asked for
-  const uint64_t length = send_->length;
-  if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
-    finish_as(Code::kPeerLost,
-              fmt::format("send to rank {}: granted a range outside of the message",
-                          association_.rank()));
-    return;
-  }
+  if (!fits(grant)) return;
   note_answer();
-  accepted_ = grant.accepted;
+  accepted_ = std::min(grant.accepted, send_->length);
   Grant started{grant, 0};
+  if (of_lane()) {
+    if (grant.accepted > send_->length && !std::exchange(told_length_, true)) {
+      association_.send_protocol(MessageKind::kLaneLength, wire_id_, send_->length);
+    }
+    if (grant.offset >= send_->length) {
+      maybe_finish();
+      return;
+    }
+    started.body.length = std::min(grant.length, send_->length - grant.offset);
+  }
   if (grants_.empty() && start_grant(started)) return;
   if (ending_) return;
   if (grants_.size() >= kMaxGrants) {
@@ -169,6 +176,24 @@ void SendTransfer::granted(const GrantBody& grant) {
     return;
   }
   grants_.push_back(started);
+}
+
+// False: the transfer has ended.
+bool SendTransfer::fits(const GrantBody& grant) {
+  const uint64_t length = of_lane() ? grant.accepted : send_->length;
+  if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
+    finish_as(Code::kPeerLost,
+              fmt::format("send to rank {}: granted a range outside of the message",
+                          association_.rank()));
+    return false;
+  }
+  if (of_lane() && grant.accepted < send_->length) {
+    end(Code::kTruncated,
+        fmt::format("send to rank {}: the receive takes {} bytes, the message has {}",
+                    association_.rank(), grant.accepted, send_->length));
+    return false;
+  }
+  return true;
 }
 
 // True when the whole grant is under way.
@@ -268,7 +293,13 @@ void SendTransfer::done() {
   if (pieces_.empty()) finish_as(Code::kOk, {});
 }
 
+void SendTransfer::closed(Code code, std::string text) {
+  peer_knows_ = true;
+  finish_as(code, std::move(text));
+}
+
 void SendTransfer::stopped(Code code) {
+  peer_knows_ = true;
   // The owner of what a put writes says why it did.
   if (send_ != nullptr && send_->kind == OperationKind::kPut && static_cast<int32_t>(code) < 0) {
     finish_as(code, Completer::access_failure_text(*send_, code));
@@ -283,8 +314,12 @@ void SendTransfer::end(Code code, std::string text) {
   if (ending_) return;
   // The receiver is also told of an abort, which reaches it by itself: so that it holds the
   // announcement no longer than this side counts it.
-  const Place place = send_ != nullptr ? hand_over_place(*send_) : Place::kNone;
-  association_.send_protocol(MessageKind::kWithdraw, id_, code, place);
+  // The receiver of a run that has not granted anything yet hears of it when it does.
+  if (!of_lane() || granted_) {
+    const Place place = send_ != nullptr ? hand_over_place(*send_) : Place::kNone;
+    association_.send_protocol(MessageKind::kWithdraw, wire_id_, code, place);
+    peer_knows_ = true;
+  }
   finish_as(code, std::move(text));
 }
 
@@ -356,7 +391,18 @@ void SendTransfer::maybe_finish() {
   Operation& send = *std::exchange(send_, nullptr);
   send.transfer.send = nullptr;
   table_.sends().erase(id_);
-  if (code_ == Code::kOk && far_.made) table_.far_ways().measured(far_, accepted_, now_ns());
+  // The time of a run includes waiting for the receiver.
+  if (code_ == Code::kOk && far_.made && !of_lane()) {
+    table_.far_ways().measured(far_, accepted_, now_ns());
+  }
+  if (of_lane()) {
+    if (Rail* rail = association_.rail(); rail != nullptr && code_ == Code::kOk) {
+      ++rail->counters().messages_sent;
+      rail->counters().bytes_sent += send.length;
+      ++rail->counters().rendezvous_sent;
+    }
+    lane_->run_ended(send.transfer.run, code_, peer_knows_);
+  }
   if (code_ == Code::kOk) send.outcome.bytes_sent = send.outcome.bytes_received = send.length;
   association_.common().completer.complete(send, code_, std::move(text_));
   BlockPool& blocks = association_.common().blocks;

@@ -53,7 +53,11 @@ enum class MessageKind : uint8_t {
               // is, and the sender holds back until the end of it or kWake; 0: no
   kRailsWanted,  // to the lower rank, which makes connections: data goes between transports |tag| of
                  // it and |value| of the sender (masks, as AnnounceBody::transports)
-  kPastLast,     // not a message; the fuzzer tries all kinds before it
+  // Lanes (lane.h).
+  kLaneOpen,    // from the sending end; tag = the lane's, payload LaneOpenBody
+  kLaneLength,  // tag = run_id(); value = length of a message that is shorter than its receive
+  kLaneClosed,  // tag = closed_end(), value = code, payload LaneClosedBody
+  kPastLast,    // not a message; the fuzzer tries all kinds before it
 };
 
 // An unmatched message costs its receiver so much beside its bytes. Both sides count alike.
@@ -156,6 +160,40 @@ struct GrantBody {
   uint64_t length;
   uint64_t accepted;  // bytes of the whole message that the receiver takes
   RemoteKey target;
+};
+
+// The transfers of a lane are known by the lane's number and their place in it, in place of a
+// sender's transfer id. The two cannot be confused: ids of a SlotTable leave the top bit free.
+inline constexpr unsigned kRunBits = 40;
+inline constexpr uint32_t kMaxLaneNumber = (1u << (63 - kRunBits)) - 1;
+inline uint64_t run_id(uint32_t lane, uint64_t run) {
+  return uint64_t{1} << 63 | uint64_t{lane} << kRunBits | run;
+}
+inline bool is_run_id(uint64_t id) { return id >> 63 != 0; }
+inline uint32_t lane_of(uint64_t id) {
+  return static_cast<uint32_t>(id >> kRunBits) & kMaxLaneNumber;
+}
+inline uint64_t run_of(uint64_t id) { return id & ((uint64_t{1} << kRunBits) - 1); }
+
+// The end of a lane that its rank has closed.
+inline uint64_t closed_end(uint32_t lane, bool receiving) {
+  return uint64_t{lane} << 1 | static_cast<uint64_t>(receiving);
+}
+
+struct LaneClosedBody {
+  uint64_t runs;        // that its rank had started: they end by themselves
+  uint64_t most_bytes;  // what it was opened with, as in LaneOpenBody
+  uint32_t depth;
+  uint32_t reserved;
+};
+
+struct LaneOpenBody {
+  uint32_t channel;  // number of the receiver's channel
+  uint32_t number;   // the sender's, for the lane
+  uint32_t depth;    // transfers under way at a time, at most
+  uint32_t reserved;
+  uint64_t most_bytes;  // of a message
+  uint64_t transports;  // as in an announcement
 };
 
 // A range of a registered memory.

@@ -34,6 +34,7 @@ namespace hetcomm {
 class AccessLedger;
 class CommunicatorBase;
 class Engine;
+class Lane;
 class Memory;
 class PairBase;
 struct Incoming;
@@ -75,6 +76,7 @@ enum class OperationStage : uint8_t {
   kCopying,    // waits for device copies only
   kAwaiting,   // one-sided: waits for the owner's answer, credit, or (flush) others
   kDirect,     // one-sided: the connection does it by itself
+  kUnopened,   // receive: waits for the sending end of its lane
   kCollective,
 };
 
@@ -206,6 +208,8 @@ struct alignas(kOperationAlign) Operation {
   struct Transfer {
     SendTransfer* send = nullptr;
     ReceiveTransfer* receive = nullptr;
+    Lane* lane = nullptr;  // nobody looks at it where |on_lane| is not set
+    uint64_t run = 0;      // place in the lane
   };
   // The operation's slot in the pool. All operations that use the slot share these members.
   struct Slot {
@@ -244,6 +248,7 @@ struct alignas(kOperationAlign) Operation {
   bool prepared = false;
   bool detached = false;    // released while running: nobody claims it
   bool collective = false;  // on the collective channel
+  bool on_lane = false;     // |transfer.lane| carries it
   Options options;
   uint32_t channel = 0;  // send: number of the receiver's channel
   int32_t peer = -1;     // job rank, -1: any

@@ -1,5 +1,6 @@
 // A table of objects that the wire refers to. An id is a slot number and a generation, so that the
-// id of an object that has ended, or one that was made up, finds nothing.
+// id of an object that has ended, or one that was made up, finds nothing. The top bit of an id is
+// never set.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +46,7 @@ class SlotTable {
     }
     slots_[index].object = nullptr;
     slots_[index].used = false;
-    ++slots_[index].generation;
+    slots_[index].generation = slots_[index].generation % kLastGeneration + 1;
     free_.push_back(index);
     return true;
   }
@@ -64,6 +65,7 @@ class SlotTable {
   bool empty() const HETCOMM_UNDER_BATON { return free_.size() == slots_.size(); }
 
  private:
+  static constexpr uint32_t kLastGeneration = 0x7fffffff;
   struct Slot {
     T* object = nullptr;
     uint32_t generation = 1;

@@ -1,0 +1,203 @@
+// Lane: one end of a row of transfers from one rank to another, whose receiver grants unasked.
+//
+// Both ends start runs, which are numbered from 0: run n of the sender goes into run n of the
+// receiver. The receiver of a run grants it as soon as it has started it, and the sender finds the
+// grants there. So a run costs one grant for each chunk and the data; nothing is announced and
+// nothing is matched. The sending end draws the lane's number and tells it when it is opened.
+//
+//   sender                                        receiver
+//     kLaneOpen (number)                    -->    takes the end with the same channel and tag
+//                                           <--    kGrant (run_id) ...
+//     put into the chunk                    -->
+//     kLaneLength, if the message is short  -->
+//
+// A run that ends early at one end ends at the other. An end that has been closed ends all later
+// runs of the other. The units above are transfer.h, whose objects carry out single runs, and
+// lanes.h, which has the lanes of a pair.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/peer/wire.h"
+#include "src/core/progress/communicator_base.h"
+#include "src/core/progress/operation_queue.h"
+
+namespace hetcomm {
+
+// Both ends of a lane say the same of tag, size and depth.
+struct LaneTerms {
+  uint64_t tag = 0;  // among the lanes of a communicator between two ranks in one direction
+  uint64_t most_bytes = 0;
+  uint32_t depth = 1;  // runs under way at a time, at most
+  // The sending end alone says: this rank's transports that are near the data, as in an
+  // announcement.
+  uint64_t transports = ~uint64_t{0};
+};
+
+// One run of the sending end, which has been started or granted.
+struct SendRun {
+  enum class State : uint8_t {
+    kAhead,    // not started here
+    kStarted,  // has a transfer
+    kUntold,   // over here; the peer hears of it when it grants
+    kStopped,  // over there, not started here
+    kOver,
+  };
+  State state = State::kAhead;
+  Code code = Code::kOk;
+  SendTransfer* transfer = nullptr;
+  std::vector<GrantBody> grants;  // that have come before the start
+};
+
+// The runs of a sending end that are not over, in a row. Their memory is used again.
+class SendRuns {
+ public:
+  uint64_t first() const HETCOMM_UNDER_BATON { return first_; }
+  uint64_t end() const HETCOMM_UNDER_BATON { return first_ + count_; }
+  // Null: it is over, or was never heard of.
+  SendRun* find(uint64_t run) HETCOMM_UNDER_BATON {
+    return run >= first_ && run - first_ < count_ ? &at(run) : nullptr;
+  }
+  // Makes a place for |run|, which is not over. May throw std::bad_alloc.
+  SendRun& reach(uint64_t run) HETCOMM_UNDER_BATON {
+    if (run - first_ >= ring_.size()) grow(run - first_ + 1);
+    while (count_ <= run - first_) {
+      SendRun& fresh = at(first_ + count_);
+      fresh.state = SendRun::State::kAhead;
+      fresh.transfer = nullptr;
+      fresh.grants.clear();
+      ++count_;
+    }
+    return at(run);
+  }
+  void drop_old() HETCOMM_UNDER_BATON {
+    while (count_ > 0 && at(first_).state == SendRun::State::kOver) {
+      ++first_;
+      --count_;
+    }
+  }
+  template <typename Use>
+  void for_each(Use&& use) HETCOMM_UNDER_BATON {
+    for (uint64_t i = 0; i < count_; ++i) use(at(first_ + i));
+  }
+
+ private:
+  SendRun& at(uint64_t run) HETCOMM_UNDER_BATON { return ring_[run & (ring_.size() - 1)]; }
+  void grow(uint64_t least) HETCOMM_UNDER_BATON {
+    size_t size = ring_.empty() ? 8 : ring_.size();
+    while (size < least) size *= 2;
+    std::vector<SendRun> bigger(size);
+    for (uint64_t i = 0; i < count_; ++i) {
+      bigger[(first_ + i) & (size - 1)] = std::move(at(first_ + i));
+    }
+    ring_.swap(bigger);
+  }
+
+  std::vector<SendRun> ring_;  // by the low bits of their numbers
+  uint64_t first_ = 0;
+  uint64_t count_ = 0;
+};
+
+class Lane {
+ public:
+  enum class End : uint8_t { kSending, kReceiving };
+  static constexpr uint32_t kMaxDepth = 1024;
+  // A receiver may be so many runs ahead of its sender, having given them up.
+  static constexpr uint64_t kMostAhead = 4096;
+
+  // |peer|: the other rank, in the job. |channel|: number of the receiver's channel.
+  Lane(End end, CommunicatorBase& communicator, int peer, uint32_t channel, const LaneTerms& terms)
+      : end_(end), communicator_(communicator), peer_(peer), channel_(channel), terms_(terms) {}
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  bool is_sending() const { return end_ == End::kSending; }
+  CommunicatorBase& communicator() { return communicator_; }
+  int peer() const { return peer_; }
+  uint32_t channel() const { return channel_; }
+  const LaneTerms& terms() const { return terms_; }
+
+  // A run is about to be started; false when |depth| are under way. [any-thread]
+  bool take_place() {
+    uint32_t taken = taken_.load(std::memory_order_relaxed);
+    while (taken < terms_.depth) {
+      if (taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+  // It has ended, or was not started after all. [any-thread]
+  void give_place() { taken_.fetch_sub(1, std::memory_order_release); }
+  // Runs under way. [any-thread]
+  uint32_t taken() const { return taken_.load(std::memory_order_acquire); }
+
+  // --- under the baton ---
+  // Why no run can be started, once that is so.
+  const Status& closed() const HETCOMM_UNDER_BATON { return closed_; }
+  void set_closed(const Status& why) HETCOMM_UNDER_BATON { closed_ = why; }
+  // The number is known from opened() on.
+  bool is_open() const HETCOMM_UNDER_BATON { return open_; }
+  uint32_t number() const HETCOMM_UNDER_BATON { return number_; }
+  void opened(uint32_t number) HETCOMM_UNDER_BATON {
+    number_ = number;
+    open_ = true;
+  }
+  uint64_t next_run() const HETCOMM_UNDER_BATON { return next_run_; }
+  uint64_t take_number() HETCOMM_UNDER_BATON { return next_run_++; }
+
+  // The sending end.
+  SendRuns& runs() HETCOMM_UNDER_BATON { return runs_; }
+  // The transfer of run |run| has ended in |code|. |peer_knows|: it needs not be told.
+  void run_ended(uint64_t run, Code code, bool peer_knows) HETCOMM_UNDER_BATON {
+    if (SendRun* entry = runs_.find(run); entry != nullptr) {
+      entry->transfer = nullptr;
+      entry->state =
+          code == Code::kOk || peer_knows ? SendRun::State::kOver : SendRun::State::kUntold;
+      entry->code = code;
+    }
+    runs_.drop_old();
+  }
+
+  // The receiving end. The sender's transports that are near its data, as in an announcement.
+  uint64_t transports() const HETCOMM_UNDER_BATON { return transports_; }
+  void set_transports(uint64_t transports) HETCOMM_UNDER_BATON { transports_ = transports; }
+  // The sender has started run |run|.
+  void run_arrived(uint64_t run) HETCOMM_UNDER_BATON { peer_runs_ = std::max(peer_runs_, run + 1); }
+  // Runs of this end that the sender may not have started.
+  uint64_t ahead() const HETCOMM_UNDER_BATON { return next_run_ - peer_runs_; }
+  // Runs that were started before the lane was open.
+  OperationQueue& waiting() HETCOMM_UNDER_BATON { return waiting_; }
+  // Those that ended before. There is room for all runs since make_room().
+  struct UntoldStop {
+    uint64_t run;
+    Code code;
+  };
+  std::vector<UntoldStop>& untold() HETCOMM_UNDER_BATON { return untold_; }
+  void make_room() HETCOMM_UNDER_BATON { untold_.reserve(next_run_ + 1); }
+
+ private:
+  const End end_;
+  CommunicatorBase& communicator_;
+  const int peer_;
+  const uint32_t channel_;
+  const LaneTerms terms_;
+  std::atomic<uint32_t> taken_{0};
+
+  uint32_t number_ = 0;
+  bool open_ = false;
+  Status closed_;
+  uint64_t next_run_ = 0;
+  SendRuns runs_;
+  uint64_t transports_ = ~uint64_t{0};
+  uint64_t peer_runs_ = 0;
+  OperationQueue waiting_;
+  std::vector<UntoldStop> untold_;
+};
+
+}  // namespace hetcomm

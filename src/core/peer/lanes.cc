@@ -1,0 +1,429 @@
+#include "src/core/peer/lanes.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "src/base/baton_role.h"
+#include "src/base/text.h"
+
+namespace hetcomm {
+
+// --- opening and closing ------------------------------------------------------
+
+void Lanes::open(Lane& lane, const Status& lost) {
+  if (!lost.ok()) {
+    lane.set_closed(lost);
+  } else if (lane.is_sending()) {
+    open_sending(lane);
+  } else {
+    open_receiving(lane);
+  }
+}
+
+void Lanes::open_sending(Lane& lane) {
+  while (sending_.contains(next_number_)) next_number_ = (next_number_ + 1) & kMaxLaneNumber;
+  sending_.emplace(next_number_, &lane);
+  lane.opened(next_number_);
+  next_number_ = (next_number_ + 1) & kMaxLaneNumber;
+  const LaneOpenBody body{.channel = lane.channel(),
+                          .number = lane.number(),
+                          .depth = lane.terms().depth,
+                          .reserved = 0,
+                          .most_bytes = lane.terms().most_bytes,
+                          .transports = lane.terms().transports};
+  association_.send_protocol(MessageKind::kLaneOpen, lane.terms().tag, 0, &body, sizeof(body));
+}
+
+void Lanes::open_receiving(Lane& lane) {
+  const auto opening = std::find_if(openings_.begin(), openings_.end(), [&](const Opening& each) {
+    return each.body.channel == lane.channel() && each.tag == lane.terms().tag;
+  });
+  if (opening == openings_.end()) {
+    unopened_.push_back(&lane);
+    return;
+  }
+  const LaneOpenBody body = opening->body;
+  receiving_.reserve(receiving_.size() + 1);
+  openings_.erase(opening);
+  bind(lane, body);
+}
+
+void Lanes::receive_open(const WireHeader& header, ConstByteSpan payload) {
+  LaneOpenBody body;
+  if (!decode_body(payload, &body) || body.number > kMaxLaneNumber ||
+      receiving_.contains(body.number) || openings_.size() >= kMaxOpenings) {
+    association_.violated("lane that cannot be opened");
+    return;
+  }
+  const Channel* channel = common().channels.find(body.channel);
+  if (channel == nullptr || channel->closed) {
+    // An abort reaches the sender by itself.
+    if (!common().channels.is_aborted(body.channel))
+      tell_closed(closed_end(body.number, true), Code::kAborted, {});
+    return;
+  }
+  const auto own =
+      std::find_if(unopened_.begin(), unopened_.end(), [&](const Lane* lane) HETCOMM_UNDER_BATON {
+        return lane->channel() == body.channel && lane->terms().tag == header.tag;
+      });
+  if (own == unopened_.end()) {
+    openings_.push_back({header.tag, body});
+    return;
+  }
+  Lane& lane = **own;
+  receiving_.reserve(receiving_.size() + 1);
+  unopened_.erase(own);
+  bind(lane, body);
+}
+
+// The two ends have found each other.
+void Lanes::bind(Lane& lane, const LaneOpenBody& body) {
+  lane.opened(body.number);
+  lane.set_transports(body.transports);
+  receiving_.emplace(body.number, &lane);
+  if (body.depth != lane.terms().depth || body.most_bytes != lane.terms().most_bytes) {
+    break_off(lane, misfit(lane, body.most_bytes, body.depth));
+    return;
+  }
+  for (const Lane::UntoldStop& stop : lane.untold()) {
+    association_.send_protocol(MessageKind::kStop, run_id(lane.number(), stop.run), stop.code);
+  }
+  lane.untold().clear();
+  while (!lane.waiting().empty()) {
+    Operation& run = lane.waiting().front();
+    lane.waiting().remove(run);
+    run.stage = OperationStage::kSubmitted;
+    begin_receive(lane, run);
+  }
+}
+
+void Lanes::close(Lane& lane, Code code) {
+  std::erase(unopened_, &lane);
+  if (!lane.is_open()) return;
+  auto& lanes = lane.is_sending() ? sending_ : receiving_;
+  const auto own = lanes.find(lane.number());
+  if (own == lanes.end() || own->second != &lane) return;
+  lanes.erase(own);
+  // The peer knows of an end that it has closed itself.
+  if (lane.closed().ok()) tell_closed(lane, code, lane.next_run());
+}
+
+void Lanes::tell_closed(const Lane& lane, Code code, uint64_t runs) {
+  tell_closed(closed_end(lane.number(), !lane.is_sending()), code,
+              {.runs = runs,
+               .most_bytes = lane.terms().most_bytes,
+               .depth = lane.terms().depth,
+               .reserved = 0});
+}
+
+void Lanes::tell_closed(uint64_t end, Code code, const LaneClosedBody& body) {
+  association_.send_protocol(MessageKind::kLaneClosed, end, static_cast<uint64_t>(code), &body,
+                             sizeof(body));
+}
+
+// Says that the peer's end was opened with other terms.
+Status Lanes::misfit(const Lane& lane, uint64_t most_bytes, uint32_t depth) {
+  return status_or_code(Code::kMismatch, [&]() HETCOMM_UNDER_BATON {
+    return fmt::format(
+        "rank {} opened its end for items of up to {} bytes and {} at a time, rank {} for items of "
+        "up to {} bytes and {} at a time",
+        association_.rank(), most_bytes, depth, common().rank, lane.terms().most_bytes,
+        lane.terms().depth);
+  });
+}
+
+void Lanes::receive_closed(const WireHeader& header, ConstByteSpan payload) {
+  LaneClosedBody body;
+  const auto number = static_cast<uint32_t>(header.tag >> 1);
+  const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
+  const bool receiving = (header.tag & 1) != 0;
+  if (!decode_body(payload, &body) || code == Code::kOk) {
+    association_.violated("lane that was closed for no reason");
+    return;
+  }
+  if (!receiving) {
+    std::erase_if(openings_, [&](const Opening& each) { return each.body.number == number; });
+  }
+  Lane* lane = find(receiving ? sending_ : receiving_, number);
+  if (lane == nullptr || !lane->closed().ok()) return;
+  end_runs(*lane, body.runs,
+           code == Code::kMismatch
+               ? misfit(*lane, body.most_bytes, body.depth)
+               : status_or_code(code, [&]() HETCOMM_UNDER_BATON {
+                   return fmt::format("rank {} closed its end", association_.rank());
+                 }));
+}
+
+// No run of |lane| starts any more, and those under way end, from number |from| on.
+void Lanes::end_runs(Lane& lane, uint64_t from, const Status& why) {
+  lane.set_closed(why);
+  end_waiting(lane, why);
+  const auto text = [&] { return text_or_none([&] { return std::string(why.text()); }); };
+  if (lane.is_sending()) {
+    // A run that ends may move the others.
+    for (uint64_t run = std::max(from, lane.runs().first()); run < lane.runs().end(); ++run) {
+      SendRun* entry = lane.runs().find(run);
+      if (entry != nullptr && entry->transfer != nullptr) {
+        entry->transfer->closed(why.code(), text());
+      }
+    }
+    return;
+  }
+  transfers_.receives().for_each([&](ReceiveTransfer& transfer) HETCOMM_UNDER_BATON {
+    const uint64_t id = transfer.sender_id();
+    if (is_run_id(id) && lane_of(id) == lane.number() && run_of(id) >= from) {
+      transfer.closed(why.code(), text());
+    }
+  });
+}
+
+void Lanes::end_waiting(Lane& lane, const Status& why) {
+  while (!lane.waiting().empty()) {
+    Operation& run = lane.waiting().front();
+    lane.waiting().remove(run);
+    refuse(run, why);
+  }
+}
+
+// --- runs ---------------------------------------------------------------------
+
+void Lanes::start(Operation& run) {
+  Lane& lane = *run.transfer.lane;
+  if (!lane.closed().ok()) {
+    refuse(run, lane.closed());
+  } else if (lane.is_sending()) {
+    start_send(lane, run);
+  } else {
+    start_receive(lane, run);
+  }
+}
+
+// |run| ends before it has begun. The peer knows, or is told by others.
+void Lanes::refuse(Operation& run, Code code, std::string text) {
+  run.stage = OperationStage::kSubmitted;
+  common().completer.complete(run, code, std::move(text));
+}
+
+void Lanes::refuse(Operation& run, const Status& why) {
+  refuse(run, why.code(), text_or_none([&]() HETCOMM_UNDER_BATON {
+           return fmt::format("{}: {}", describe(run), why.text());
+         }));
+}
+
+// This side ends the lane: the peer can no longer tell which run is which.
+void Lanes::break_off(Lane& lane, const Status& why) {
+  if (lane.is_open()) tell_closed(lane, why.code(), 0);
+  end_runs(lane, 0, why);
+}
+
+void Lanes::start_send(Lane& lane, Operation& run) {
+  try {
+    (void)lane.runs().reach(lane.next_run());
+  } catch (const std::bad_alloc&) {
+    break_off(lane, Code::kOutOfMemory);
+    refuse(run, Code::kOutOfMemory, {});
+    return;
+  }
+  const uint64_t number = run.transfer.run = lane.take_number();
+  SendRun* entry = lane.runs().find(number);
+  if (entry->state == SendRun::State::kStopped) {
+    const Code code = entry->code;
+    entry->state = SendRun::State::kOver;
+    lane.runs().drop_old();
+    refuse(run, Code::kCancelled, text_or_none([&]() HETCOMM_UNDER_BATON {
+             return fmt::format("send to rank {}: the receiver ended the transfer ({})",
+                                association_.rank(), code_name(code));
+           }));
+    return;
+  }
+  try {
+    auto transfer = make_pooled<SendTransfer>(common().blocks, transfers_, run);
+    entry->transfer = transfer.get();
+    run.stage = OperationStage::kTransfer;
+    run.transfer.send = transfer.release();
+  } catch (const std::bad_alloc&) {
+    const bool granted = !entry->grants.empty();
+    if (granted) {
+      association_.send_protocol(MessageKind::kWithdraw, run_id(lane.number(), number),
+                                 Code::kOutOfMemory);
+    }
+    lane.run_ended(number, Code::kOutOfMemory, granted);
+    refuse(run, Code::kOutOfMemory, {});
+    return;
+  }
+  entry->state = SendRun::State::kStarted;
+  // Grants may end the run, and what comes in between may move the entries.
+  for (size_t i = 0; entry != nullptr && entry->transfer != nullptr; ++i) {
+    if (i == entry->grants.size()) {
+      entry->grants.clear();
+      break;
+    }
+    const GrantBody grant = entry->grants[i];
+    entry->transfer->granted(grant);
+    entry = lane.runs().find(number);
+  }
+}
+
+void Lanes::start_receive(Lane& lane, Operation& run) {
+  if (lane.ahead() >= Lane::kMostAhead) {
+    refuse(run, Code::kBusy, text_or_none([&]() HETCOMM_UNDER_BATON {
+             return fmt::format("{}: the sender is {} items behind", describe(run), lane.ahead());
+           }));
+    return;
+  }
+  if (!lane.is_open()) {
+    try {
+      lane.make_room();
+    } catch (const std::bad_alloc&) {
+      refuse(run, Code::kOutOfMemory, {});  // the next one takes the number
+      return;
+    }
+    run.stage = OperationStage::kUnopened;
+    run.transfer.run = lane.take_number();
+    lane.waiting().push_back(run);
+    return;
+  }
+  run.transfer.run = lane.take_number();
+  begin_receive(lane, run);
+}
+
+void Lanes::begin_receive(Lane& lane, Operation& run) {
+  Incoming message{};
+  message.sender_id = run_id(lane.number(), run.transfer.run);
+  message.transports = lane.transports();
+  message.tag = run.tag;
+  message.length = run.length;
+  try {
+    auto transfer = make_pooled<ReceiveTransfer>(common().blocks, transfers_, run, message);
+    run.stage = OperationStage::kTransfer;
+    run.transfer.receive = transfer.release();
+  } catch (const std::bad_alloc&) {
+    association_.send_protocol(MessageKind::kStop, message.sender_id, Code::kOutOfMemory);
+    refuse(run, Code::kOutOfMemory, {});
+    return;
+  }
+  run.transfer.receive->start();
+}
+
+void Lanes::end_unopened(Operation& run, Code code, std::string text) {
+  Lane& lane = *run.transfer.lane;
+  lane.waiting().remove(run);
+  lane.untold().push_back({run.transfer.run, code});  // there is room
+  refuse(run, code, std::move(text));
+}
+
+// --- what arrives ---------------------------------------------------------------
+
+Lane* Lanes::find(const std::unordered_map<uint32_t, Lane*>& lanes, uint32_t number) {
+  const auto found = lanes.find(number);
+  return found == lanes.end() ? nullptr : found->second;
+}
+
+SendTransfer* Lanes::find_send(uint64_t id) {
+  Lane* lane = find(sending_, lane_of(id));
+  SendRun* entry = lane != nullptr ? lane->runs().find(run_of(id)) : nullptr;
+  return entry != nullptr ? entry->transfer : nullptr;
+}
+
+void Lanes::granted(const GrantBody& grant) {
+  Lane* lane = find(sending_, lane_of(grant.sender_id));
+  const uint64_t run = run_of(grant.sender_id);
+  if (lane == nullptr || run < lane->runs().first()) return;
+  if (run - lane->runs().first() >= Lane::kMostAhead + 2 * lane->terms().depth) {
+    association_.violated("grant for a run that is too far ahead");
+    return;
+  }
+  SendRun& entry = lane->runs().reach(run);
+  switch (entry.state) {
+    case SendRun::State::kStarted:
+      entry.transfer->granted(grant);
+      break;
+    case SendRun::State::kUntold:
+      association_.send_protocol(MessageKind::kWithdraw, grant.sender_id, entry.code);
+      entry.state = SendRun::State::kOver;
+      lane->runs().drop_old();
+      break;
+    case SendRun::State::kAhead:
+      if (entry.grants.size() >= kMostGrants) {
+        association_.violated("too many grants for a run");
+        return;
+      }
+      entry.grants.push_back(grant);
+      break;
+    case SendRun::State::kStopped:
+    case SendRun::State::kOver:
+      break;
+  }
+}
+
+void Lanes::stopped(uint64_t id, Code code) {
+  Lane* lane = find(sending_, lane_of(id));
+  const uint64_t run = run_of(id);
+  if (lane == nullptr || run < lane->runs().first()) return;
+  if (run - lane->runs().first() >= Lane::kMostAhead + 2 * lane->terms().depth) {
+    association_.violated("end of a run that is too far ahead");
+    return;
+  }
+  SendRun& entry = lane->runs().reach(run);
+  if (entry.state == SendRun::State::kStarted) {
+    entry.transfer->stopped(code);
+    return;
+  }
+  entry.grants.clear();
+  entry.code = code;
+  entry.state =
+      entry.state == SendRun::State::kAhead ? SendRun::State::kStopped : SendRun::State::kOver;
+  lane->runs().drop_old();
+}
+
+void Lanes::receive_length(const WireHeader& header) {
+  ReceiveTransfer* found = nullptr;
+  transfers_.receives().for_each([&](ReceiveTransfer& transfer) HETCOMM_UNDER_BATON {
+    if (transfer.sender_id() == header.tag) found = &transfer;
+  });
+  if (found != nullptr && is_run_id(header.tag) && !found->shorten(header.value)) {
+    association_.violated("length of a message that is longer");
+  }
+}
+
+// --- connections ----------------------------------------------------------------
+
+template <typename Use>
+void Lanes::for_each(Use&& use) {
+  for (auto& [number, lane] : sending_) use(*lane);
+  for (auto& [number, lane] : receiving_) use(*lane);
+  for (Lane* lane : unopened_) use(*lane);
+}
+
+void Lanes::rail_failed(const Rail& rail) {
+  for (auto& [number, lane] : sending_) {
+    lane->runs().for_each([&](SendRun& run) {
+      std::erase_if(run.grants, [&](const GrantBody& grant) { return grant.rail == rail.id; });
+    });
+  }
+}
+
+bool Lanes::uses(const Rail& rail) {
+  bool used = false;
+  for (auto& [number, lane] : sending_) {
+    lane->runs().for_each([&](const SendRun& run) {
+      used = used || std::any_of(run.grants.begin(), run.grants.end(),
+                                 [&](const GrantBody& grant) { return grant.rail == rail.id; });
+    });
+  }
+  return used;
+}
+
+void Lanes::fail_everything(const Status& why) {
+  for_each([&](Lane& lane) HETCOMM_UNDER_BATON {
+    lane.set_closed(why);
+    end_waiting(lane, why);
+  });
+  sending_.clear();
+  receiving_.clear();
+  unopened_.clear();
+  openings_.clear();
+}
+
+}  // namespace hetcomm

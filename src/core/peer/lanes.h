@@ -1,0 +1,88 @@
+// Lanes: the lanes between this rank and one peer (lane.h): opening and closing them, starting their
+// runs, and what the peer says of them. Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/lane.h"
+#include "src/core/peer/transfer.h"
+
+namespace hetcomm {
+
+class Lanes {
+ public:
+  Lanes(Association& association, TransferTable& transfers)
+      : association_(association), transfers_(transfers) {}
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  // |lane| stays until close(). |lost|: why the association is, if it is; then no run can start.
+  // May throw std::bad_alloc.
+  void open(Lane& lane, const Status& lost) HETCOMM_UNDER_BATON;
+  // No run of |lane| is under way. The peer is told in |code|.
+  void close(Lane& lane, Code code) HETCOMM_UNDER_BATON;
+  // Starts |run|, which is pending and has its place.
+  void start(Operation& run) HETCOMM_UNDER_BATON;
+  // Ends a run of stage kUnopened.
+  void end_unopened(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
+
+  // --- what arrives on Association::receiving_on() ---
+  void receive_open(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_length(const WireHeader& header) HETCOMM_UNDER_BATON;
+  void receive_closed(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  // For a run, whose number is |grant.sender_id|.
+  void granted(const GrantBody& grant) HETCOMM_UNDER_BATON;
+  void stopped(uint64_t id, Code code) HETCOMM_UNDER_BATON;
+  // Null: it has no transfer here.
+  SendTransfer* find_send(uint64_t id) HETCOMM_UNDER_BATON;
+
+  // --- connections ---
+  void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
+  // Grants of runs that have not been started name |rail|.
+  bool uses(const Rail& rail) HETCOMM_UNDER_BATON;
+  // The peer is lost: no run starts any more. Transfers end by themselves.
+  void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
+
+ private:
+  // Ends that the peer has opened and this rank has not.
+  struct Opening {
+    uint64_t tag;
+    LaneOpenBody body;
+  };
+  static constexpr size_t kMaxOpenings = 4096;
+  static constexpr size_t kMostGrants = 64;  // of one run, that come before its start
+
+  PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
+  void open_sending(Lane& lane) HETCOMM_UNDER_BATON;
+  void open_receiving(Lane& lane) HETCOMM_UNDER_BATON;
+  void bind(Lane& lane, const LaneOpenBody& body) HETCOMM_UNDER_BATON;
+  void start_send(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
+  void start_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
+  void begin_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
+  void refuse(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
+  void refuse(Operation& run, const Status& why) HETCOMM_UNDER_BATON;
+  Status misfit(const Lane& lane, uint64_t most_bytes, uint32_t depth) HETCOMM_UNDER_BATON;
+  void break_off(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
+  void end_runs(Lane& lane, uint64_t from, const Status& why) HETCOMM_UNDER_BATON;
+  void end_waiting(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
+  void tell_closed(const Lane& lane, Code code, uint64_t runs) HETCOMM_UNDER_BATON;
+  void tell_closed(uint64_t end, Code code, const LaneClosedBody& body) HETCOMM_UNDER_BATON;
+  Lane* find(const std::unordered_map<uint32_t, Lane*>& lanes, uint32_t number) HETCOMM_UNDER_BATON;
+  template <typename Use>
+  void for_each(Use&& use) HETCOMM_UNDER_BATON;
+
+  Association& association_;
+  TransferTable& transfers_;
+  uint32_t next_number_ = 0;
+  std::unordered_map<uint32_t, Lane*> sending_;    // by number
+  std::unordered_map<uint32_t, Lane*> receiving_;  // by the peer's number
+  std::vector<Lane*> unopened_;                    // receiving ends, in the order of their making
+  std::vector<Opening> openings_;                  // in the order of arrival
+};
+
+}  // namespace hetcomm

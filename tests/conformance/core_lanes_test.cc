@@ -1,0 +1,476 @@
+// Lanes, over every kind of transport that misbehaves: run n of the sender goes into run n of the
+// receiver, whole, however connections break; a run that ends early at one end ends at the other and
+// touches no other run; ends that close, that do not fit, or whose peer is late say so.
+#include <atomic>
+#include <barrier>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "tests/conformance/core_fault_cases.h"
+#include "tests/support/core_job.h"
+#include "tests/support/lane_end.h"
+#include "tests/support/on_device.h"
+#include "tests/support/pattern.h"
+#include "transports/self/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+using End = Lane::End;
+
+class CoreLanes : public CoreFaults {};
+
+struct Run {
+  Operation* operation;
+  std::vector<std::byte> bytes;
+  uint64_t number;
+};
+
+// The length of run |number|, and what it carries.
+uint64_t length_of(uint64_t seed, uint64_t number, uint64_t most) {
+  Random random(mix(seed) + number);
+  return random.chance(0.2) ? most : std::min(any_size(random), most);
+}
+uint64_t contents_of(uint64_t seed, uint64_t number) { return mix(seed * 1000 + number); }
+
+// One end of a lane that carries |count| runs. Some are given up where |cancels|.
+class Carrier {
+ public:
+  Carrier(CoreMember& me, End end, int peer, const LaneTerms& terms, uint64_t seed, uint64_t count,
+          bool cancels)
+      : me_(me),
+        sends_(end == End::kSending),
+        terms_(terms),
+        seed_(seed),
+        count_(count),
+        cancels_(cancels),
+        random_(mix(seed) + static_cast<uint64_t>(me.rank())),
+        end_(me, end, peer, terms) {}
+
+  ~Carrier() {
+    for (Run& run : running_) {
+      end_.cancel(run.operation);
+      (void)me_.finish(run.operation);
+    }
+  }
+  Carrier(const Carrier&) = delete;
+  Carrier& operator=(const Carrier&) = delete;
+
+  bool done() const { return next_ == count_ && running_.empty(); }
+  // Starts runs, or looks at the oldest. It never waits: the peer may wait for another lane.
+  void step() {
+    if (next_ < count_ && random_.chance(0.6) && start()) {
+      if (cancels_ && random_.chance(0.3)) {
+        end_.cancel(running_[random_.below(running_.size())].operation);
+      }
+      return;
+    }
+    if (running_.size() >= terms_.depth || next_ == count_) finish_oldest();
+  }
+  uint64_t whole() const { return whole_; }
+
+ private:
+  bool start() {
+    const uint64_t size = sends_ ? length_of(seed_, next_, terms_.most_bytes) : terms_.most_bytes;
+    std::vector<std::byte> bytes(size);
+    if (sends_) fill_pattern(bytes, contents_of(seed_, next_));
+    Operation* operation = end_.start(bytes.data(), size);
+    if (operation == nullptr) {
+      EXPECT_GE(running_.size(), terms_.depth);
+      return false;
+    }
+    running_.push_back({operation, std::move(bytes), next_++});
+    return true;
+  }
+  void finish_oldest() {
+    if (running_.empty() || running_.front().operation->state() != OperationState::kComplete) {
+      me_.context().engine().poke();
+      return;
+    }
+    Run run = std::move(running_.front());
+    running_.pop_front();
+    const uint64_t bytes = run.operation->outcome.bytes_received;
+    const Status status = me_.finish(run.operation);
+    if (!status.ok()) {
+      EXPECT_TRUE(cancels_) << status.text();
+      EXPECT_EQ(status.code(), Code::kCancelled) << status.text();
+      return;
+    }
+    ++whole_;
+    if (sends_) return;
+    EXPECT_EQ(bytes, length_of(seed_, run.number, terms_.most_bytes)) << "run " << run.number;
+    run.bytes.resize(bytes);
+    EXPECT_FALSE(find_mismatch(run.bytes, contents_of(seed_, run.number)).has_value())
+        << "run " << run.number << " of " << bytes << " bytes";
+  }
+  CoreMember& me_;
+  const bool sends_;
+  const LaneTerms terms_;
+  const uint64_t seed_;
+  const uint64_t count_;
+  const bool cancels_;
+  Random random_;
+  LaneEnd end_;
+  std::deque<Run> running_;
+  uint64_t next_ = 0;
+  uint64_t whole_ = 0;
+};
+
+// Lanes in both directions between all ranks, each with its own depth and size.
+void carry(CoreMember& me, uint64_t seed, uint64_t count, bool cancels) {
+  std::vector<std::unique_ptr<Carrier>> carriers;
+  for (int from = 0; from < me.size(); ++from) {
+    for (int to = 0; to < me.size(); ++to) {
+      if (from == to || (me.rank() != from && me.rank() != to)) continue;
+      Random random(mix(seed) + static_cast<uint64_t>(from * 8 + to));
+      const LaneTerms terms{.tag = 7,
+                            .most_bytes = random.between(1, 400'000),
+                            .depth = static_cast<uint32_t>(random.between(1, 6))};
+      const bool sends = me.rank() == from;
+      carriers.push_back(std::make_unique<Carrier>(
+          me, sends ? End::kSending : End::kReceiving, sends ? to : from, terms,
+          seed * 100 + static_cast<uint64_t>(from * 8 + to), count, cancels));
+    }
+  }
+  bool more = true;
+  while (more && !::testing::Test::HasFailure()) {
+    more = false;
+    for (const auto& carrier : carriers) {
+      if (carrier->done()) continue;
+      carrier->step();
+      more = true;
+    }
+  }
+  uint64_t whole = 0;
+  for (const auto& carrier : carriers) whole += carrier->whole();
+  EXPECT_GE(whole, carriers.size() * (cancels ? count / 10 : count));
+  // Nobody closes an end whose peer still works on its own.
+  EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+}
+
+TEST_P(CoreLanes, EachRunArrivesInItsPlace) {
+  const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
+  for (uint64_t seed = 1; seed <= (long_run ? 20u : 2u); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    run_core_job(
+        seed % 2 == 0 ? 3 : 2, "TIMEOUT=30s;LOG=error;" + GetParam().settings,
+        [&](int rank) { return factories(seed * 100 + static_cast<uint64_t>(rank)); },
+        [&](CoreMember& me) { carry(me, seed, 40, false); }, {}, {}, UINT32_MAX - 40);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(CoreLanes, ARunThatIsGivenUpTouchesNoOther) {
+  const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
+  for (uint64_t seed = 1; seed <= (long_run ? 20u : 2u); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    run_core_job(
+        2, "TIMEOUT=30s;LOG=error;" + GetParam().settings,
+        [&](int rank) { return factories(seed * 100 + static_cast<uint64_t>(rank)); },
+        [&](CoreMember& me) { carry(me, seed, 60, true); });
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, CoreLanes, ::testing::ValuesIn(fault_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+Factories plain(const std::string& kind) {
+  Factories result;
+  result.push_back(make_self_factory());
+  result.push_back(kind == "shm" ? make_shm_factory() : make_tcp_factory());
+  return result;
+}
+
+class CoreLaneEnds : public ::testing::TestWithParam<std::string> {
+ protected:
+  static void run(const std::function<void(CoreMember&)>& body,
+                  const std::string& settings = "TIMEOUT=20s;LOG=error;PROGRESS=thread;") {
+    run_core_job(
+        2, settings, [](int) { return plain(GetParam()); }, body);
+  }
+};
+
+TEST_P(CoreLaneEnds, RunsWaitForTheOtherEndToOpen) {
+  for (const int late : {0, 1}) {
+    std::barrier both(2);
+    run([&](CoreMember& me) {
+      const bool sends = me.rank() == 0;
+      const LaneTerms terms{.tag = 1, .most_bytes = 100'000, .depth = 4};
+      if (me.rank() == late) both.arrive_and_wait();
+      LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(), terms);
+      std::vector<std::vector<std::byte>> bytes(4, std::vector<std::byte>(100'000));
+      std::vector<Operation*> runs;
+      for (uint64_t i = 0; i < 4; ++i) {
+        if (sends) fill_pattern(bytes[i], i);
+        runs.push_back(end.start(bytes[i].data(), bytes[i].size()));
+      }
+      if (me.rank() != late) {
+        EXPECT_EQ(end.start(bytes[0].data(), 1), nullptr) << "a fifth at a time";
+        me.context().engine().poke();
+        both.arrive_and_wait();
+      }
+      for (uint64_t i = 0; i < 4; ++i) {
+        EXPECT_TRUE(me.finish(runs[i]).ok());
+        EXPECT_FALSE(find_mismatch(bytes[i], i).has_value()) << "run " << i;
+      }
+    });
+  }
+}
+
+// The receiver gives up runs before the sender has opened its end, and others before it starts
+// them; the sender gives up some before they are granted.
+TEST_P(CoreLaneEnds, NumbersStayTogether) {
+  for (const bool opened : {false, true}) {
+    std::barrier both(2);
+    run([&](CoreMember& me) {
+      const bool sends = me.rank() == 0;
+      const LaneTerms terms{.tag = 1, .most_bytes = 5000, .depth = 3};
+      std::unique_ptr<LaneEnd> end;
+      const auto open = [&] {
+        end = std::make_unique<LaneEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                                        terms);
+      };
+      if (opened || !sends) open();
+      std::vector<std::byte> bytes(5000);
+      // Runs 0 and 1 are given up by the receiver.
+      if (!sends) {
+        for (int i = 0; i < 2; ++i) {
+          Operation* given_up = end->start(bytes.data(), bytes.size());
+          if (opened) me.context().engine().poke();
+          end->cancel(given_up);
+          EXPECT_EQ(me.finish(given_up).code(), Code::kCancelled);
+        }
+      }
+      both.arrive_and_wait();
+      if (!opened && sends) open();
+      if (sends) {
+        for (int i = 0; i < 2; ++i) {
+          const Status status = me.finish(end->start(bytes.data(), bytes.size()));
+          EXPECT_EQ(status.code(), Code::kCancelled);
+          EXPECT_NE(status.text().find("the receiver ended"), std::string::npos) << status.text();
+        }
+        // Runs 2 and 3 are given up by the sender.
+        for (int i = 0; i < 2; ++i) {
+          Operation* given_up = end->start(bytes.data(), bytes.size());
+          end->cancel(given_up);
+          EXPECT_EQ(me.finish(given_up).code(), Code::kCancelled);
+        }
+      }
+      both.arrive_and_wait();
+      if (!sends) {
+        for (int i = 0; i < 2; ++i) {
+          const Status status = me.finish(end->start(bytes.data(), bytes.size()));
+          EXPECT_EQ(status.code(), Code::kCancelled);
+          EXPECT_NE(status.text().find("withdrew"), std::string::npos) << status.text();
+        }
+      }
+      // Run 4 arrives.
+      if (sends) fill_pattern(bytes, 4);
+      EXPECT_TRUE(me.finish(end->start(bytes.data(), bytes.size())).ok());
+      EXPECT_FALSE(find_mismatch(bytes, 4).has_value());
+    });
+  }
+}
+
+TEST_P(CoreLaneEnds, ADeadlineEndsARunAndNoOther) {
+  run([&](CoreMember& me) {
+    const bool sends = me.rank() == 0;
+    LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                {.tag = 1, .most_bytes = 5000, .depth = 3});
+    std::vector<std::byte> bytes(5000);
+    if (!sends) {
+      const Status late = me.finish(end.start(bytes.data(), bytes.size(), 30'000'000));
+      EXPECT_EQ(late.code(), Code::kTimedOut) << late.text();
+    }
+    EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+    if (sends) {
+      EXPECT_EQ(me.finish(end.start(bytes.data(), bytes.size())).code(), Code::kCancelled);
+      fill_pattern(bytes, 1);
+    }
+    EXPECT_TRUE(me.finish(end.start(bytes.data(), bytes.size())).ok());
+    EXPECT_FALSE(find_mismatch(bytes, 1).has_value());
+  });
+}
+
+TEST_P(CoreLaneEnds, AnEndThatClosesEndsTheRunsOfTheOther) {
+  for (const int closes : {0, 1}) {
+    run([&](CoreMember& me) {
+      const bool sends = me.rank() == 0;
+      LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                  {.tag = 1, .most_bytes = 500'000, .depth = 3});
+      std::vector<std::byte> bytes(500'000);
+      if (me.rank() == closes) {
+        EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+        end.close();
+        return;
+      }
+      Operation* under_way = end.start(bytes.data(), bytes.size());
+      EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+      const Status status = me.finish(under_way);
+      EXPECT_EQ(status.code(), Code::kAborted);
+      EXPECT_NE(status.text().find("closed its end"), std::string::npos) << status.text();
+      EXPECT_EQ(me.finish(end.start(bytes.data(), bytes.size())).code(), Code::kAborted);
+    });
+  }
+}
+
+TEST_P(CoreLaneEnds, EndsThatDoNotFitSaySo) {
+  run([&](CoreMember& me) {
+    const bool sends = me.rank() == 0;
+    LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                {.tag = 1, .most_bytes = sends ? 1000u : 2000u, .depth = 3});
+    std::vector<std::byte> bytes(1000);
+    const Status status = me.finish(end.start(bytes.data(), bytes.size()));
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_NE(status.text().find("2000 bytes"), std::string::npos) << status.text();
+    EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  });
+}
+
+TEST_P(CoreLaneEnds, ARunWithoutRoomForItsMessageFailsAtBothEnds) {
+  run([&](CoreMember& me) {
+    const bool sends = me.rank() == 0;
+    LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                {.tag = 1, .most_bytes = 9000, .depth = 3});
+    std::vector<std::byte> bytes(9000);
+    const Status status = me.finish(end.start(bytes.data(), sends ? 9000 : 5000));
+    EXPECT_EQ(status.code(), sends ? Code::kTruncated : Code::kCancelled) << status.text();
+    EXPECT_TRUE(me.finish(end.start(bytes.data(), sends ? 0 : 9000)).ok());
+    EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  });
+}
+
+// A run costs one grant and its data. Where connections may lose what they carry the receiver says
+// that it has all.
+TEST_P(CoreLaneEnds, ARunAsksForNothing) {
+  run([&](CoreMember& me) {
+    constexpr uint64_t kRuns = 100;
+    const bool sends = me.rank() == 0;
+    LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                {.tag = 1, .most_bytes = 100'000, .depth = 4});
+    std::vector<std::byte> bytes(100'000);
+    const auto messages = [&] {
+      const Engine::Baton baton(me.context().engine());
+      return me.communicator().job().pair(1 - me.rank()).association().sequencer().sent();
+    };
+    EXPECT_TRUE(me.finish(end.start(bytes.data(), bytes.size())).ok());
+    EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+    const uint32_t before = messages();
+    for (uint64_t i = 0; i < kRuns; ++i) {
+      EXPECT_TRUE(me.finish(end.start(bytes.data(), bytes.size())).ok());
+    }
+    const uint32_t sent = messages() - before;
+    const uint32_t each = sends ? 0 : GetParam() == "shm" ? 1 : 2;
+    EXPECT_EQ(sent, each * kRuns);
+    EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  });
+}
+
+// Host memory into a device's and back, staged in chunks while other runs move.
+TEST_P(CoreLaneEnds, RunsBetweenDevices) {
+  for (const bool to_device : {true, false}) {
+    run_core_job(
+        2, "TIMEOUT=20s;LOG=error;PROGRESS=thread;STAGING_CHUNK=64K;",
+        [](int) { return plain(GetParam()); },
+        [&](CoreMember& me) {
+          constexpr uint64_t kSize = 300'000;
+          constexpr uint64_t kDepth = 3;
+          const bool sends = me.rank() == 0;
+          LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                      {.tag = 1, .most_bytes = kSize, .depth = kDepth});
+          OnDevice device(me, kSize * kDepth);
+          std::vector<std::byte> host(kSize * kDepth);
+          const bool on_device = sends != to_device;
+          std::deque<std::pair<uint64_t, Operation*>> running;
+          const auto check_oldest = [&] {
+            const auto [number, operation] = running.front();
+            running.pop_front();
+            ASSERT_TRUE(me.finish(operation).ok());
+            if (sends) return;
+            const uint64_t at = number % kDepth * kSize;
+            std::vector<std::byte> got =
+                on_device
+                    ? device.contents(at, kSize)
+                    : std::vector<std::byte>(host.begin() + static_cast<ptrdiff_t>(at),
+                                             host.begin() + static_cast<ptrdiff_t>(at + kSize));
+            got.resize(kSize - number);
+            EXPECT_FALSE(find_mismatch(got, number).has_value()) << "run " << number;
+          };
+          for (uint64_t number = 0; number < 30; ++number) {
+            if (running.size() == kDepth) {
+              ASSERT_NO_FATAL_FAILURE(check_oldest());
+            }
+            const uint64_t at = number % kDepth * kSize;
+            const uint64_t size = sends ? kSize - number : kSize;
+            if (sends) {
+              const ByteSpan bytes(host.data() + at, size);
+              fill_pattern(bytes, number);
+              if (on_device) {
+                ASSERT_TRUE((*device).write(at, bytes.data(), size).ok());
+              }
+            }
+            running.emplace_back(
+                number, end.start(on_device ? device.part(at, size)
+                                            : hetcomm_buffer_host(host.data() + at, size)));
+          }
+          while (!running.empty()) ASSERT_NO_FATAL_FAILURE(check_oldest());
+          EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+        },
+        [] {
+          Result<Device> device = create_sim_device("sim-handle", "memory=64M");
+          if (!device.ok()) throw std::runtime_error(std::string(device.status().text()));
+          return std::vector<Device>{device.value()};
+        });
+  }
+}
+
+// Closed lanes leave nothing: many are made, one after the other and side by side.
+TEST_P(CoreLaneEnds, ManyLanes) {
+  run([&](CoreMember& me) {
+    const bool sends = me.rank() == 0;
+    std::vector<std::byte> bytes(64);
+    for (uint64_t round = 0; round < 30; ++round) {
+      std::vector<std::unique_ptr<LaneEnd>> ends;
+      for (uint64_t i = 0; i < 30; ++i) {
+        // The two ranks open them in another order.
+        const uint64_t tag = sends ? i : 29 - i;
+        ends.push_back(
+            std::make_unique<LaneEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                                      LaneTerms{.tag = tag, .most_bytes = 64, .depth = 1}));
+      }
+      for (uint64_t tag = 0; tag < 30; ++tag) {
+        if (sends) fill_pattern(bytes, tag);
+        LaneEnd& end = *ends[sends ? tag : 29 - tag];
+        ASSERT_TRUE(me.finish(end.start(bytes.data(), bytes.size())).ok());
+        ASSERT_FALSE(find_mismatch(bytes, tag).has_value());
+      }
+      // The receiver has all when it closes; the sender may have closed before.
+    }
+    EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  });
+}
+
+TEST_P(CoreLaneEnds, ARankSendsToItself) {
+  run([&](CoreMember& me) {
+    const LaneTerms terms{.tag = 1, .most_bytes = 70'000, .depth = 2};
+    LaneEnd out(me, End::kSending, me.rank(), terms);
+    LaneEnd in(me, End::kReceiving, me.rank(), terms);
+    std::vector<std::byte> sent(70'000);
+    std::vector<std::byte> received(70'000);
+    for (uint64_t i = 0; i < 20; ++i) {
+      fill_pattern(sent, i);
+      Operation* receive = in.start(received.data(), received.size());
+      EXPECT_TRUE(me.finish(out.start(sent.data(), sent.size())).ok());
+      EXPECT_TRUE(me.finish(receive).ok());
+      EXPECT_FALSE(find_mismatch(received, i).has_value());
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, CoreLaneEnds, ::testing::Values("shm", "tcp"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace hetcomm::test

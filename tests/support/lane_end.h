@@ -1,0 +1,69 @@
+// LaneEnd: one end of a lane of a member, and runs of it.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "src/core/peer/lane.h"
+#include "tests/support/core_job.h"
+
+namespace hetcomm::test {
+
+class LaneEnd {
+ public:
+  LaneEnd(CoreMember& me, Lane::End end, int peer, const LaneTerms& terms)
+      : me_(me),
+        peer_(peer),
+        kind_(end == Lane::End::kSending ? OperationKind::kSend : OperationKind::kReceive),
+        lane_(end, me.communicator(), me.communicator().ranks()[static_cast<size_t>(peer)],
+              end == Lane::End::kSending ? me.communicator().poster().filler().member(peer).channel
+                                         : me.communicator().id(),
+              terms) {
+    me.communicator().poster().open_lane(lane_);
+  }
+  LaneEnd(const LaneEnd&) = delete;
+  LaneEnd& operator=(const LaneEnd&) = delete;
+  ~LaneEnd() {
+    if (!closed_) close();
+  }
+  // No run is under way.
+  void close() {
+    EXPECT_EQ(me_.communicator().poster().close_lane(lane_), Code::kOk);
+    closed_ = true;
+  }
+
+  // Null: too many are under way. |timeout_ns| 0: the default.
+  Operation* start(const hetcomm_buffer_t& buffer, uint64_t timeout_ns = 0) {
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = timeout_ns;
+    Operation* operation = nullptr;
+    std::string text;
+    const Code code = me_.communicator().poster().post(
+        {kind_, peer_, lane_.terms().tag, 0, &buffer, 1, &options, false, nullptr, &lane_},
+        &operation, &text);
+    if (code == Code::kBusy) return nullptr;
+    if (code != Code::kOk) throw std::runtime_error(text);
+    return operation;
+  }
+  Operation* start(void* data, uint64_t size, uint64_t timeout_ns = 0) {
+    return start(hetcomm_buffer_host(data, size), timeout_ns);
+  }
+  void cancel(Operation* operation) {
+    const Engine::Baton baton(me_.context().engine());
+    if (operation->state() == OperationState::kPending) me_.communicator().cancel(*operation);
+  }
+  Lane& lane() { return lane_; }
+
+ private:
+  CoreMember& me_;
+  const int peer_;
+  const OperationKind kind_;
+  Lane lane_;
+  bool closed_ = false;
+};
+
+}  // namespace hetcomm::test
