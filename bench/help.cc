@@ -70,6 +70,16 @@ TESTS
                those of the second at once: over their near NICs, over far ones,
                and all over one NIC; --rounds times (5) in turns of --seconds (0.5).
                Prints medians and gains.
+  queue        what a queue hides of the communication between two ranks of a
+               pipeline, against sends where an item was made and receives where one
+               is needed. --pattern stream: one rank computes and pushes, the other
+               pulls and computes; 1f1b: the first rank computes --warmups (3,4)
+               items ahead, and the second answers each. --compute timer sleeps,
+               burn keeps its core. -b is the size of an item (1M), --ratios the
+               computation over the communication of an item (0.5,1,2), --window the
+               depth (4), --seconds the time of a pass (1), --rounds how often the
+               two ways are measured in turns (3). --format osu is the layout of
+               OSU's non-blocking tests.
   One-sided memory is registered memory of the library's allocator. put, get,
   put_notify and fetch_add stand for both tests of the name.
   In windowed tests every message in flight has buffers of its own on both sides;

@@ -26,6 +26,7 @@
 #include "bench/options.h"
 #include "bench/peers/peers.h"
 #include "bench/probe.h"
+#include "bench/queue.h"
 #include "bench/rank.h"
 #include "bench/report.h"
 #include "bench/session.h"
@@ -310,6 +311,33 @@ int run_affinity_in_job(Launcher launcher, const Options& options) {
 }
 
 // One rank of a job. Rank 0 reports.
+int run_queue_in_job(Launcher launcher, const Options& options) {
+  QueueOptions queue;
+  if (options.first_given) queue.item_bytes = options.first_bytes;
+  queue.patterns =
+      options.patterns.empty() ? std::vector<std::string>{"stream", "1f1b"} : options.patterns;
+  queue.computes = options.computes.empty() ? std::vector<std::string>{"timer"} : options.computes;
+  queue.warmups = options.warmups.empty() ? std::vector<int>{3, 4} : options.warmups;
+  queue.ratios = options.ratios.empty() ? std::vector<double>{0.5, 1, 2} : options.ratios;
+  if (options.window > 0) queue.depth = options.window;
+  if (options.iterations > 0) {
+    queue.items = static_cast<int>(std::min<int64_t>(options.iterations, 1 << 20));
+  }
+  if (options.seconds > 0) queue.seconds = options.seconds;
+  if (options.rounds_given) queue.rounds = options.rounds;
+  ProgressLine progress;
+  const std::vector<QueueRow> rows = measure_queue(
+      launcher, work_of_job(options), queue, [&](const std::string& text) { progress.show(text); });
+  progress.clear();
+  if (rows.empty()) return kOk;
+  return print(options, options.format == "json"  ? queue_json(rows)
+                        : options.format == "osu" ? queue_osu(rows)
+                                                  : queue_table(rows))
+             ? kOk
+             : kFailed;
+}
+
+// One rank of a job. Rank 0 reports.
 int run_links_in_job(Launcher launcher, const Options& options) {
   LinksOptions links;
   if (options.seconds > 0) links.seconds = options.seconds;
@@ -360,9 +388,10 @@ int run_program(int argc, char** argv) {
   Report report = start_report(argc, argv);
   if (options.listen || !options.host.empty()) return run_between_hosts(options, std::move(report));
   const Launcher launcher = detect_launcher();
-  if (options.measures_links() || options.measures_affinity()) {
+  if (options.measures_job()) {
     if (!can_write(options.output) || !can_write(options.plot)) return kFailed;
     if (launcher == Launcher::kNone) return drive_job_test(options, argc, argv);
+    if (options.measures_queue()) return run_queue_in_job(launcher, options);
     return options.measures_links() ? run_links_in_job(launcher, options)
                                     : run_affinity_in_job(launcher, options);
   }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -29,7 +30,9 @@ constexpr const char* kStaging = "staging";
 constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
                                             "broadcast", "reduce",         "barrier"};
 // Each measures a job and no sizes, so that it is alone.
-constexpr const char* kJobTests[] = {"links", "affinity"};
+constexpr const char* kJobTests[] = {"links", "affinity", "queue"};
+constexpr const char* kPatterns[] = {"stream", "1f1b"};
+constexpr const char* kComputes[] = {"timer", "burn"};
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
 constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
@@ -318,13 +321,73 @@ std::string check_job_tests(const Options& options) {
   if (!options.compare.empty() || options.interleave) {
     return test + " measures hetcomm alone: leave out --compare and --interleave";
   }
-  if (options.format != "table" && options.format != "json") {
-    return fmt::format("the --format of {} is table or json, not '{}'", test, options.format);
+  const bool osu = options.measures_queue() && options.format == "osu";
+  if (options.format != "table" && options.format != "json" && !osu) {
+    return fmt::format("the --format of {} is table{} or json, not '{}'", test,
+                       options.measures_queue() ? ", osu" : "", options.format);
   }
-  if (options.measures_affinity() && !options.plot.empty()) {
-    return "affinity has no picture: leave out --plot";
+  if (!options.measures_links() && !options.plot.empty()) {
+    return test + " has no picture: leave out --plot";
   }
   return "";
+}
+
+struct Texts {
+  std::string tests;
+  std::string first;
+  std::string last;
+  std::string memory;
+  std::string transports;
+  std::string chunks = "auto,64K,256K,1M";
+  std::string depths = "auto";
+  std::string rails;
+  std::string algorithms;
+  std::string patterns;
+  std::string computes;
+  std::string warmups;
+  std::string ratios;
+  std::string compare;
+  std::vector<std::string> peers;
+  std::string bind = "core";
+  bool help = false;
+  bool version = false;
+};
+
+std::string check_words(const char* option, const std::vector<std::string>& words,
+                        std::span<const char* const> known) {
+  for (const std::string& word : words) {
+    if (std::find(known.begin(), known.end(), word) == known.end()) {
+      return fmt::format("--{} is {}, not '{}'", option, fmt::join(known, " or "), word);
+    }
+  }
+  return "";
+}
+
+std::string check_queue(const Texts& texts, Options* options) {
+  options->patterns = comma_separated(texts.patterns);
+  options->computes = comma_separated(texts.computes);
+  std::string wrong = check_words("pattern", options->patterns, kPatterns);
+  if (wrong.empty()) wrong = check_words("compute", options->computes, kComputes);
+  for (const std::string& text : comma_separated(texts.warmups)) {
+    options->warmups.push_back(number_within(text, 1, 64));
+    if (options->warmups.back() == 0) {
+      return fmt::format("--warmups takes numbers from 1 to 64, not '{}'", text);
+    }
+  }
+  for (const std::string& text : comma_separated(texts.ratios)) {
+    char* end = nullptr;
+    options->ratios.push_back(std::strtod(text.c_str(), &end));
+    const double ratio = options->ratios.back();
+    if (*end != '\0' || !(ratio >= 0.01 && ratio <= 100)) {
+      return fmt::format("--ratios takes numbers from 0.01 to 100, not '{}'", text);
+    }
+  }
+  const bool any = !options->patterns.empty() || !options->computes.empty() ||
+                   !options->warmups.empty() || !options->ratios.empty();
+  if (wrong.empty() && any && !options->measures_queue()) {
+    wrong = "--pattern, --compute, --warmups and --ratios are for queue";
+  }
+  return wrong;
 }
 
 std::string check_algorithms(const std::string& text, Options* options) {
@@ -339,23 +402,6 @@ std::string check_algorithms(const std::string& text, Options* options) {
   if (!options->compare.empty()) return "--algorithm measures hetcomm alone: leave out --compare";
   return "";
 }
-
-struct Texts {
-  std::string tests;
-  std::string first;
-  std::string last;
-  std::string memory;
-  std::string transports;
-  std::string chunks = "auto,64K,256K,1M";
-  std::string depths = "auto";
-  std::string rails;
-  std::string algorithms;
-  std::string compare;
-  std::vector<std::string> peers;
-  std::string bind = "core";
-  bool help = false;
-  bool version = false;
-};
 
 void declare(CLI::App* app, Options* options, Texts* texts) {
   app->set_help_flag();
@@ -380,6 +426,10 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--depth", texts->depths);
   app->add_option("--rails", texts->rails);
   app->add_option("--algorithm", texts->algorithms);
+  app->add_option("--pattern", texts->patterns);
+  app->add_option("--compute", texts->computes);
+  app->add_option("--warmups", texts->warmups);
+  app->add_option("--ratios", texts->ratios);
   app->add_flag("--interleave", options->interleave);
   app->add_option("--memory", texts->memory);
   app->add_option("--progress", options->progress);
@@ -429,6 +479,7 @@ std::string check_all(const Texts& texts, Options* options) {
   if (wrong.empty()) wrong = check_staging(texts.chunks, texts.depths, options);
   if (wrong.empty()) wrong = check_algorithms(texts.algorithms, options);
   if (wrong.empty()) wrong = check_rails(texts.rails, options);
+  if (wrong.empty()) wrong = check_queue(texts, options);
   if (wrong.empty()) wrong = check_job_tests(*options);
   options->bind = texts.bind == "core";
   return wrong;

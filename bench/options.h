@@ -42,6 +42,12 @@ struct Options {
   bool bind = true;
   bool check = false;
 
+  // Of queue; empty: its defaults.
+  std::vector<std::string> patterns;
+  std::vector<std::string> computes;
+  std::vector<int> warmups;
+  std::vector<double> ratios;
+
   std::vector<std::string> compare;
   PeerOptions peers;
   int rounds = 15;
@@ -56,6 +62,9 @@ struct Options {
 
   bool measures_links() const { return asks_for("links"); }
   bool measures_affinity() const { return asks_for("affinity"); }
+  bool measures_queue() const { return asks_for("queue"); }
+  // It measures a job, alone.
+  bool measures_job() const { return measures_links() || measures_affinity() || measures_queue(); }
   bool asks_for(const char* test) const {
     return std::find(tests.begin(), tests.end(), test) != tests.end();
   }

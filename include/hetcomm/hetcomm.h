@@ -79,6 +79,7 @@
 #include <hetcomm/onesided.h>
 #include <hetcomm/operation.h>
 #include <hetcomm/p2p.h>
+#include <hetcomm/queue.h>
 #include <hetcomm/request.h>
 #include <hetcomm/status.h>
 #include <hetcomm/topology.h>

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from hetcomm._error import Error
 
 if TYPE_CHECKING:
-    from hetcomm._core import Communicator, Completion, Context, Request, build, version
+    from hetcomm._core import Communicator, Completion, Context, Queue, Request, build, version
 
-__all__ = ["Communicator", "Completion", "Context", "Error", "Request", "build", "version"]
+__all__ = ["Communicator", "Completion", "Context", "Error", "Queue", "Request", "build", "version"]
 
 
 def __getattr__(name: str) -> Any:

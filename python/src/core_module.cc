@@ -586,6 +586,55 @@ class Communicator {
   nb::object parent_;
 };
 
+// One end of a queue. Its requests keep it alive, so that none is pending when it goes.
+class Queue {
+ public:
+  Queue(const Communicator& communicator, int32_t peer, int32_t end, uint64_t max_item_bytes,
+        uint32_t depth, uint64_t tag) {
+    const hetcomm_queue_options_t options{.struct_size = sizeof(options),
+                                          .tag = tag,
+                                          .max_item_bytes = max_item_bytes,
+                                          .depth = depth,
+                                          .reserved = 0};
+    check(hetcomm_queue_create(communicator.handle(), peer, end, &options, &handle_));
+  }
+  ~Queue() {
+    const nb::gil_scoped_release unlocked;
+    static_cast<void>(hetcomm_queue_destroy(handle_));
+  }
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  hetcomm_queue_t* handle() const {
+    if (handle_ == nullptr) throw nb::value_error("the queue is closed");
+    return handle_;
+  }
+  uint32_t pending() const {
+    uint32_t count = 0;
+    check(hetcomm_queue_pending(handle(), &count));
+    return count;
+  }
+  void cancel() const { check(hetcomm_queue_cancel(handle())); }
+  void drain(std::optional<double> timeout) const {
+    hetcomm_queue_t* const own = handle();
+    const uint64_t timeout_ns = nanoseconds(timeout);
+    hetcomm_status_t status;
+    {
+      const nb::gil_scoped_release unlocked;
+      status = hetcomm_queue_drain(own, timeout_ns);
+    }
+    check(status);
+  }
+  void close() {
+    if (handle_ == nullptr) return;
+    check(hetcomm_queue_destroy(handle_));
+    handle_ = nullptr;
+  }
+
+ private:
+  hetcomm_queue_t* handle_ = nullptr;
+};
+
 // The arguments that collective operations have in common, as Python's keywords.
 struct CollectiveArguments {
   CollectiveArguments(std::optional<double> timeout, std::optional<std::string> algorithm_name,
@@ -794,6 +843,59 @@ void bind_communicator(nb::class_<Communicator>& type) {
           "source None: from any rank; tag None: any tag.");
 }
 
+void bind_queues(nb::module_& module, nb::class_<Communicator>& communicator) {
+  const auto make = [](int32_t end) {
+    return [end](const Communicator& self, int32_t peer, uint64_t max_item_bytes, uint32_t depth,
+                 uint64_t tag) {
+      return std::make_unique<Queue>(self, peer, end, max_item_bytes, depth, tag);
+    };
+  };
+  communicator
+      .def("push_queue", make(HETCOMM_QUEUE_PUSH), "peer"_a, "max_item_bytes"_a, "depth"_a = 4,
+           "tag"_a = 0, kKeepsCommunicator,
+           "The end of a queue to rank peer that this rank pushes into. Needs Context(thread=True).")
+      .def("pull_queue", make(HETCOMM_QUEUE_PULL), "peer"_a, "max_item_bytes"_a, "depth"_a = 4,
+           "tag"_a = 0, kKeepsCommunicator,
+           "The end of a queue from rank peer that this rank pulls from.");
+  nb::class_<Queue>(module, "Queue",
+                    "One end of an ordered, bounded way to another rank, which moves items while "
+                    "both ranks compute.")
+      .def(
+          "push",
+          [](const Queue& self, Input buffer, std::optional<double> timeout) {
+            hetcomm_operation_options_t options{};
+            options.struct_size = sizeof(options);
+            options.timeout_ns = nanoseconds(timeout);
+            hetcomm_queue_t* handle = self.handle();
+            const hetcomm_buffer_t bytes = buffer_of(buffer);
+            return start(keep(buffer), [&](hetcomm_request_t** request) {
+              return hetcomm_queue_push(handle, bytes, &options, request);
+            });
+          },
+          "buffer"_a.noconvert(), "timeout"_a = nb::none(), kKeepsCommunicator,
+          "Pushes the next item. BUSY when as many as the depth are under way: wait for the "
+          "oldest.")
+      .def(
+          "pull",
+          [](const Queue& self, Output buffer, std::optional<double> timeout) {
+            hetcomm_operation_options_t options{};
+            options.struct_size = sizeof(options);
+            options.timeout_ns = nanoseconds(timeout);
+            hetcomm_queue_t* handle = self.handle();
+            const hetcomm_buffer_t bytes = buffer_of(buffer);
+            return start(keep(buffer), [&](hetcomm_request_t** request) {
+              return hetcomm_queue_pull(handle, bytes, &options, request);
+            });
+          },
+          "buffer"_a.noconvert(), "timeout"_a = nb::none(), kKeepsCommunicator,
+          "Pulls the next item into the buffer; wait() says how long it is. Post the next pull "
+          "before you work on an item.")
+      .def_prop_ro("pending", &Queue::pending, "Items under way at this end.")
+      .def("drain", &Queue::drain, "timeout"_a = nb::none(), "Waits until none is.")
+      .def("cancel", &Queue::cancel, "Asks to end all items under way.")
+      .def("close", &Queue::close, "The other end's items end with ABORTED.");
+}
+
 void bind_collectives(nb::class_<Communicator>& type) {
   using Seconds = std::optional<double>;
   using Name = std::optional<std::string>;
@@ -954,6 +1056,7 @@ NB_MODULE(_core, module) {
                                         "Ranks that exchange messages. Collective calls come in "
                                         "the same order on all of them.");
   bind_communicator(communicator);
+  bind_queues(module, communicator);
   bind_collectives(communicator);
   bind_move(communicator, "allgather", &hetcomm_allgather, "Parts of all ranks, on all ranks.");
   bind_move(communicator, "alltoall", &hetcomm_alltoall,

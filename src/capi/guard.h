@@ -14,6 +14,7 @@
 #include "src/bootstrap/bootstrap.h"
 #include "src/core/communicator/communicator.h"
 #include "src/core/job/context.h"
+#include "src/queue/queue.h"
 
 namespace hetcomm::capi {
 
@@ -27,6 +28,7 @@ enum class Tag : uint64_t {
   kCommunicator = 0x68657463636f6d6d,
   kGroup = 0x6865746367727570,
   kRemoteMemory = 0x686574636d656d72,
+  kQueue = 0x6865746371756575,
 };
 
 }  // namespace hetcomm::capi
@@ -59,6 +61,10 @@ struct hetcomm_remote_memory : hetcomm::RemoteMemory {
                         std::vector<hetcomm::RemoteKey> keys)
       : hetcomm::RemoteMemory(owner, exported, std::move(keys)) {}
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kRemoteMemory;
+};
+struct hetcomm_queue {
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kQueue;
+  std::unique_ptr<hetcomm::Queue> impl;
 };
 struct hetcomm_group {
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kGroup;
@@ -110,6 +116,7 @@ inline Tag tag_of(const hetcomm_memory*) { return Tag::kMemory; }
 inline Tag tag_of(const hetcomm_bootstrap*) { return Tag::kBootstrap; }
 inline Tag tag_of(const hetcomm_communicator*) { return Tag::kCommunicator; }
 inline Tag tag_of(const hetcomm_group*) { return Tag::kGroup; }
+inline Tag tag_of(const hetcomm_queue*) { return Tag::kQueue; }
 inline Tag tag_of(const hetcomm_remote_memory*) { return Tag::kRemoteMemory; }
 
 template <typename Handle>

@@ -316,6 +316,36 @@ TEST_P(CoreLaneEnds, AnEndThatClosesEndsTheRunsOfTheOther) {
   }
 }
 
+// An end is opened and closed before the other rank opens its own.
+TEST_P(CoreLaneEnds, AnEndThatIsGoneBeforeTheOtherComes) {
+  for (const int late : {0, 1}) {
+    run([&](CoreMember& me) {
+      const bool sends = me.rank() == 0;
+      const LaneTerms terms{.tag = 1, .most_bytes = 500, .depth = 3};
+      std::vector<std::byte> bytes(500);
+      const auto open = [&] {
+        return std::make_unique<LaneEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                                         terms);
+      };
+      if (me.rank() == late) {
+        EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+      }
+      std::unique_ptr<LaneEnd> first = open();
+      if (me.rank() != late) {
+        first.reset();
+        EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+      } else {
+        const Status status = me.finish(first->start(bytes.data(), bytes.size()));
+        EXPECT_EQ(status.code(), Code::kAborted) << status.text();
+      }
+      // The next two ends belong together.
+      std::unique_ptr<LaneEnd> second = open();
+      EXPECT_TRUE(me.finish(second->start(bytes.data(), bytes.size())).ok());
+      EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+    });
+  }
+}
+
 TEST_P(CoreLaneEnds, EndsThatDoNotFitSaySo) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;

@@ -51,7 +51,7 @@ def store(folder):
 def main(pipe, function, rank, size, folder):
     try:
         put, get = store(folder)
-        context = hetcomm.Context()
+        context = hetcomm.Context(thread=function is queues)
         world = hetcomm.Communicator.from_store(context, rank, size, put, get, timeout=20)
         result = function(world)
         world.barrier().wait()
@@ -102,6 +102,41 @@ def messages(world):
     world.send(b"hello", other).wait()
     request.wait()
     return bytes(text) == b"hello" and request.test()
+
+
+def queues(world):
+    other = 1 - world.rank
+    sizes = [100_000 - i for i in range(20)]
+    if world.rank == 0:
+        with_items = world.push_queue(other, 100_000, depth=3)
+        pushed = []
+        for i, size in enumerate(sizes):
+            if len(pushed) == 3:
+                pushed.pop(0).wait()
+            pushed.append(with_items.push(numpy.full(size, i, dtype=numpy.uint8)))
+        with_items.drain()
+        assert with_items.pending == 0
+        for request in pushed:
+            request.wait()
+        try:
+            with_items.push(numpy.zeros(100_001, dtype=numpy.uint8))
+        except hetcomm.Error as error:
+            assert error.status == "OUT_OF_RANGE"
+        world.barrier().wait()
+        with_items.close()
+        return True
+    to_work_on = world.pull_queue(other, 100_000, depth=3)
+    buffers = [numpy.empty(100_000, dtype=numpy.uint8) for _ in range(2)]
+    request = to_work_on.pull(buffers[0])
+    for i, size in enumerate(sizes):
+        length = request.wait().bytes_received
+        assert length == size
+        if i + 1 < len(sizes):
+            request = to_work_on.pull(buffers[(i + 1) % 2])
+        assert (buffers[i % 2][:length] == i).all()
+    world.barrier().wait()
+    to_work_on.close()
+    return True
 
 
 def failures(world):
@@ -218,6 +253,9 @@ class OldExporter(Exporter):
 class Package(unittest.TestCase):
     def test_messages(self):
         self.assertEqual(run(2, messages), [True, True])
+
+    def test_queues(self):
+        self.assertEqual(run(2, queues), [True, True])
 
     def test_failures(self):
         expected = ["TIMED_OUT", "TRUNCATED", "CANCELLED", "OUT_OF_RANGE"]

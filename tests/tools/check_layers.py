@@ -66,6 +66,7 @@ LAYERS = {
     "pipeline/": [PUBLIC_TYPES, BASE],
     "pipeline/execut": [PUBLIC_TYPES, BASE, "pipeline/", "reshard/", "src/core/", DEVICE_API],
     "planner/": [PUBLIC_TYPES, BASE, "topology/", "reshard/", "pipeline/"],
+    "src/queue/": [PUBLIC_TYPES, BASE, "src/core/"],
     "src/capi/": [EVERYTHING],
     "src/mpi/": [PUBLIC],
     "bench/": [PUBLIC],

@@ -252,6 +252,9 @@ Status Communicator::check_idle() {
   if (groups_.load(std::memory_order_acquire) != 0) {
     return Status(Code::kBusy, "groups of it still exist");
   }
+  if (queues_.load(std::memory_order_acquire) != 0) {
+    return Status(Code::kBusy, "queues of it still exist");
+  }
   if (Status status = memories_.check_idle(); !status.ok()) return status;
   if (pending() != 0) {
     return Status(Code::kBusy, fmt::format("{} operations are pending on it", pending()));

@@ -74,6 +74,9 @@ class Communicator final : public JobMember {
   // Counts the groups that exist: the operations that they have collected refer to it.
   void add_group() { groups_.fetch_add(1, std::memory_order_relaxed); }
   void drop_group() { groups_.fetch_sub(1, std::memory_order_release); }
+  // Counts the queues that exist: their lanes refer to it.
+  void add_queue() { queues_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_queue() { queues_.fetch_sub(1, std::memory_order_release); }
   // kBusy while it cannot be destroyed; the text says why.
   Status check_idle();
   // Why no message of |source| (-1: of anybody) can come any more; ok as long as one can.
@@ -148,6 +151,7 @@ class Communicator final : public JobMember {
   const int32_t rank_;
   std::atomic<int32_t> children_{0};
   std::atomic<int32_t> groups_{0};
+  std::atomic<int32_t> queues_{0};
   std::unique_ptr<collectives::Collectives> collectives_;
   Poster poster_;
   RegisteredMemories memories_;

@@ -59,7 +59,7 @@ Code OperationFiller::fill(const PostArguments& arguments, Operation& operation,
   fill_common(arguments.kind, arguments.peer, arguments.tag, arguments.ignore, operation);
   operation.collective = arguments.collective;
   if (arguments.lane != nullptr) {
-    operation.on_lane = true;
+    operation.options.on_lane = true;
     operation.transfer.lane = arguments.lane;
   }
   if (const hetcomm_operation_options_t* options = arguments.options; options != nullptr) {

@@ -162,7 +162,7 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
     *text = "the request is running; wait for its end before it is started again";
     return Code::kBusy;
   }
-  Lane* const lane = operation.on_lane ? operation.transfer.lane : nullptr;
+  Lane* const lane = operation.options.on_lane ? operation.transfer.lane : nullptr;
   Code code = take_place(lane, text);
   if (code == Code::kOk && !note_receive(operation)) {
     if (lane != nullptr) lane->give_place();
@@ -197,7 +197,7 @@ void Poster::start(Operation& operation) {
       if (Status status = collectives_.start(operation); !status.ok()) {
         job_.commons().completer.complete(operation, status.code(), std::string(status.text()));
       }
-    } else if (operation.kind == OperationKind::kReceive && !operation.on_lane) {
+    } else if (operation.kind == OperationKind::kReceive && !operation.options.on_lane) {
       job_.start_receive(channel_, operation);
     } else {
       job_.pair(operation.peer).submit(operation);

@@ -56,7 +56,7 @@ class Completer {
         [[unlikely]]
       drop_uses(operation);
     communicator.operation_ended();
-    if (operation.on_lane) [[unlikely]]
+    if (operation.options.on_lane) [[unlikely]]
       operation.transfer.lane->give_place();
     if (operation.detached) [[unlikely]] {
       if (operation.end_handler != nullptr) {

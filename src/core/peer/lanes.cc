@@ -40,41 +40,66 @@ void Lanes::open_receiving(Lane& lane) {
     return each.body.channel == lane.channel() && each.tag == lane.terms().tag;
   });
   if (opening == openings_.end()) {
-    unopened_.push_back(&lane);
+    drop_gone();
+    unopened_.push_back({lane.channel(), lane.terms().tag, &lane});
     return;
   }
-  const LaneOpenBody body = opening->body;
+  const Opening found = *opening;
   receiving_.reserve(receiving_.size() + 1);
   openings_.erase(opening);
-  bind(lane, body);
+  if (found.closed != Code::kOk) {
+    lane.set_closed(closed_text(found.closed));
+  } else {
+    bind(lane, found.body);
+  }
 }
 
 void Lanes::receive_open(const WireHeader& header, ConstByteSpan payload) {
   LaneOpenBody body;
   if (!decode_body(payload, &body) || body.number > kMaxLaneNumber ||
-      receiving_.contains(body.number) || openings_.size() >= kMaxOpenings) {
+      receiving_.contains(body.number)) {
     association_.violated("lane that cannot be opened");
     return;
   }
   const Channel* channel = common().channels.find(body.channel);
   if (channel == nullptr || channel->closed) {
     // An abort reaches the sender by itself.
-    if (!common().channels.is_aborted(body.channel))
+    if (!common().channels.is_aborted(body.channel)) {
       tell_closed(closed_end(body.number, true), Code::kAborted, {});
+    }
     return;
   }
-  const auto own =
-      std::find_if(unopened_.begin(), unopened_.end(), [&](const Lane* lane) HETCOMM_UNDER_BATON {
-        return lane->channel() == body.channel && lane->terms().tag == header.tag;
-      });
+  const auto own = std::find_if(unopened_.begin(), unopened_.end(), [&](const Unopened& each) {
+    return each.channel == body.channel && each.tag == header.tag;
+  });
   if (own == unopened_.end()) {
+    drop_gone();
+    if (openings_.size() >= kMaxOpenings) {
+      association_.violated("too many lanes that nobody here has opened");
+      return;
+    }
     openings_.push_back({header.tag, body});
     return;
   }
-  Lane& lane = **own;
+  const Unopened found = *own;
   receiving_.reserve(receiving_.size() + 1);
   unopened_.erase(own);
-  bind(lane, body);
+  if (found.lane == nullptr) {
+    tell_closed(closed_end(body.number, true), Code::kAborted, {});
+  } else {
+    bind(*found.lane, body);
+  }
+}
+
+// Forgets ends of communicators that are gone, which nobody opens any more.
+void Lanes::drop_gone() {
+  const auto gone = [&](uint32_t channel)
+                        HETCOMM_UNDER_BATON { return common().channels.find(channel) == nullptr; };
+  std::erase_if(unopened_, [&](const Unopened& each) HETCOMM_UNDER_BATON {
+    return each.lane == nullptr && gone(each.channel);
+  });
+  std::erase_if(openings_,
+                [&](const Opening& each) HETCOMM_UNDER_BATON { return gone(each.body.channel); });
 }
 
 // The two ends have found each other.
@@ -99,7 +124,9 @@ void Lanes::bind(Lane& lane, const LaneOpenBody& body) {
 }
 
 void Lanes::close(Lane& lane, Code code) {
-  std::erase(unopened_, &lane);
+  for (Unopened& each : unopened_) {
+    if (each.lane == &lane) each.lane = nullptr;
+  }
   if (!lane.is_open()) return;
   auto& lanes = lane.is_sending() ? sending_ : receiving_;
   const auto own = lanes.find(lane.number());
@@ -143,16 +170,22 @@ void Lanes::receive_closed(const WireHeader& header, ConstByteSpan payload) {
     return;
   }
   if (!receiving) {
-    std::erase_if(openings_, [&](const Opening& each) { return each.body.number == number; });
+    for (Opening& each : openings_) {
+      if (each.body.number == number && each.closed == Code::kOk) each.closed = code;
+    }
   }
   Lane* lane = find(receiving ? sending_ : receiving_, number);
   if (lane == nullptr || !lane->closed().ok()) return;
-  end_runs(*lane, body.runs,
-           code == Code::kMismatch
-               ? misfit(*lane, body.most_bytes, body.depth)
-               : status_or_code(code, [&]() HETCOMM_UNDER_BATON {
-                   return fmt::format("rank {} closed its end", association_.rank());
-                 }));
+  end_runs(
+      *lane, body.runs,
+      code == Code::kMismatch ? misfit(*lane, body.most_bytes, body.depth) : closed_text(code));
+}
+
+// Says that the peer has closed its end.
+Status Lanes::closed_text(Code code) {
+  return status_or_code(code, [&]() HETCOMM_UNDER_BATON {
+    return fmt::format("rank {} closed its end", association_.rank());
+  });
 }
 
 // No run of |lane| starts any more, and those under way end, from number |from| on.
@@ -393,7 +426,9 @@ template <typename Use>
 void Lanes::for_each(Use&& use) {
   for (auto& [number, lane] : sending_) use(*lane);
   for (auto& [number, lane] : receiving_) use(*lane);
-  for (Lane* lane : unopened_) use(*lane);
+  for (const Unopened& each : unopened_) {
+    if (each.lane != nullptr) use(*each.lane);
+  }
 }
 
 void Lanes::rail_failed(const Rail& rail) {

@@ -49,10 +49,18 @@ class Lanes {
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
-  // Ends that the peer has opened and this rank has not.
+  // An end that the peer has opened and this rank has not. The peer may have closed it since.
   struct Opening {
     uint64_t tag;
     LaneOpenBody body;
+    Code closed = Code::kOk;
+  };
+  // A receiving end that waits for the peer's. It may have been closed since: the peer's end that
+  // belongs to it hears of it.
+  struct Unopened {
+    uint32_t channel;
+    uint64_t tag;
+    Lane* lane;  // null: closed
   };
   static constexpr size_t kMaxOpenings = 4096;
   static constexpr size_t kMostGrants = 64;  // of one run, that come before its start
@@ -69,6 +77,8 @@ class Lanes {
   Status misfit(const Lane& lane, uint64_t most_bytes, uint32_t depth) HETCOMM_UNDER_BATON;
   void break_off(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
   void end_runs(Lane& lane, uint64_t from, const Status& why) HETCOMM_UNDER_BATON;
+  void drop_gone() HETCOMM_UNDER_BATON;
+  Status closed_text(Code code) HETCOMM_UNDER_BATON;
   void end_waiting(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
   void tell_closed(const Lane& lane, Code code, uint64_t runs) HETCOMM_UNDER_BATON;
   void tell_closed(uint64_t end, Code code, const LaneClosedBody& body) HETCOMM_UNDER_BATON;
@@ -81,7 +91,7 @@ class Lanes {
   uint32_t next_number_ = 0;
   std::unordered_map<uint32_t, Lane*> sending_;    // by number
   std::unordered_map<uint32_t, Lane*> receiving_;  // by the peer's number
-  std::vector<Lane*> unopened_;                    // receiving ends, in the order of their making
+  std::vector<Unopened> unopened_;                 // in the order of their making
   std::vector<Opening> openings_;                  // in the order of arrival
 };
 

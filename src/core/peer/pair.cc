@@ -27,7 +27,7 @@ void Pair::open_lane(Lane& lane) {
 
 void Pair::submit(Operation& operation) {
   operation.pair = this;
-  if (operation.on_lane) [[unlikely]] {
+  if (operation.options.on_lane) [[unlikely]] {
     traffic_.lanes().start(operation);
     return;
   }

@@ -163,6 +163,11 @@ class ReceiveTransfer final : public Mortal {
     uint64_t offset;
     uint64_t length;
   };
+  // Where the sender's memory can be read; without a key nowhere.
+  struct Source {
+    uint64_t rail;
+    RemoteKey key;
+  };
 
   void start_chunks() HETCOMM_UNDER_BATON;
   bool start_waiting_chunks() HETCOMM_UNDER_BATON;
@@ -182,8 +187,7 @@ class ReceiveTransfer final : public Mortal {
   Operation* receive_;
   uint64_t id_;
   uint64_t sender_id_;
-  uint64_t source_rail_;
-  RemoteKey source_key_;
+  Source source_;
   const RailMasks near_;  // between these the data goes, while there are such connections
   uint64_t tag_;
   uint64_t length_;

@@ -77,7 +77,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     if (transfer_.by_get_) {
       bulk_.rail = &rail;
       bulk_.local = ExtentView{extents(), 0, length_};
-      bulk_.key = transfer_.source_key_;
+      bulk_.key = transfer_.source_.key;
       bulk_.remote_offset = offset_;
       bulk_.high_priority = transfer_.receive_->options.high_priority;
       set_state(State::kReading);
@@ -251,13 +251,12 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
       receive_(&receive),
       id_(table.receives().insert(this)),
       sender_id_(message.sender_id),
-      source_rail_(message.rail),
-      source_key_(message.source_key),
+      source_{message.rail, message.source_key},
       near_{.own = association_.common().near.of(receive), .peer = message.transports},
       tag_(message.tag),
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
-      of_lane_(receive.on_lane),
+      of_lane_(receive.options.on_lane),
       wrote_to_device_(receive.kind != OperationKind::kReceive && receive.access.ahead > 0 &&
                        !receive.buffers.on_host),
       sender_knows_(receive.kind == OperationKind::kReceive),
@@ -274,7 +273,7 @@ void ReceiveTransfer::start() {
 
 bool ReceiveTransfer::want_get() {
   const Rail* rail = association_.rail();
-  if (rail == nullptr || source_key_ == RemoteKey{} || rail->id != source_rail_ || !rail->known ||
+  if (rail == nullptr || source_.key == RemoteKey{} || rail->id != source_.rail || !rail->known ||
       !rail->capabilities().get) {
     return false;
   }
@@ -339,7 +338,7 @@ void ReceiveTransfer::cut_again(size_t index) {
 // The connection that would be done first; null while all have enough to do.
 Rail* ReceiveTransfer::pick_rail() const {
   // The source can be read where it was exposed.
-  if (by_get_) return association_.rails().find(source_rail_);
+  if (by_get_) return association_.rails().find(source_.rail);
   if (association_.waits_for_rails(near_)) return nullptr;
   Rail* only = association_.rail();
   const size_t count = association_.count_bulk_rails(near_);
@@ -499,15 +498,15 @@ void ReceiveTransfer::rail_failed(const Rail& rail) {
   }
   // The sender sees the end only of what it put itself, on rails that are there.
   sender_knows_ = false;
-  if (source_rail_ != rail.id) return;
+  if (source_.rail != rail.id) return;
   by_get_ = false;
   chosen_ = false;
-  source_key_ = {};
+  source_.key = {};
   source_gone_ = false;  // with the connection, perhaps, and not with the message
 }
 
 bool ReceiveTransfer::uses(const Rail& rail) const {
-  if (by_get_ && source_rail_ == rail.id) return true;
+  if (by_get_ && source_.rail == rail.id) return true;
   for (size_t i = 0; i < chunks_.size(); ++i) {
     if (chunks_[i].is_on(rail)) return true;
   }

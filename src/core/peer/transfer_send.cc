@@ -81,7 +81,7 @@ SendTransfer::SendTransfer(TransferTable& table, Operation& send)
     : table_(table),
       association_(table.association()),
       send_(&send),
-      lane_(send.on_lane ? send.transfer.lane : nullptr),
+      lane_(send.options.on_lane ? send.transfer.lane : nullptr),
       id_(table.sends().insert(this)),
       wire_id_(lane_ != nullptr ? run_id(lane_->number(), send.transfer.run) : id_),
       chunks_(association_.common().staging, Staging::Pool::kSend) {}

@@ -177,6 +177,7 @@ struct alignas(kOperationAlign) Operation {
   struct Options {
     bool high_priority = false;
     bool fail_on_any_loss = false;
+    bool on_lane = false;  // |transfer.lane| carries it
   };
   // State of one run of the operation.
   struct Run {
@@ -248,7 +249,6 @@ struct alignas(kOperationAlign) Operation {
   bool prepared = false;
   bool detached = false;    // released while running: nobody claims it
   bool collective = false;  // on the collective channel
-  bool on_lane = false;     // |transfer.lane| carries it
   Options options;
   uint32_t channel = 0;  // send: number of the receiver's channel
   int32_t peer = -1;     // job rank, -1: any

@@ -1,0 +1,470 @@
+#include "bench/queue.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <deque>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "bench/loops/samples.h"
+
+namespace bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double now_us() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
+// Time that this process has spent on processors.
+double processor_us() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto us = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
+  };
+  return us(usage.ru_utime) + us(usage.ru_stime);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// Computation of a set length: a sleep, or a number of steps that take as long on an idle core.
+class Compute {
+ public:
+  Compute(bool burns, double us) : burns_(burns), us_(us) {
+    if (!burns) return;
+    constexpr int64_t kTrial = 2'000'000;
+    burn(kTrial);
+    std::vector<double> times;
+    for (int i = 0; i < 5; ++i) {
+      const double start = now_us();
+      burn(kTrial);
+      times.push_back(now_us() - start);
+    }
+    steps_ = static_cast<int64_t>(us * static_cast<double>(kTrial) / median(times));
+  }
+  // |part| of the computation of an item.
+  void run(double part = 1) {
+    if (burns_) {
+      burn(static_cast<int64_t>(static_cast<double>(steps_) * part));
+      return;
+    }
+    const auto ns = static_cast<int64_t>(us_ * part * 1e3);
+    const timespec time{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, nullptr);
+  }
+  double measured_us() {
+    std::vector<double> times;
+    for (int i = 0; i < 9; ++i) {
+      const double start = now_us();
+      run();
+      times.push_back(now_us() - start);
+    }
+    return median(times);
+  }
+
+ private:
+  void burn(int64_t steps) {
+    uint64_t value = sink_ | 1;
+    for (int64_t i = 0; i < steps; ++i) value = value * 6364136223846793005u + 1442695040888963407u;
+    sink_ = value;
+  }
+
+  const bool burns_;
+  const double us_;
+  int64_t steps_ = 0;
+  volatile uint64_t sink_ = 1;
+};
+
+void wait(hetcomm_request_t* request) {
+  hetcomm_completion_t completion{};
+  require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
+  if (completion.status != HETCOMM_OK) {
+    fail(fmt::format("an item ended in {}: {}", hetcomm_status_name(completion.status),
+                     completion.text));
+  }
+}
+
+// One direction between the two ranks, by a queue or by messages. Buffers are used in turn.
+class Way {
+ public:
+  Way(hetcomm_communicator_t* communicator, int peer, bool sends, uint64_t bytes, int depth,
+      uint64_t tag)
+      : communicator_(communicator), peer_(peer), sends_(sends), tag_(tag), depth_(depth) {
+    for (int i = 0; i <= depth; ++i) buffers_.emplace_back(bytes, std::byte{1});
+    const hetcomm_queue_options_t options{.struct_size = sizeof(options),
+                                          .tag = tag,
+                                          .max_item_bytes = bytes,
+                                          .depth = static_cast<uint32_t>(depth),
+                                          .reserved = 0};
+    require(
+        hetcomm_queue_create(communicator, peer, sends ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL,
+                             &options, &queue_),
+        "creating a queue");
+  }
+  Way(const Way&) = delete;
+  Way& operator=(const Way&) = delete;
+  ~Way() { require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
+
+  // By the queue. Pulls are posted ahead of take(), as many as the depth.
+  void begin(int items) {
+    left_ = sends_ ? 0 : items;
+    while (!sends_ && left_ > 0 && static_cast<int>(running_.size()) < depth_) post();
+  }
+  void push() {
+    if (static_cast<int>(running_.size()) == depth_) wait_for_oldest();
+    post();
+  }
+  // Waits for the next item.
+  void take() {
+    wait_for_oldest();
+    if (left_ > 0) post();
+  }
+  void finish() {
+    while (!running_.empty()) wait_for_oldest();
+  }
+
+  // By messages.
+  void send_now() {
+    hetcomm_request_t* request = nullptr;
+    require(hetcomm_send(communicator_, peer_, tag_, next_buffer(), nullptr, &request), "sending");
+    wait(request);
+  }
+  hetcomm_request_t* start_receiving() {
+    hetcomm_request_t* request = nullptr;
+    require(hetcomm_recv(communicator_, peer_, tag_, HETCOMM_EXACT_TAG, next_buffer(), nullptr,
+                         &request),
+            "receiving");
+    return request;
+  }
+  void receive_now() { wait(start_receiving()); }
+
+ private:
+  hetcomm_buffer_t next_buffer() {
+    std::vector<std::byte>& buffer = buffers_[next_++ % buffers_.size()];
+    return hetcomm_buffer_host(buffer.data(), buffer.size());
+  }
+  void post() {
+    hetcomm_request_t* request = nullptr;
+    if (sends_) {
+      require(hetcomm_queue_push(queue_, next_buffer(), nullptr, &request), "pushing");
+    } else {
+      require(hetcomm_queue_pull(queue_, next_buffer(), nullptr, &request), "pulling");
+      --left_;
+    }
+    running_.push_back(request);
+  }
+  void wait_for_oldest() {
+    wait(running_.front());
+    running_.pop_front();
+  }
+
+  hetcomm_communicator_t* const communicator_;
+  const int peer_;
+  const bool sends_;
+  const uint64_t tag_;
+  const int depth_;
+  std::vector<std::vector<std::byte>> buffers_;
+  size_t next_ = 0;
+  hetcomm_queue_t* queue_ = nullptr;
+  std::deque<hetcomm_request_t*> running_;
+  int left_ = 0;  // pulls that are not posted yet
+};
+
+// The two directions, as one rank sees them.
+struct Ways {
+  Ways(hetcomm_communicator_t* communicator, int rank, const QueueOptions& options)
+      : first(rank == 0),
+        forward(communicator, 1 - rank, first, options.item_bytes, options.depth, 1),
+        backward(communicator, 1 - rank, !first, options.item_bytes, options.depth, 2) {}
+  const bool first;
+  Way forward;
+  Way backward;
+};
+
+class Pass {
+ public:
+  Pass(hetcomm_communicator_t* communicator, Ways& ways, int items)
+      : communicator_(communicator), ways_(ways), items_(items) {}
+
+  // Each returns microseconds of an item, at the rank that ends last.
+  double stream(Compute& compute, bool queued) {
+    return timed([&] {
+      if (queued) ways_.forward.begin(items_);
+      for (int i = 0; i < items_; ++i) {
+        if (!ways_.first) queued ? ways_.forward.take() : ways_.forward.receive_now();
+        compute.run();
+        if (ways_.first) queued ? ways_.forward.push() : ways_.forward.send_now();
+      }
+      ways_.forward.finish();
+    });
+  }
+  double pipeline(Compute& compute, bool queued, int warmup) {
+    return timed([&] {
+      if (!queued) {
+        ways_.first ? first_stage_by_messages(compute) : last_stage_by_messages(compute);
+        return;
+      }
+      ways_.forward.begin(items_);
+      ways_.backward.begin(items_);
+      ways_.first ? first_stage(compute, warmup) : last_stage(compute);
+      ways_.forward.finish();
+      ways_.backward.finish();
+    });
+  }
+  // One item at a time, there and back: microseconds of one way.
+  double one_way() {
+    return timed([&] {
+             ways_.forward.begin(items_);
+             ways_.backward.begin(items_);
+             for (int i = 0; i < items_; ++i) {
+               if (ways_.first) ways_.forward.push();
+               if (!ways_.first) ways_.forward.take();
+               if (!ways_.first) ways_.backward.push();
+               if (ways_.first) ways_.backward.take();
+             }
+             ways_.forward.finish();
+             ways_.backward.finish();
+           }) /
+           2;
+  }
+
+ private:
+  void first_stage(Compute& compute, int warmup) {
+    for (int i = 0; i < items_ + warmup; ++i) {
+      if (i >= warmup) {
+        ways_.backward.take();
+        compute.run(0.5);
+      }
+      if (i < items_) {
+        compute.run(0.5);
+        ways_.forward.push();
+      }
+    }
+  }
+  void last_stage(Compute& compute) {
+    for (int i = 0; i < items_; ++i) {
+      ways_.forward.take();
+      compute.run();
+      ways_.backward.push();
+    }
+  }
+  // Two stages send each other at the same time. Each posts its receive beside the send: blocking
+  // sends in both directions would wait for each other.
+  static void exchange(Way& out, Way& in) {
+    hetcomm_request_t* const receive = in.start_receiving();
+    out.send_now();
+    wait(receive);
+  }
+  void first_stage_by_messages(Compute& compute) {
+    for (int i = 0; i < items_; ++i) {
+      compute.run(0.5);
+      if (i == 0) {
+        ways_.forward.send_now();
+        continue;
+      }
+      exchange(ways_.forward, ways_.backward);
+      compute.run(0.5);
+    }
+    ways_.backward.receive_now();
+    compute.run(0.5);
+  }
+  void last_stage_by_messages(Compute& compute) {
+    ways_.forward.receive_now();
+    for (int i = 0; i < items_; ++i) {
+      compute.run();
+      if (i + 1 < items_) {
+        exchange(ways_.backward, ways_.forward);
+      } else {
+        ways_.backward.send_now();
+      }
+    }
+  }
+  template <typename Body>
+  double timed(Body&& body) {
+    require(hetcomm_communicator_barrier(communicator_, HETCOMM_TIMEOUT_INFINITE), "meeting");
+    const double start = now_us();
+    body();
+    require(hetcomm_communicator_barrier(communicator_, HETCOMM_TIMEOUT_INFINITE), "meeting");
+    return (now_us() - start) / items_;
+  }
+
+  hetcomm_communicator_t* const communicator_;
+  Ways& ways_;
+  const int items_;
+};
+
+// The larger of the two ranks' values, at both.
+double larger(hetcomm_communicator_t* communicator, double own) {
+  double result = 0;
+  hetcomm_request_t* request = nullptr;
+  require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
+                            hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
+                            HETCOMM_REDUCE_MAX, nullptr, &request),
+          "comparing times");
+  wait(request);
+  return result;
+}
+
+int items_for(double seconds, double period_us, int least) {
+  return static_cast<int>(
+      std::clamp(seconds * 1e6 / std::max(period_us, 1.0), static_cast<double>(least), 20000.0));
+}
+
+}  // namespace
+
+double QueueRow::ideal_us() const {
+  const double both = compute_us + communication_us;
+  const double round_trip = warmup > 0 ? 2 * both / warmup : 0;
+  // A computation that has a core to itself still pays for what the transfer does on it.
+  const double busy = compute == "burn" ? compute_us + processor_us : compute_us;
+  return std::max({busy, round_trip, communication_us});
+}
+
+double QueueRow::ideal_gain() const {
+  return ideal_us() > 0 ? (compute_us + communication_us) / ideal_us() : 0;
+}
+
+double QueueRow::overlap() const {
+  if (communication_us <= 0) return 0;
+  const double exposed = queue_us - compute_us;
+  return std::clamp(100 * (1 - exposed / communication_us), 0.0, 100.0);
+}
+
+std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
+                                    const QueueOptions& options,
+                                    const std::function<void(const std::string&)>& progress) {
+  Work threaded = work;
+  threaded.progress = "thread";
+  Session session(launcher, 0, threaded, {});
+  if (session.ranks() != 2) fail("queue is measured between two ranks: start two");
+  hetcomm_communicator_t* const communicator = session.create_communicator("queue", work.transport);
+  std::vector<QueueRow> rows;
+  {
+    Ways ways(communicator, session.rank(), options);
+    (void)Pass(communicator, ways, 5).one_way();
+    const double rough_us = larger(communicator, Pass(communicator, ways, 5).one_way());
+    const int probes = items_for(options.seconds / 2, 2 * rough_us, 5);
+    std::vector<double> one_way;
+    for (int i = 0; i < 3; ++i) {
+      progress(fmt::format("one item of {} bytes alone", options.item_bytes));
+      one_way.push_back(larger(communicator, Pass(communicator, ways, probes).one_way()));
+    }
+    const double communication_us = median(one_way);
+    for (const std::string& pattern : options.patterns) {
+      for (const std::string& kind : options.computes) {
+        for (const double ratio : options.ratios) {
+          Compute compute(kind == "burn", ratio * communication_us);
+          const double compute_us = larger(communicator, compute.measured_us());
+          const std::vector<int> warmups =
+              pattern == "1f1b" ? options.warmups : std::vector<int>{0};
+          for (const int warmup : warmups) {
+            QueueRow row{.pattern = pattern,
+                         .compute = kind,
+                         .warmup = warmup,
+                         .item_bytes = options.item_bytes,
+                         .compute_us = compute_us,
+                         .communication_us = communication_us};
+            const int items =
+                options.items > 0
+                    ? options.items
+                    : items_for(options.seconds, compute_us + communication_us, 4 + 8 * warmup);
+            Pass pass(communicator, ways, items);
+            // What a transfer costs the processor, beside a computation that does not.
+            Compute sleeping(false, compute_us);
+            const double before_us = processor_us();
+            (void)pass.stream(sleeping, true);
+            row.processor_us = larger(communicator, (processor_us() - before_us) / items);
+            std::vector<double> by_queue;
+            std::vector<double> by_messages;
+            for (int round = 0; round < options.rounds; ++round) {
+              progress(fmt::format("{} {}, t/c {:.2f}, round {} of {}", pattern, kind, ratio,
+                                   round + 1, options.rounds));
+              for (const bool queued : {true, false}) {
+                const double us = pattern == "stream" ? pass.stream(compute, queued)
+                                                      : pass.pipeline(compute, queued, warmup);
+                (queued ? by_queue : by_messages).push_back(larger(communicator, us));
+              }
+            }
+            row.queue_us = median(by_queue);
+            row.baseline_us = median(by_messages);
+            rows.push_back(row);
+          }
+        }
+      }
+    }
+    require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE),
+            "leaving together");
+  }
+  const bool reports = session.rank() == 0;
+  session.destroy_communicator(communicator);
+  return reports ? rows : std::vector<QueueRow>{};
+}
+
+std::string queue_table(const std::vector<QueueRow>& rows) {
+  std::string text =
+      "# Times of one item in us. t: computation, c: one way alone, cpu: processor time of an "
+      "item\n"
+      "# ideal: overlap without cost; gain: baseline over queue, and the ideal one\n"
+      "pattern    compute      bytes         t         c       cpu     queue     ideal  baseline"
+      "   gain  ideal  overlap\n";
+  for (const QueueRow& row : rows) {
+    const std::string pattern =
+        row.warmup > 0 ? fmt::format("{} w={}", row.pattern, row.warmup) : row.pattern;
+    text += fmt::format(
+        "{:<10} {:<7} {:>10} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f} {:>6.2f} "
+        "{:>6.2f} "
+        "{:>7.1f}%\n",
+        pattern, row.compute, row.item_bytes, row.compute_us, row.communication_us,
+        row.processor_us, row.queue_us, row.ideal_us(), row.baseline_us, row.gain(),
+        row.ideal_gain(), row.overlap());
+  }
+  return text;
+}
+
+std::string queue_osu(const std::vector<QueueRow>& rows) {
+  std::string text =
+      "# hetcomm queue\n"
+      "# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)\n";
+  for (const QueueRow& row : rows) {
+    text += fmt::format("{:<10} {:>17.2f} {:>17.2f} {:>17.2f} {:>17.2f}\n", row.item_bytes,
+                        row.queue_us, row.compute_us, row.communication_us, row.overlap());
+  }
+  return text;
+}
+
+std::string queue_json(const std::vector<QueueRow>& rows) {
+  Json list = Json::array();
+  for (const QueueRow& row : rows) {
+    Json json;
+    json["test"] = "queue";
+    json["pattern"] = row.pattern;
+    json["compute"] = row.compute;
+    if (row.warmup > 0) json["warmup"] = row.warmup;
+    json["item_bytes"] = row.item_bytes;
+    json["compute_us"] = row.compute_us;
+    json["communication_us"] = row.communication_us;
+    json["processor_us"] = row.processor_us;
+    json["queue_us"] = row.queue_us;
+    json["ideal_us"] = row.ideal_us();
+    json["baseline_us"] = row.baseline_us;
+    json["gain"] = row.gain();
+    json["ideal_gain"] = row.ideal_gain();
+    json["overlap_percent"] = row.overlap();
+    list.push_back(std::move(json));
+  }
+  return list.dump(2) + "\n";
+}
+
+}  // namespace bench

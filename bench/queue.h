@@ -1,0 +1,63 @@
+// hetcomm_bench queue: what a queue is worth between two ranks of a pipeline. One rank computes and
+// sends, the other receives and computes, by a queue and by blocking messages in turns.
+//
+//   stream   rank 0 computes an item and pushes it; rank 1 pulls it and computes
+//   1f1b     rank 0 computes |warmup| items ahead; rank 1 answers each item with one; rank 0 works
+//            on answer i before it makes item i + warmup (the schedule of HetAuto, section 5.1)
+//
+// The compute is a timer or a loop that burns its core. The baseline sends where an item was made,
+// and receives, posted and waited for, where one is needed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/session.h"
+
+namespace bench {
+
+struct QueueOptions {
+  uint64_t item_bytes = uint64_t{1} << 20;
+  std::vector<std::string> patterns;  // "stream", "1f1b"
+  std::vector<std::string> computes;  // "timer", "burn"
+  std::vector<int> warmups;           // of 1f1b
+  std::vector<double> ratios;         // computation over one-way communication
+  int depth = 4;
+  int items = 0;  // of a pass; 0: as many as fill |seconds|
+  double seconds = 1;
+  int rounds = 3;
+};
+
+// Times of one item, medians over the rounds, in microseconds.
+struct QueueRow {
+  std::string pattern;
+  std::string compute;
+  int warmup = 0;  // 0: not of 1f1b
+  uint64_t item_bytes = 0;
+  double compute_us = 0;        // t, measured alone
+  double communication_us = 0;  // c: one item, from its push to a pull that waits
+  double processor_us = 0;      // of one rank, for an item alone: the larger one of the two
+  double queue_us = 0;
+  double baseline_us = 0;
+
+  double ideal_us() const;    // the period that overlap without cost would give
+  double ideal_gain() const;  // (t + c) over it
+  double gain() const { return queue_us > 0 ? baseline_us / queue_us : 0; }
+  // Of the communication, in percent, as OSU's non-blocking tests have it.
+  double overlap() const;
+};
+
+// One rank of a job of two that |launcher| started. Rows of rank 0; none elsewhere. |progress| gets
+// lines at rank 0. Ends the process where something fails.
+std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
+                                    const QueueOptions& options,
+                                    const std::function<void(const std::string&)>& progress);
+
+std::string queue_table(const std::vector<QueueRow>& rows);
+// As OSU's non-blocking tests: size, overall, compute, pure communication, overlap.
+std::string queue_osu(const std::vector<QueueRow>& rows);
+std::string queue_json(const std::vector<QueueRow>& rows);
+
+}  // namespace bench

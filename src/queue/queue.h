@@ -1,0 +1,48 @@
+// Queue: one end of an ordered, bounded, asynchronous way between two ranks (HetAuto, section 5.1).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "src/base/status.h"
+#include "src/core/communicator/communicator.h"
+#include "src/core/peer/lane.h"
+
+namespace hetcomm {
+
+class Queue {
+ public:
+  static constexpr uint32_t kDefaultDepth = 4;
+
+  // |peer|: the other rank of |communicator|, which exists. Fails where |terms| are out of range or
+  // the context has no progress thread. May throw std::bad_alloc.
+  static Result<std::unique_ptr<Queue>> create(Communicator& communicator, int32_t peer,
+                                               Lane::End end, const LaneTerms& terms);
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  // closed() is true.
+  ~Queue();
+
+  // [any-thread]
+  Communicator& communicator() { return communicator_; }
+  Lane& lane() { return lane_; }
+  int32_t peer() const { return peer_; }
+  bool pushes() const { return lane_.is_sending(); }
+  // Why an item with room for |bytes| is refused.
+  Status check(bool pushes, uint64_t bytes) const;
+  // False: items are still under way after |timeout_ns|, 0: HETCOMM_TIMEOUT.
+  bool drain(uint64_t timeout_ns);
+  void cancel();
+  // kBusy while items are under way. Nothing else is called afterwards.
+  Status close();
+
+ private:
+  Queue(Communicator& communicator, int32_t peer, Lane::End end, uint32_t channel,
+        const LaneTerms& terms);
+
+  Communicator& communicator_;
+  const int32_t peer_;
+  Lane lane_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Queues between two clusters that a slow link joins, in network namespaces.
+
+Properties: what the link takes is hidden behind computation, as far as HetAuto's schedules can hide
+it, and the gain over blocking messages is what the schedule promises, within 10 %. Computation is a
+timer at 1 Gbit/s, and a loop that keeps its core at 200 Mbit/s.
+
+queue_test.py BENCH            the rows that the test checks
+queue_test.py BENCH --table    more rows, as a table, and no verdict
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+from namespaces import sh, wait_until_up
+
+SKIPPED = 77
+WITHIN = 0.9
+ATTEMPTS = 3
+
+
+class Link:
+    """Two hosts, and a link between them of |mbit| each way."""
+
+    def __init__(self, mbit):
+        self.mbit = mbit
+        self.hosts = [f"hetcomm-queue-{os.getpid()}-h{i}" for i in range(2)]
+
+    def __enter__(self):
+        try:
+            for host in self.hosts:
+                sh("ip", "netns", "add", host)
+                sh("ip", "-n", host, "link", "set", "lo", "up")
+            sh("ip", "-n", self.hosts[0], "link", "add", "eth0", "type", "veth", "peer", "name", "eth0",
+               "netns", self.hosts[1])
+            for i, host in enumerate(self.hosts):
+                sh("ip", "-n", host, "address", "add", f"198.18.9.{i + 1}/24", "dev", "eth0")
+                sh("ip", "-n", host, "link", "set", "eth0", "up")
+                burst = self.mbit * 1_000_000 // 8 // 1000 + 65536
+                sh("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
+                   f"{self.mbit}mbit", "burst", str(burst), "latency", "20ms")
+            for host in self.hosts:
+                wait_until_up(host, "eth0")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for host in self.hosts:
+            subprocess.run(["ip", "netns", "del", host], check=False, stderr=subprocess.DEVNULL)
+
+    def run(self, *command, limit_s=150):
+        """Runs |command| as a rank on each host, each on a core of its own; what rank 0 prints."""
+        ranks = []
+        for i, host in enumerate(self.hosts):
+            environment = dict(os.environ, RANK=str(i), WORLD_SIZE="2", MASTER_ADDR="198.18.9.1",
+                               MASTER_PORT="29400", HETCOMM_SECRET="the secret of this test",
+                               HETCOMM_HOST_LABEL=f"h{i}", HETCOMM_TRANSPORTS="tcp",
+                               HETCOMM_FAMILY="ipv4", HETCOMM_BOOTSTRAP_TIMEOUT="20s")
+            cores = sorted(os.sched_getaffinity(0))
+            pinned = ["taskset", "-c", str(cores[i % len(cores)])]
+            ranks.append(subprocess.Popen(["ip", "netns", "exec", host, *pinned, *command],
+                                          env=environment, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, text=True))
+        results = [rank.communicate(timeout=limit_s) for rank in ranks]
+        for rank, (_, errors) in zip(ranks, results):
+            assert rank.returncode == 0, errors
+        return results[0][0]
+
+
+def describe(row):
+    name = f"{row['pattern']} {row['compute']}"
+    return name + (f" warm-up {row['warmup']}" if "warmup" in row else "")
+
+
+def faults_of(row):
+    """What is wrong with a row: its gain, and for what can be hidden wholly its overlap."""
+    found = []
+    gain, ideal = row["gain"], row["ideal_gain"]
+    if gain < WITHIN * ideal:
+        found.append(f"gain {gain:.2f}, of {ideal:.2f} that the schedule promises")
+    compute, communication = row["compute_us"], row["communication_us"]
+    hidden = {3: 0.45, 4: 0.9}.get(row.get("warmup"), 0.9)
+    if row["compute"] == "timer" and communication <= hidden * compute and row["overlap_percent"] < 95:
+        found.append(f"overlap {row['overlap_percent']:.1f} %")
+    return found
+
+
+def check(bench, mbit, *words):
+    """A machine that others keep busy stalls streams: further attempts are allowed."""
+    with Link(mbit) as link:
+        faults = []
+        for attempt in range(1, ATTEMPTS + 1):
+            rows = json.loads(link.run(bench, "queue", "--format", "json", *words))
+            faults = [f"{describe(row)}: {fault}" for row in rows for fault in faults_of(row)]
+            print(f"{mbit} Mbit/s, attempt {attempt}: {'; '.join(faults) or 'good'}", flush=True)
+            if not faults:
+                return
+    sys.exit("\n".join(faults))
+
+
+def main():
+    bench = sys.argv[1]
+    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc", "taskset")):
+        print("network namespaces with limited rates need root, ip, tc and taskset")
+        sys.exit(SKIPPED)
+    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        print("network namespaces cannot be made here: " + probe.stderr.strip())
+        sys.exit(SKIPPED)
+    if sys.argv[2:] == ["--table"]:
+        for mbit, compute in ((1000, "timer"), (200, "timer,burn")):
+            with Link(mbit) as link:
+                print(f"# {mbit} Mbit/s")
+                print(link.run(bench, "queue", "--compute", compute, "--ratios", "0.5,1.2,2.5"), flush=True)
+        return
+    check(bench, 1000, "--compute", "timer", "--ratios", "0.5,1.2,2.5", "--seconds", "0.6")
+    check(bench, 200, "--compute", "burn", "--pattern", "stream", "--ratios", "0.5,1.2", "--seconds", "0.6")
+
+
+if __name__ == "__main__":
+    main()
