@@ -198,7 +198,7 @@ class Pass {
   Pass(hetcomm_communicator_t* communicator, Ways& ways, int items)
       : communicator_(communicator), ways_(ways), items_(items) {}
 
-  // Each returns microseconds of an item, at the rank that ends last.
+  // Each returns microseconds of an item at this rank.
   double stream(Compute& compute, bool queued) {
     return timed([&] {
       if (queued) ways_.forward.begin(items_);
@@ -206,6 +206,7 @@ class Pass {
         if (!ways_.first) queued ? ways_.forward.take() : ways_.forward.receive_now();
         compute.run();
         if (ways_.first) queued ? ways_.forward.push() : ways_.forward.send_now();
+        note_item();
       }
       ways_.forward.finish();
     });
@@ -233,6 +234,7 @@ class Pass {
                if (!ways_.first) ways_.forward.take();
                if (!ways_.first) ways_.backward.push();
                if (ways_.first) ways_.backward.take();
+               note_item();
              }
              ways_.forward.finish();
              ways_.backward.finish();
@@ -246,6 +248,7 @@ class Pass {
       if (i >= warmup) {
         ways_.backward.take();
         compute.run(0.5);
+        note_item();
       }
       if (i < items_) {
         compute.run(0.5);
@@ -258,6 +261,7 @@ class Pass {
       ways_.forward.take();
       compute.run();
       ways_.backward.push();
+      note_item();
     }
   }
   // Two stages send each other at the same time. Each posts its receive beside the send: blocking
@@ -276,9 +280,11 @@ class Pass {
       }
       exchange(ways_.forward, ways_.backward);
       compute.run(0.5);
+      note_item();
     }
     ways_.backward.receive_now();
     compute.run(0.5);
+    note_item();
   }
   void last_stage_by_messages(Compute& compute) {
     ways_.forward.receive_now();
@@ -289,20 +295,26 @@ class Pass {
       } else {
         ways_.backward.send_now();
       }
+      note_item();
     }
   }
+  void note_item() { done_us_.push_back(now_us()); }
+  // The period of this rank's items, once the pipeline is full: filling and draining it belong to
+  // no item.
   template <typename Body>
   double timed(Body&& body) {
+    done_us_.clear();
     require(hetcomm_communicator_barrier(communicator_, HETCOMM_TIMEOUT_INFINITE), "meeting");
-    const double start = now_us();
     body();
     require(hetcomm_communicator_barrier(communicator_, HETCOMM_TIMEOUT_INFINITE), "meeting");
-    return (now_us() - start) / items_;
+    const size_t first = std::min<size_t>(done_us_.size() / 4, 16);
+    return (done_us_.back() - done_us_[first]) / static_cast<double>(done_us_.size() - 1 - first);
   }
 
   hetcomm_communicator_t* const communicator_;
   Ways& ways_;
   const int items_;
+  std::vector<double> done_us_;  // when each item was done
 };
 
 // The larger of the two ranks' values, at both.
@@ -381,8 +393,9 @@ std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
                     ? options.items
                     : items_for(options.seconds, compute_us + communication_us, 4 + 8 * warmup);
             Pass pass(communicator, ways, items);
-            // What a transfer costs the processor, beside a computation that does not.
-            Compute sleeping(false, compute_us);
+            // What a transfer costs the processor, beside a computation that costs nothing and is
+            // so long that nobody waits.
+            Compute sleeping(false, std::max(compute_us, 1.5 * communication_us));
             const double before_us = processor_us();
             (void)pass.stream(sleeping, true);
             row.processor_us = larger(communicator, (processor_us() - before_us) / items);

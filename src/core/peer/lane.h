@@ -160,6 +160,7 @@ class Lane {
       entry->state =
           code == Code::kOk || peer_knows ? SendRun::State::kOver : SendRun::State::kUntold;
       entry->code = code;
+      entry->grants.clear();
     }
     runs_.drop_old();
   }

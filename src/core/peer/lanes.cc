@@ -286,15 +286,32 @@ void Lanes::start_send(Lane& lane, Operation& run) {
     return;
   }
   entry->state = SendRun::State::kStarted;
-  // Grants may end the run, and what comes in between may move the entries.
-  for (size_t i = 0; entry != nullptr && entry->transfer != nullptr; ++i) {
-    if (i == entry->grants.size()) {
-      entry->grants.clear();
-      break;
-    }
-    const GrantBody grant = entry->grants[i];
+  if (entry->grants.empty()) return;
+  if (run.length <= kMostAtOnce) {
+    take_grants(lane, number);
+  } else {
+    left_ = true;
+    common().schedule.update_due(association_.pair());
+  }
+}
+
+// Gives the transfer of run |number| the grants that came before its start. They may end the run.
+void Lanes::take_grants(Lane& lane, uint64_t number) {
+  SendRun* entry = lane.runs().find(number);
+  while (entry != nullptr && entry->transfer != nullptr && !entry->grants.empty()) {
+    const GrantBody grant = entry->grants.front();
+    entry->grants.erase(entry->grants.begin());
     entry->transfer->granted(grant);
-    entry = lane.runs().find(number);
+    entry = lane.runs().find(number);  // it may have moved
+  }
+}
+
+void Lanes::move_left() {
+  left_ = false;
+  for (auto& [number, lane] : sending_) {
+    for (uint64_t run = lane->runs().first(); run < lane->runs().end(); ++run) {
+      take_grants(*lane, run);
+    }
   }
 }
 

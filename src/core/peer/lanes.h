@@ -28,6 +28,11 @@ class Lanes {
   void close(Lane& lane, Code code) HETCOMM_UNDER_BATON;
   // Starts |run|, which is pending and has its place.
   void start(Operation& run) HETCOMM_UNDER_BATON;
+  // Starts to move the data of runs that were left to the end of the pass.
+  void go_on() HETCOMM_UNDER_BATON {
+    if (left_) [[unlikely]]
+      move_left();
+  }
   // Ends a run of stage kUnopened.
   void end_unopened(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
 
@@ -64,12 +69,17 @@ class Lanes {
   };
   static constexpr size_t kMaxOpenings = 4096;
   static constexpr size_t kMostGrants = 64;  // of one run, that come before its start
+  // The data of longer runs does not move in the call that starts them: who pushes an item wants to
+  // compute, and the progress thread copies.
+  static constexpr uint64_t kMostAtOnce = 32u << 10;
 
   PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
   void open_sending(Lane& lane) HETCOMM_UNDER_BATON;
   void open_receiving(Lane& lane) HETCOMM_UNDER_BATON;
   void bind(Lane& lane, const LaneOpenBody& body) HETCOMM_UNDER_BATON;
   void start_send(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
+  void take_grants(Lane& lane, uint64_t number) HETCOMM_UNDER_BATON;
+  void move_left() HETCOMM_UNDER_BATON;
   void start_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
   void begin_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
   void refuse(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
@@ -89,6 +99,7 @@ class Lanes {
   Association& association_;
   TransferTable& transfers_;
   uint32_t next_number_ = 0;
+  bool left_ = false;                              // runs have started whose grants were not taken
   std::unordered_map<uint32_t, Lane*> sending_;    // by number
   std::unordered_map<uint32_t, Lane*> receiving_;  // by the peer's number
   std::vector<Unopened> unopened_;                 // in the order of their making

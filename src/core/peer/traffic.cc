@@ -228,6 +228,7 @@ void Traffic::receive_pull_pause(const WireHeader& header) {
 }
 
 void Traffic::send_update() {
+  lanes_.go_on();
   if (!association_.outbox().empty() || access_.has_to_start()) pump();
   // A waiting protocol message comes before the acknowledgement of what it refuses.
   if (!association_.may_send()) return;
@@ -248,6 +249,7 @@ void Traffic::ask_for_acknowledgement() {
 // --- connections ----------------------------------------------------------------
 
 void Traffic::restart() {
+  lanes_.go_on();
   transfers_.sends().for_each([](SendTransfer& transfer)
                                   HETCOMM_UNDER_BATON { transfer.rail_ready(); });
   transfers_.receives().for_each([](ReceiveTransfer& transfer)
