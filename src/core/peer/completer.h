@@ -56,8 +56,10 @@ class Completer {
         [[unlikely]]
       drop_uses(operation);
     communicator.operation_ended();
-    if (operation.options.on_lane) [[unlikely]]
+    if (operation.options.on_lane) [[unlikely]] {
       operation.transfer.lane->give_place();
+      if (operation.detached) engine_.request_released();  // who waits for the lane to be empty
+    }
     if (operation.detached) [[unlikely]] {
       if (operation.end_handler != nullptr) {
         std::exchange(operation.end_handler, nullptr)->on_end(operation);

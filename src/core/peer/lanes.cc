@@ -395,8 +395,8 @@ void Lanes::granted(const GrantBody& grant) {
       lane->runs().drop_old();
       break;
     case SendRun::State::kAhead:
-      if (entry.grants.size() >= kMostGrants) {
-        association_.violated("too many grants for a run");
+      if (entry.grants.size() >= kMostGrants || holds_too_many(*lane, run)) {
+        association_.violated("too many grants for runs that have not begun");
         return;
       }
       entry.grants.push_back(grant);
@@ -405,6 +405,16 @@ void Lanes::granted(const GrantBody& grant) {
     case SendRun::State::kOver:
       break;
   }
+}
+
+// A receiver has no more runs under way than the depth says: others that it is ahead were given up.
+bool Lanes::holds_too_many(Lane& lane, uint64_t run) {
+  const uint64_t depth = lane.terms().depth;
+  if (run - lane.runs().first() < 2 * depth) [[likely]]
+    return false;
+  size_t held = 0;
+  lane.runs().for_each([&](const SendRun& each) { held += each.grants.size(); });
+  return held >= 2 * depth * kMostGrants;
 }
 
 void Lanes::stopped(uint64_t id, Code code) {
@@ -420,11 +430,14 @@ void Lanes::stopped(uint64_t id, Code code) {
     entry.transfer->stopped(code);
     return;
   }
-  entry.grants.clear();
-  entry.code = code;
-  entry.state =
-      entry.state == SendRun::State::kAhead ? SendRun::State::kStopped : SendRun::State::kOver;
-  lane->runs().drop_old();
+  if (entry.state == SendRun::State::kAhead) {
+    entry.grants.clear();
+    entry.code = code;
+    entry.state = SendRun::State::kStopped;
+  } else if (entry.state == SendRun::State::kUntold) {
+    entry.state = SendRun::State::kOver;
+    lane->runs().drop_old();
+  }
 }
 
 void Lanes::receive_length(const WireHeader& header) {
@@ -449,19 +462,21 @@ void Lanes::for_each(Use&& use) {
 }
 
 void Lanes::rail_failed(const Rail& rail) {
+  const uint64_t gone = rail.id;
   for (auto& [number, lane] : sending_) {
-    lane->runs().for_each([&](SendRun& run) {
-      std::erase_if(run.grants, [&](const GrantBody& grant) { return grant.rail == rail.id; });
+    lane->runs().for_each([gone](SendRun& run) {
+      std::erase_if(run.grants, [gone](const GrantBody& grant) { return grant.rail == gone; });
     });
   }
 }
 
 bool Lanes::uses(const Rail& rail) {
+  const uint64_t wanted = rail.id;
   bool used = false;
   for (auto& [number, lane] : sending_) {
-    lane->runs().for_each([&](const SendRun& run) {
+    lane->runs().for_each([&used, wanted](const SendRun& run) {
       used = used || std::any_of(run.grants.begin(), run.grants.end(),
-                                 [&](const GrantBody& grant) { return grant.rail == rail.id; });
+                                 [wanted](const GrantBody& grant) { return grant.rail == wanted; });
     });
   }
   return used;

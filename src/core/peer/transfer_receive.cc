@@ -67,6 +67,8 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
                                      : state_ == State::kReading && bulk_.rail == &rail;
   }
   bool copying() const HETCOMM_UNDER_BATON { return copy_.running(); }
+  // Some bytes of it have.
+  bool has_arrived() const { return arrived_ > 0; }
 
   // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; kCancelled: the
   // transfer has failed.
@@ -120,6 +122,16 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     length_ = length;
     if (state_ == State::kGranted && arrived_ == length_) arrive();
     return true;
+  }
+
+  // Nothing comes: the sender never uses what it was granted. A revoked key might cost the
+  // connection.
+  void drop() HETCOMM_UNDER_BATON {
+    if (state_ != State::kGranted) return;
+    rail_->abilities().exposer->release(key_);
+    if (std::exchange(counted_, false)) rail_->receiving.drop(length_);
+    transfer_.table_.targets().erase(cookie_);
+    set_state(State::kWaiting);
   }
 
   // On return the connection does not touch the memory any more; a device copy may still run.
@@ -435,7 +447,8 @@ bool ReceiveTransfer::shorten(uint64_t length) {
     Chunk& chunk = chunks_[i];
     const uint64_t rest = length > chunk.offset() ? length - chunk.offset() : 0;
     if (rest == 0 && !chunk.copying()) {
-      chunk.stop();
+      if (chunk.has_arrived()) return false;
+      chunk.drop();
       association_.common().retire(chunks_.take(i));
       continue;
     }
