@@ -315,7 +315,9 @@ void SendTransfer::end(Code code, std::string text) {
   // The receiver is also told of an abort, which reaches it by itself: so that it holds the
   // announcement no longer than this side counts it.
   // The receiver of a run that has not granted anything yet hears of it when it does.
-  if (!of_lane() || granted_) {
+  const SendRun* run = of_lane() ? lane_->runs().find(send_->transfer.run) : nullptr;
+  const bool granted = granted_ || (run != nullptr && !run->grants.empty());
+  if (!of_lane() || granted) {
     const Place place = send_ != nullptr ? hand_over_place(*send_) : Place::kNone;
     association_.send_protocol(MessageKind::kWithdraw, wire_id_, code, place);
     peer_knows_ = true;
