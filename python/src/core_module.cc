@@ -851,9 +851,10 @@ void bind_queues(nb::module_& module, nb::class_<Communicator>& communicator) {
     };
   };
   communicator
-      .def("push_queue", make(HETCOMM_QUEUE_PUSH), "peer"_a, "max_item_bytes"_a, "depth"_a = 4,
-           "tag"_a = 0, kKeepsCommunicator,
-           "The end of a queue to rank peer that this rank pushes into. Needs Context(thread=True).")
+      .def(
+          "push_queue", make(HETCOMM_QUEUE_PUSH), "peer"_a, "max_item_bytes"_a, "depth"_a = 4,
+          "tag"_a = 0, kKeepsCommunicator,
+          "The end of a queue to rank peer that this rank pushes into. Needs Context(thread=True).")
       .def("pull_queue", make(HETCOMM_QUEUE_PULL), "peer"_a, "max_item_bytes"_a, "depth"_a = 4,
            "tag"_a = 0, kKeepsCommunicator,
            "The end of a queue from rank peer that this rank pulls from.");
