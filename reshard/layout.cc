@@ -213,6 +213,21 @@ Status check(const Layout& layout) {
   return {};
 }
 
+uint64_t elements_needed(const Layout& layout, int rank) {
+  uint64_t end = 0;
+  for (const Part& part : layout.parts) {
+    if (part.rank != rank) continue;
+    const Box box = clip(layout, part);
+    if (box.is_empty()) continue;
+    uint64_t last = part.offset;
+    for (size_t d = 0; d < box.dimensions; ++d) {
+      last += (box.end[d] - 1 - part.box.begin[d]) * part.strides[d];
+    }
+    end = std::max(end, last + 1);
+  }
+  return end;
+}
+
 std::string to_table(const Layout& layout) {
   std::string text = fmt::format("shape [{}]", fmt::join(layout.shape, ", "));
   if (!layout.padded_shape.empty()) {

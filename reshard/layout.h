@@ -61,6 +61,9 @@ Status check(const Layout& layout);
 // The part of |part| that counts, without the padding. May be empty.
 Box clip(const Layout& layout, const Part& part);
 
+// The elements from the beginning of |rank|'s memory to the last one that it holds.
+uint64_t elements_needed(const Layout& layout, int rank);
+
 // A table for people: a line for each part, in their order.
 std::string to_table(const Layout& layout);
 

@@ -117,19 +117,19 @@ class Scheduler {
     StridedBox result;
     Numbers strides = of->strides;
     if (layout == 0) {
-      result.memory = Memory::kSource;
+      result.memory = Space::kSource;
     } else if (layout == plan_.stages.size()) {
-      result.memory = Memory::kDestination;
+      result.memory = Space::kDestination;
     } else if (const Scratch& scratch = plan_.stages[layout - 1].scratch[part];
                scratch.alias == Alias::kNone) {
       result.offset = scratch_[layout - 1][part];
     } else {
       const bool is_source = scratch.alias == Alias::kSource;
-      result.memory = is_source ? Memory::kSource : Memory::kDestination;
+      result.memory = is_source ? Space::kSource : Space::kDestination;
       of = &(is_source ? plan_.source : plan_.destination()).parts[scratch.part];
       strides = of->strides;
     }
-    if (result.memory != Memory::kScratch) result.offset = of->offset;
+    if (result.memory != Space::kScratch) result.offset = of->offset;
     result.dimensions = box.dimensions;
     for (size_t d = 0; d < box.dimensions; ++d) {
       result.offset += (box.begin[d] - of->box.begin[d]) * strides[d];

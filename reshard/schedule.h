@@ -14,12 +14,12 @@
 
 namespace hetcomm::reshard {
 
-enum class Memory : uint8_t { kSource, kDestination, kScratch };
+enum class Space : uint8_t { kSource, kDestination, kScratch };
 
 // Elements at regular distances: the one with index i lies at offset + sum(i[d] * strides[d]). Their
 // order, in a message too, is that of the indices, the last one fastest.
 struct StridedBox {
-  Memory memory = Memory::kScratch;
+  Space memory = Space::kScratch;
   uint64_t offset = 0;
   size_t dimensions = 0;  // as few as there can be; 0: one element
   Numbers extents{};

@@ -191,9 +191,14 @@ uint64_t copies_of(const Layout& layout) {
 // The layout in which ranks that hold the same in |destination| have a piece of it each.
 Layout scattered(const Layout& source, const Layout& destination) {
   std::map<std::pair<Numbers, Numbers>, std::vector<int>> groups;
-  for (const Part& part : destination.parts) {
-    const Box box = clip(destination, part);
-    if (!box.is_empty()) groups[{box.begin, box.end}].push_back(part.rank);
+  for (const bool first : {true, false}) {
+    for (const Part& part : destination.parts) {
+      const Box box = clip(destination, part);
+      if (box.is_empty() || (part.copy == 0) != first) continue;
+      // Copies that are cut in another way have no pieces of their own.
+      if (!first && !groups.contains({box.begin, box.end})) continue;
+      groups[{box.begin, box.end}].push_back(part.rank);
+    }
   }
   const uint64_t senders = copies_of(source);
   Layout result = empty_like(destination);

@@ -81,6 +81,7 @@
 #include <hetcomm/p2p.h>
 #include <hetcomm/queue.h>
 #include <hetcomm/request.h>
+#include <hetcomm/reshard.h>
 #include <hetcomm/status.h>
 #include <hetcomm/topology.h>
 

@@ -10,11 +10,13 @@
 
 #include <hetcomm/hetcomm.h>
 
+#include "reshard/layout.h"
 #include "src/base/status.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/core/communicator/communicator.h"
 #include "src/core/job/context.h"
 #include "src/queue/queue.h"
+#include "src/reshard/preparation.h"
 
 namespace hetcomm::capi {
 
@@ -29,6 +31,8 @@ enum class Tag : uint64_t {
   kGroup = 0x6865746367727570,
   kRemoteMemory = 0x686574636d656d72,
   kQueue = 0x6865746371756575,
+  kLayout = 0x686574636c61796f,
+  kReshard = 0x6865746372657368,
 };
 
 }  // namespace hetcomm::capi
@@ -65,6 +69,15 @@ struct hetcomm_remote_memory : hetcomm::RemoteMemory {
 struct hetcomm_queue {
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kQueue;
   std::unique_ptr<hetcomm::Queue> impl;
+};
+struct hetcomm_layout {
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kLayout;
+  std::shared_ptr<const hetcomm::reshard::Layout> impl;
+};
+struct hetcomm_reshard {
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kReshard;
+  std::unique_ptr<hetcomm::reshard::Order> order;
+  std::unique_ptr<hetcomm::reshard::Redistribution> impl;
 };
 struct hetcomm_group {
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kGroup;
@@ -117,6 +130,8 @@ inline Tag tag_of(const hetcomm_bootstrap*) { return Tag::kBootstrap; }
 inline Tag tag_of(const hetcomm_communicator*) { return Tag::kCommunicator; }
 inline Tag tag_of(const hetcomm_group*) { return Tag::kGroup; }
 inline Tag tag_of(const hetcomm_queue*) { return Tag::kQueue; }
+inline Tag tag_of(const hetcomm_layout*) { return Tag::kLayout; }
+inline Tag tag_of(const hetcomm_reshard*) { return Tag::kReshard; }
 inline Tag tag_of(const hetcomm_remote_memory*) { return Tag::kRemoteMemory; }
 
 template <typename Handle>

@@ -30,7 +30,7 @@ Result<std::unique_ptr<Queue>> Queue::create(Communicator& communicator, int32_t
                                : communicator.id();
   std::unique_ptr<Queue> queue(new Queue(communicator, peer, end, channel, terms));
   communicator.poster().open_lane(queue->lane_);
-  communicator.add_queue();
+  communicator.add_lane_user();
   return queue;
 }
 
@@ -79,7 +79,7 @@ Status Queue::close() {
   if (communicator_.poster().close_lane(lane_) != Code::kOk) {
     return Status(Code::kBusy, fmt::format("{} items are under way", lane_.taken()));
   }
-  communicator_.drop_queue();
+  communicator_.drop_lane_user();
   return {};
 }
 

@@ -62,11 +62,11 @@ LAYERS = {
     # A file beside the rooms belongs to none.
     "src/core/": [],
     "reshard/": [PUBLIC_TYPES, BASE, "topology/link_model.h"],
-    "reshard/execute": [PUBLIC_TYPES, BASE, "reshard/", "src/core/", DEVICE_API],
     "pipeline/": [PUBLIC_TYPES, BASE],
     "pipeline/execut": [PUBLIC_TYPES, BASE, "pipeline/", "reshard/", "src/core/", DEVICE_API],
     "planner/": [PUBLIC_TYPES, BASE, "topology/", "reshard/", "pipeline/"],
     "src/queue/": [PUBLIC_TYPES, BASE, "src/core/"],
+    "src/reshard/": [PUBLIC_TYPES, BASE, REDUCE, "src/core/", "reshard/", "topology/link_model.h"],
     "src/capi/": [EVERYTHING],
     "src/mpi/": [PUBLIC],
     "bench/": [PUBLIC],

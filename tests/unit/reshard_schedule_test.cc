@@ -144,8 +144,8 @@ class Machine {
     values[place] = to;
   }
   std::vector<int64_t>& memory_of(State& state, const StridedBox& box) {
-    return state.memory[box.memory == Memory::kSource        ? 0
-                        : box.memory == Memory::kDestination ? 1
+    return state.memory[box.memory == Space::kSource        ? 0
+                        : box.memory == Space::kDestination ? 1
                                                              : 2];
   }
   std::vector<int64_t> pack(State& state, const std::vector<StridedBox>& boxes) {

@@ -41,6 +41,19 @@ void Collective::attach(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) piece.memory->add_use();
 }
 
+// The other ranks wait for this one, and hear that it had no memory.
+Status Collective::begin(Operation& operation) {
+  try {
+    return owner_->start(operation);
+  } catch (const std::bad_alloc&) {
+    // A team that has the operation tells them by itself.
+    if (operation.stage == OperationStage::kSubmitted) {
+      owner_->fail(Code::kOutOfMemory, "there was no memory to start an operation");
+    }
+    throw;
+  }
+}
+
 // --- life -------------------------------------------------------------------
 
 PairCommons& Collective::commons() const { return owner_->job().commons(); }

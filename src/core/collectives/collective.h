@@ -43,6 +43,8 @@ class Collective final : public CompositeOperation,
   Code set_up(Collectives& owner, const Arguments& arguments, std::string* text);
   void reset() HETCOMM_UNDER_BATON;
 
+  // CompositeOperation
+  Status begin(Operation& operation) override HETCOMM_UNDER_BATON;
   // |operation| stands for it from now on, and its pieces hold the memories. This object is fresh.
   // [any-thread]
   void attach(Operation& operation);

@@ -31,7 +31,7 @@ Communicator::Communicator(Context& context, std::shared_ptr<Job> job, Channel& 
       members_(std::move(members)),
       rank_(rank_of(job_->rank())),
       collectives_(std::make_unique<collectives::Collectives>(*this, *job_, context.config())),
-      poster_(context, *this, *job_, *collectives_, members_),
+      poster_(context, *this, *job_, members_),
       memories_(*this, *job_, context.config().number(Variable::kTimeout)) {
   const Engine::Baton baton(engine_);
   job_->members().add(this);
@@ -224,6 +224,18 @@ Status Communicator::link_model_status() {
   return job_->peers().link_model_status();
 }
 
+topology::LinkEnd Communicator::link_end(const RankDevice& of) {
+  const Engine::Baton baton(engine_);
+  return job_->peers().link_end({ranks()[static_cast<size_t>(of.rank)], of.device});
+}
+
+std::vector<bool> Communicator::near_ranks() {
+  const Engine::Baton baton(engine_);
+  std::vector<bool> near;
+  for (const int rank : ranks()) near.push_back(job_->peers().are_near(rank, job_->rank()));
+  return near;
+}
+
 topology::Route Communicator::route(const RankDevice& from, const RankDevice& to) {
   const Engine::Baton baton(engine_);
   const auto in_job = [&](const RankDevice& of) {
@@ -252,8 +264,8 @@ Status Communicator::check_idle() {
   if (groups_.load(std::memory_order_acquire) != 0) {
     return Status(Code::kBusy, "groups of it still exist");
   }
-  if (queues_.load(std::memory_order_acquire) != 0) {
-    return Status(Code::kBusy, "queues of it still exist");
+  if (lane_users_.load(std::memory_order_acquire) != 0) {
+    return Status(Code::kBusy, "queues or redistributions of it still exist");
   }
   if (Status status = memories_.check_idle(); !status.ok()) return status;
   if (pending() != 0) {

@@ -69,14 +69,18 @@ class Communicator final : public JobMember {
   Status link_model_status();
   // The way between devices of two ranks by the model, which is there.
   topology::Route route(const RankDevice& from, const RankDevice& to);
+  // An end of a way by the model, which is there. The names live as long as the job.
+  topology::LinkEnd link_end(const RankDevice& of);
+  // Which ranks share a host with this one, by rank.
+  std::vector<bool> near_ranks();
   // The number of devices of the rank's context.
   size_t device_count(int32_t rank);
   // Counts the groups that exist: the operations that they have collected refer to it.
   void add_group() { groups_.fetch_add(1, std::memory_order_relaxed); }
   void drop_group() { groups_.fetch_sub(1, std::memory_order_release); }
-  // Counts the queues that exist: their lanes refer to it.
-  void add_queue() { queues_.fetch_add(1, std::memory_order_relaxed); }
-  void drop_queue() { queues_.fetch_sub(1, std::memory_order_release); }
+  // Counts the queues and redistributions that exist: their lanes refer to it.
+  void add_lane_user() { lane_users_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_lane_user() { lane_users_.fetch_sub(1, std::memory_order_release); }
   // kBusy while it cannot be destroyed; the text says why.
   Status check_idle();
   // Why no message of |source| (-1: of anybody) can come any more; ok as long as one can.
@@ -151,7 +155,7 @@ class Communicator final : public JobMember {
   const int32_t rank_;
   std::atomic<int32_t> children_{0};
   std::atomic<int32_t> groups_{0};
-  std::atomic<int32_t> queues_{0};
+  std::atomic<int32_t> lane_users_{0};
   std::unique_ptr<collectives::Collectives> collectives_;
   Poster poster_;
   RegisteredMemories memories_;

@@ -4,7 +4,6 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
-#include "src/core/collectives/collectives.h"
 #include "src/core/job/context.h"
 
 namespace hetcomm {
@@ -20,13 +19,12 @@ bool in_group(const PostArguments& arguments) {
 }  // namespace
 
 Poster::Poster(Context& context, CommunicatorBase& communicator, Job& job,
-               collectives::Collectives& collectives, std::span<const MemberChannel> members)
+               std::span<const MemberChannel> members)
     : engine_(job.engine()),
       job_(job),
       channel_(communicator.channel()),
       context_(context),
       communicator_(communicator),
-      collectives_(collectives),
       own_rank_(communicator.rank_of(job.rank())),
       filler_(communicator, members, job.rank(), context.config().number(Variable::kTimeout)) {}
 
@@ -194,7 +192,7 @@ void Poster::start(Operation& operation) {
   }
   try {
     if (operation.kind == OperationKind::kCollective) {
-      if (Status status = collectives_.start(operation); !status.ok()) {
+      if (Status status = operation.composite->begin(operation); !status.ok()) {
         job_.commons().completer.complete(operation, status.code(), std::string(status.text()));
       }
     } else if (operation.kind == OperationKind::kReceive && !operation.options.on_lane) {
@@ -203,11 +201,7 @@ void Poster::start(Operation& operation) {
       job_.pair(operation.peer).submit(operation);
     }
   } catch (const std::bad_alloc&) {
-    // A team tells the other ranks of the failure of an operation that it has taken over.
-    const bool told = operation.kind != OperationKind::kCollective ||
-                      operation.stage != OperationStage::kSubmitted;
     job_.ender().end_out_of_memory(operation);
-    if (!told) collectives_.fail(Code::kOutOfMemory, "there was no memory to start an operation");
   }
   if (operation.state() != OperationState::kPending) return;
   operation.slot.block->has_new = true;
@@ -270,18 +264,43 @@ Operation* Poster::begin_for_peer(OperationKind kind, int peer, Registration& re
   return operation;
 }
 
+// False: there is no memory. Its buffers have been checked.
+bool Poster::fill_internal(const InternalMessage& message, Operation& operation) {
+  std::string text;
+  try {
+    return OperationFiller::fill_buffers({.kind = message.kind,
+                                          .peer = -1,
+                                          .tag = 0,
+                                          .ignore = 0,
+                                          .buffers = message.buffers.data(),
+                                          .count = message.buffers.size(),
+                                          .options = nullptr},
+                                         operation, &text) == Code::kOk;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 Operation* Poster::make_internal(const InternalMessage& message) {
   Operation* operation = engine_.pool().allocate();
   if (operation == nullptr) return nullptr;
   filler_.fill_common(message.kind, communicator_.rank_of(message.peer), message.tag, 0,
                       *operation);
-  operation->collective = true;
+  operation->collective = message.lane == nullptr;
   operation->detached = true;
   operation->options.high_priority = message.high_priority;
+  if (message.lane != nullptr) {
+    operation->options.on_lane = true;
+    operation->transfer.lane = message.lane;
+  }
   operation->run.deadline_ns = message.deadline_ns;
-  operation->end_handler = message.handler;
   OperationFiller::fill_host(hetcomm_buffer_host(message.bytes.data(), message.bytes.size()),
                              *operation);
+  if (!message.buffers.empty() && !fill_internal(message, *operation)) {
+    engine_.pool().recycle_locked(operation);
+    return nullptr;
+  }
+  operation->end_handler = message.handler;
   operation->set_state(OperationState::kPending);
   return operation;
 }

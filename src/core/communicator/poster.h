@@ -23,15 +23,12 @@
 namespace hetcomm {
 
 class Context;
-namespace collectives {
-class Collectives;
-}  // namespace collectives
 
 class Poster {
  public:
   // All arguments outlive this. |members| are those of the communicator, by rank.
   Poster(Context& context, CommunicatorBase& communicator, Job& job,
-         collectives::Collectives& collectives, std::span<const MemberChannel> members);
+         std::span<const MemberChannel> members);
   Poster(const Poster&) = delete;
   Poster& operator=(const Poster&) = delete;
 
@@ -150,6 +147,7 @@ class Poster {
   static Code take_place(Lane* lane, std::string* text);
   Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);
   bool note_receive(const Operation& operation);
+  static bool fill_internal(const InternalMessage& message, Operation& operation);
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
 
   Engine& engine_;
@@ -157,7 +155,6 @@ class Poster {
   Channel& channel_;
   Context& context_;
   CommunicatorBase& communicator_;
-  collectives::Collectives& collectives_;
   const int32_t own_rank_;  // this rank in the communicator
   const OperationFiller filler_;
 };

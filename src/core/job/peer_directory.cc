@@ -123,9 +123,7 @@ std::string_view PeerDirectory::model_nic(const RankDevice& of, size_t place) co
 }
 
 topology::Route PeerDirectory::route(const RankDevice& from, const RankDevice& to) const {
-  Result<topology::Route> found =
-      topology::route(*model_, {model_host(from.rank).label, model_nic(from, 0)},
-                      {model_host(to.rank).label, model_nic(to, 0)});
+  Result<topology::Route> found = topology::route(*model_, link_end(from), link_end(to));
   return found.ok() ? std::move(found).value() : topology::Route{};
 }
 

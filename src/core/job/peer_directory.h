@@ -52,6 +52,10 @@ class PeerDirectory {
   // that the data of each device uses. Where the model does not know that NIC, it goes over the
   // first one of the host.
   topology::Route route(const RankDevice& from, const RankDevice& to) const;
+  // That end of a way by the model, which is there. The names live as long as this.
+  topology::LinkEnd link_end(const RankDevice& of) const {
+    return {model_host(of.rank).label, model_nic(of, 0)};
+  }
   // What the model says of the way to rank |to| over NIC |nic| of rank |from|; nothing where it says
   // nothing, as within a host. NICs that it does not know limit nothing, and neither do those of
   // |to| where it has several.

@@ -31,11 +31,14 @@
 
 namespace hetcomm {
 
-// Both ends of a lane say the same of tag, size and depth.
+// Two ends with the same |use| and |tag| belong together, in the order in which they were opened. Both
+// say the same of the rest, else the lane ends with kMismatch.
 struct LaneTerms {
-  uint64_t tag = 0;  // among the lanes of a communicator between two ranks in one direction
+  uint64_t tag = 0;
   uint64_t most_bytes = 0;
-  uint32_t depth = 1;  // runs under way at a time, at most
+  uint32_t depth = 1;    // runs under way at a time, at most
+  uint32_t use = 0;      // 0: a queue; others: what messages of a redistribution (src/reshard)
+  uint64_t content = 0;  // a hash of what the messages are to be
   // The sending end alone says: this rank's transports that are near the data, as in an
   // announcement.
   uint64_t transports = ~uint64_t{0};

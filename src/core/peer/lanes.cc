@@ -8,6 +8,13 @@
 #include "src/base/text.h"
 
 namespace hetcomm {
+namespace {
+
+bool have_same_size(const LaneTerms& one, const LaneTerms& other) {
+  return one.depth == other.depth && one.most_bytes == other.most_bytes;
+}
+
+}  // namespace
 
 // --- opening and closing ------------------------------------------------------
 
@@ -29,7 +36,8 @@ void Lanes::open_sending(Lane& lane) {
   const LaneOpenBody body{.channel = lane.channel(),
                           .number = lane.number(),
                           .depth = lane.terms().depth,
-                          .reserved = 0,
+                          .use = lane.terms().use,
+                          .content = lane.terms().content,
                           .most_bytes = lane.terms().most_bytes,
                           .transports = lane.terms().transports};
   association_.send_protocol(MessageKind::kLaneOpen, lane.terms().tag, 0, &body, sizeof(body));
@@ -37,11 +45,12 @@ void Lanes::open_sending(Lane& lane) {
 
 void Lanes::open_receiving(Lane& lane) {
   const auto opening = std::find_if(openings_.begin(), openings_.end(), [&](const Opening& each) {
-    return each.body.channel == lane.channel() && each.tag == lane.terms().tag;
+    return each.body.channel == lane.channel() && each.body.use == lane.terms().use &&
+           each.tag == lane.terms().tag;
   });
   if (opening == openings_.end()) {
     drop_gone();
-    unopened_.push_back({lane.channel(), lane.terms().tag, &lane});
+    unopened_.push_back({lane.channel(), lane.terms().use, lane.terms().tag, &lane});
     return;
   }
   const Opening found = *opening;
@@ -70,7 +79,7 @@ void Lanes::receive_open(const WireHeader& header, ConstByteSpan payload) {
     return;
   }
   const auto own = std::find_if(unopened_.begin(), unopened_.end(), [&](const Unopened& each) {
-    return each.channel == body.channel && each.tag == header.tag;
+    return each.channel == body.channel && each.use == body.use && each.tag == header.tag;
   });
   if (own == unopened_.end()) {
     drop_gone();
@@ -107,8 +116,10 @@ void Lanes::bind(Lane& lane, const LaneOpenBody& body) {
   lane.opened(body.number);
   lane.set_transports(body.transports);
   receiving_.emplace(body.number, &lane);
-  if (body.depth != lane.terms().depth || body.most_bytes != lane.terms().most_bytes) {
-    break_off(lane, misfit(lane, body.most_bytes, body.depth));
+  const LaneTerms theirs{
+      .most_bytes = body.most_bytes, .depth = body.depth, .content = body.content};
+  if (!have_same_size(theirs, lane.terms()) || theirs.content != lane.terms().content) {
+    break_off(lane, misfit(lane, theirs));
     return;
   }
   for (const Lane::UntoldStop& stop : lane.untold()) {
@@ -140,6 +151,7 @@ void Lanes::tell_closed(const Lane& lane, Code code, uint64_t runs) {
   tell_closed(closed_end(lane.number(), !lane.is_sending()), code,
               {.runs = runs,
                .most_bytes = lane.terms().most_bytes,
+               .content = lane.terms().content,
                .depth = lane.terms().depth,
                .reserved = 0});
 }
@@ -150,13 +162,19 @@ void Lanes::tell_closed(uint64_t end, Code code, const LaneClosedBody& body) {
 }
 
 // Says that the peer's end was opened with other terms.
-Status Lanes::misfit(const Lane& lane, uint64_t most_bytes, uint32_t depth) {
+Status Lanes::misfit(const Lane& lane, const LaneTerms& theirs) {
   return status_or_code(Code::kMismatch, [&]() HETCOMM_UNDER_BATON {
+    if (have_same_size(theirs, lane.terms()) || lane.terms().use != 0) {
+      return fmt::format(
+          "rank {} has made another plan than rank {} ({:016x} and {:016x}): layouts, types or "
+          "options differ",
+          association_.rank(), common().rank, theirs.content, lane.terms().content);
+    }
     return fmt::format(
         "rank {} opened its end for items of up to {} bytes and {} at a time, rank {} for items of "
         "up to {} bytes and {} at a time",
-        association_.rank(), most_bytes, depth, common().rank, lane.terms().most_bytes,
-        lane.terms().depth);
+        association_.rank(), theirs.most_bytes, theirs.depth, common().rank,
+        lane.terms().most_bytes, lane.terms().depth);
   });
 }
 
@@ -176,9 +194,9 @@ void Lanes::receive_closed(const WireHeader& header, ConstByteSpan payload) {
   }
   Lane* lane = find(receiving ? sending_ : receiving_, number);
   if (lane == nullptr || !lane->closed().ok()) return;
-  end_runs(
-      *lane, body.runs,
-      code == Code::kMismatch ? misfit(*lane, body.most_bytes, body.depth) : closed_text(code));
+  const LaneTerms theirs{
+      .most_bytes = body.most_bytes, .depth = body.depth, .content = body.content};
+  end_runs(*lane, body.runs, code == Code::kMismatch ? misfit(*lane, theirs) : closed_text(code));
 }
 
 // Says that the peer has closed its end.

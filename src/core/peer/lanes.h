@@ -64,6 +64,7 @@ class Lanes {
   // belongs to it hears of it.
   struct Unopened {
     uint32_t channel;
+    uint32_t use;
     uint64_t tag;
     Lane* lane;  // null: closed
   };
@@ -84,7 +85,7 @@ class Lanes {
   void begin_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
   void refuse(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
   void refuse(Operation& run, const Status& why) HETCOMM_UNDER_BATON;
-  Status misfit(const Lane& lane, uint64_t most_bytes, uint32_t depth) HETCOMM_UNDER_BATON;
+  Status misfit(const Lane& lane, const LaneTerms& theirs) HETCOMM_UNDER_BATON;
   void break_off(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
   void end_runs(Lane& lane, uint64_t from, const Status& why) HETCOMM_UNDER_BATON;
   void drop_gone() HETCOMM_UNDER_BATON;

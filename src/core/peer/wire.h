@@ -183,6 +183,7 @@ inline uint64_t closed_end(uint32_t lane, bool receiving) {
 struct LaneClosedBody {
   uint64_t runs;        // that its rank had started: they end by themselves
   uint64_t most_bytes;  // what it was opened with, as in LaneOpenBody
+  uint64_t content;
   uint32_t depth;
   uint32_t reserved;
 };
@@ -191,7 +192,8 @@ struct LaneOpenBody {
   uint32_t channel;  // number of the receiver's channel
   uint32_t number;   // the sender's, for the lane
   uint32_t depth;    // transfers under way at a time, at most
-  uint32_t reserved;
+  uint32_t use;      // as in LaneTerms, as the next two
+  uint64_t content;
   uint64_t most_bytes;  // of a message
   uint64_t transports;  // as in an announcement
 };

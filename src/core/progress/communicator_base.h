@@ -5,9 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <hetcomm/memory.h>
 
 #include "src/base/baton_role.h"
 #include "src/base/clock.h"
@@ -18,6 +21,7 @@
 namespace hetcomm {
 
 struct Channel;
+class Lane;
 class Registration;
 class RemoteMemory;
 
@@ -30,6 +34,8 @@ struct InternalMessage {
   EndHandler* handler = nullptr;
   uint64_t deadline_ns = kForever;  // by now_ns()
   bool high_priority = false;
+  Lane* lane = nullptr;  // to or from |peer|: the message is its next run, whose place was taken
+  std::span<const hetcomm_buffer_t> buffers{};  // instead of |bytes|, if there are any
 };
 
 class CommunicatorBase {

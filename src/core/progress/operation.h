@@ -84,6 +84,9 @@ enum class OperationStage : uint8_t {
 class CompositeOperation {
  public:
   virtual ~CompositeOperation() = default;
+  // Begins it for |operation|, which is pending and owns it; from now on it owns itself. After a
+  // failure |operation| stays as it is and ends with the status. May throw std::bad_alloc.
+  virtual Status begin(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // Ends it before its time. The operation completes when its memory is quiet.
   virtual void end(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
   // A line for people: "allreduce #5 of 64 bytes, FLOAT32, SUM".

@@ -1,0 +1,272 @@
+/* Resharding: moves tensors from one parallel layout to another, between any ranks of a
+ * communicator: activations between pipeline stages of different degrees (HetAuto, section 5.2; H2,
+ * section 5), or the weights of a model from a trainer to an inference engine (Hetu v2, section 4).
+ *
+ *   hetcomm_layout_from_mesh(...)    which rank holds which part of a tensor; the same on all ranks
+ *   hetcomm_reshard_create(...)      plans, and prepares this rank's share
+ *   hetcomm_reshard_start(...)       moves the tensors, as often as is wanted
+ *
+ * A layout knows ranks by their numbers in the communicator. Sizes and distances are in elements,
+ * and shapes have the slowest dimension first. A rank may be in the source, in the destination, in
+ * both, or in none.
+ *
+ * All ranks that are in a layout of a plan create it alike, and start its executions in the same
+ * order. Nothing is said to other ranks until then, and no rank waits for another when it creates a
+ * plan. An execution is asynchronous and completes on each rank when that rank's share is done: its
+ * destinations are there and its sources may be written again.
+ *
+ * A plan is made of integers only and the same on all ranks and processors, so that the ranks need
+ * not exchange it. Ranks that have made different plans find out with their first message to each
+ * other: the execution ends with MISMATCH, and the text names a rank.
+ *
+ * An execution that fails on one rank, by its deadline, a cancel, the loss of a rank or for want of
+ * memory, fails on the ranks that have something to do with that one (ABORTED, or PEER_LOST), and
+ * ends the plan: later executions end at once with the reason. Whoever goes on destroys it on all
+ * ranks and creates another one.                                                              */
+#ifndef HETCOMM_RESHARD_H_
+#define HETCOMM_RESHARD_H_
+
+#include <hetcomm/collective.h>
+#include <hetcomm/operation.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- layouts ------------------------------------------------------------------------------- */
+
+/* The most dimensions of a tensor. */
+#define HETCOMM_MAX_DIMENSIONS 8
+
+/* Says which rank holds which boxes of a tensor, and where in its memory. Does not change. */
+typedef struct hetcomm_layout hetcomm_layout_t;
+
+/* A box of the tensor that one rank holds. Element i (one index for each dimension, counted from
+ * the box's beginning) lies offset + sum(i[d] * strides[d]) elements after the beginning of the
+ * rank's buffer. */
+typedef struct hetcomm_part {
+  int32_t rank;
+  /* Ranks with one number hold the tensor once: replicas have different numbers. */
+  uint32_t copy;
+  /* Which term of a sum it is; 0 where the tensor is none. */
+  uint32_t term;
+  /* 0. */
+  uint32_t reserved;
+  uint64_t begin[HETCOMM_MAX_DIMENSIONS];
+  uint64_t end[HETCOMM_MAX_DIMENSIONS]; /* the first index beyond */
+  uint64_t offset;
+  /* All 0: the box is alone and in C order. */
+  uint64_t strides[HETCOMM_MAX_DIMENSIONS];
+} hetcomm_part_t;
+
+/* What one axis of a mesh of ranks does to a tensor, as PyTorch's placements. Axes act from the
+ * first to the last. */
+enum {
+  /* All ranks along the axis hold the same. */
+  HETCOMM_PLACEMENT_REPLICATE = 0,
+  /* Rank i along the axis holds piece i of the dimension. */
+  HETCOMM_PLACEMENT_SHARD = 1,
+  /* The dimension is cut in twice as many pieces as ranks, and rank i holds piece i from the
+   * beginning and piece i from the end: context parallelism with causal attention. */
+  HETCOMM_PLACEMENT_ZIGZAG = 2,
+  /* The dimension is cut in |split| times as many pieces as ranks, and rank i holds each piece
+   * whose number is i modulo the ranks: a later axis with |split| ranks cuts the dimension first
+   * (_StridedShard of PyTorch). */
+  HETCOMM_PLACEMENT_STRIDED_SHARD = 3,
+  /* The tensor is the sum of what the ranks along the axis hold. */
+  HETCOMM_PLACEMENT_PARTIAL = 4
+};
+typedef struct hetcomm_placement {
+  int32_t kind; /* one of HETCOMM_PLACEMENT_* */
+  uint32_t dimension;
+  uint64_t split; /* STRIDED_SHARD */
+  /* SHARD: elements of each rank along the axis, which may be 0; NULL: equal pieces. */
+  const uint64_t* sizes;
+} hetcomm_placement_t;
+
+/* How a dimension is cut that the pieces do not divide, where no sizes are given. */
+enum {
+  HETCOMM_UNEVEN_REFUSE = 0,
+  /* Pieces of the quotient rounded up while there are elements, then empty ones (torch.chunk). */
+  HETCOMM_UNEVEN_CEIL = 1
+};
+
+typedef struct hetcomm_layout_options {
+  /* The caller sets it to sizeof(hetcomm_layout_options_t). */
+  size_t struct_size;
+  /* Parts may reach beyond the shape, up to this one; what is beyond is neither read nor written.
+   * NULL: they may not. From parts only. */
+  const uint64_t* padded_shape;
+  /* The tensor is the sum of so many terms; 0: 1. From parts only. */
+  uint32_t terms;
+  /* One of HETCOMM_UNEVEN_*. From a mesh only. */
+  int32_t uneven;
+  /* Each rank's piece is a view of a larger tensor, at this place and with these strides; NULL: the
+   * piece is alone and in C order. From a mesh only. */
+  uint64_t view_offset;
+  const uint64_t* view_strides;
+} hetcomm_layout_options_t;
+
+/* Parallel degrees of activations [batch, sequence, hidden], which are cut as
+ * [b / d, s / (c t), h]: data, context and tensor parallel, the last with sequence parallelism. */
+typedef struct hetcomm_degrees {
+  /* The caller sets it to sizeof(hetcomm_degrees_t). */
+  size_t struct_size;
+  uint64_t data;
+  uint64_t context;
+  uint64_t tensor;
+  /* The order in which the ranks are numbered, slowest first: a permutation of "dct". NULL: that. */
+  const char* order;
+  /* 1: context parallelism by pairs of pieces, for causal attention. */
+  int32_t zigzag;
+  /* 0. */
+  uint32_t reserved;
+} hetcomm_degrees_t;
+
+/* Makes a layout of a tensor of |dimensions| dimensions (0 for a single number) and |shape| from
+ * boxes. The arrays are copied. |options| may be NULL.
+ *   INVALID_ARGUMENT  The parts make no sense; the text names the first rank and box that does not
+ *                     fit: a hole, an overlap, a box outside of the tensor, a rank that holds an
+ *                     element twice, strides that let elements overlap.
+ * [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_parts(
+    size_t dimensions, const uint64_t* shape, const hetcomm_part_t* parts, size_t part_count,
+    const hetcomm_layout_options_t* options, hetcomm_layout_t** out_layout) HETCOMM_NOEXCEPT;
+
+/* Makes a layout from a mesh with |axis_count| axes of |axes|[i] ranks, which |ranks| lists with the
+ * last axis fastest, and a placement for each axis. The arrays are copied. |options| may be NULL.
+ *   INVALID_ARGUMENT  A rank is there twice, an axis has no ranks, a dimension does not exist or
+ *                     cannot be cut; the text names the axis.
+ * [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_mesh(
+    size_t dimensions, const uint64_t* shape, size_t axis_count, const uint64_t* axes,
+    const int32_t* ranks, const hetcomm_placement_t* placements,
+    const hetcomm_layout_options_t* options, hetcomm_layout_t** out_layout) HETCOMM_NOEXCEPT;
+
+/* Makes a layout of activations of |batch| samples, |sequence| tokens and |hidden| features on
+ * data * context * tensor |ranks|. INVALID_ARGUMENT: |rank_count| is another number, or a degree
+ * does not divide. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_degrees(
+    uint64_t batch, uint64_t sequence, uint64_t hidden, const hetcomm_degrees_t* degrees,
+    const int32_t* ranks, size_t rank_count, hetcomm_layout_t** out_layout) HETCOMM_NOEXCEPT;
+
+/* The elements that |rank|'s buffer has at least; 0: it holds nothing. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_elements(
+    const hetcomm_layout_t* layout, int32_t rank, uint64_t* out_elements) HETCOMM_NOEXCEPT;
+
+/* Writes the layout as a table for people: a line for each part. |capacity| bytes of |out_text| are
+ * used, with a closing NUL; |*out_size| becomes the size that all of it needs. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_layout_describe(const hetcomm_layout_t* layout, size_t capacity, char* out_text,
+                        size_t* out_size) HETCOMM_NOEXCEPT;
+
+/* Destroys the handle; plans that were made of the layout keep it. NULL is accepted. [exclusive] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_destroy(hetcomm_layout_t* layout)
+    HETCOMM_NOEXCEPT;
+
+/* --- plans --------------------------------------------------------------------------------- */
+
+typedef struct hetcomm_reshard hetcomm_reshard_t;
+
+/* How tensors are moved. */
+enum {
+  /* The quickest of all by the link model of the communicator, which sends at most one copy over a
+   * link between clusters wherever that is possible. */
+  HETCOMM_STRATEGY_AUTO = 0,
+  /* A message from each rank that holds something to each that needs it (HetAuto, strategy 1). */
+  HETCOMM_STRATEGY_DIRECT = 1,
+  /* One rank of each side collects and hands out (HetAuto, strategy 2). */
+  HETCOMM_STRATEGY_LEADER = 2,
+  /* Groups of ranks gather, exchange one by one and scatter (HetAuto, strategy 3). */
+  HETCOMM_STRATEGY_GATHER_P2P_SCATTER = 3,
+  /* Each receiver gets a piece of its own from another sender, and the receivers gather the rest
+   * among themselves (H2, section 5). */
+  HETCOMM_STRATEGY_SENDRECV_ALLGATHER = 4,
+  /* Each piece from the best of those that hold it, balanced over all tensors (Hetu v2, 4.2). */
+  HETCOMM_STRATEGY_BSR = 5
+};
+
+/* A tensor that is to be moved. Elements are converted by the sender where the types differ:
+ * between FLOAT32, FLOAT16, BFLOAT16 and FLOAT8_*, and between FLOAT64 and FLOAT32. */
+typedef struct hetcomm_reshard_tensor {
+  const hetcomm_layout_t* source;
+  const hetcomm_layout_t* destination;
+  hetcomm_datatype_t source_type;
+  hetcomm_datatype_t destination_type;
+} hetcomm_reshard_tensor_t;
+
+typedef struct hetcomm_reshard_options {
+  /* The caller sets it to sizeof(hetcomm_reshard_options_t). */
+  size_t struct_size;
+  /* One of HETCOMM_STRATEGY_*. */
+  int32_t strategy;
+  /* Executions that can be under way at a time; 0: 1. */
+  uint32_t in_flight;
+  /* Tells plans between the same ranks apart. Plans with the same tag are joined in the order in
+   * which each rank created them. */
+  uint64_t tag;
+  /* Messages have about so many bytes: a long tensor is cut in slices, which gather, travel and
+   * scatter one behind the other, and short tensors go together. 0: chosen. */
+  uint64_t slice_bytes;
+  /* GATHER_P2P_SCATTER: slabs of the first dimension; 0: the greatest common divisor of both sides'
+   * (HetAuto, section 5.2). */
+  uint64_t outer;
+  /* Host memory for messages that are packed or have to wait for their place, for each direction;
+   * 0: 64 MiB. More is used only if a single message needs it. This rank alone. */
+  uint64_t landing_bytes;
+  /* 1: the plan of all ranks is proved (every element of the destination is written once, from the
+   * right place), which takes as long as planning. This rank alone. */
+  int32_t prove;
+  /* 0. */
+  uint32_t reserved;
+} hetcomm_reshard_options_t;
+
+/* Plans to move |tensors| together, and prepares this rank's share. Layouts may be destroyed
+ * afterwards. Waits for nobody. |options| may be NULL. The communicator cannot be destroyed before
+ * the plan (BUSY).
+ *   INVALID_ARGUMENT  No tensors; shapes differ; types cannot be converted; a strategy is none.
+ *   OUT_OF_RANGE      A rank of a layout is not in the communicator.
+ *   UNSUPPORTED       The strategy does not cover the layouts; a sum is to be converted.
+ * The text names the tensor, and the first rank and box that does not fit. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_create(
+    hetcomm_communicator_t* communicator, const hetcomm_reshard_tensor_t* tensors,
+    size_t tensor_count, const hetcomm_reshard_options_t* options,
+    hetcomm_reshard_t** out_reshard) HETCOMM_NOEXCEPT;
+
+/* Starts to move the tensors from |sources| to |destinations|, which have a buffer for each tensor,
+ * in host or device memory, that is not looked at where this rank holds no part. An array is NULL
+ * where this rank holds no part at all. Sources and destinations do not overlap, and belong to the
+ * execution until the request has completed. Of |options|, which may be NULL, time limit and
+ * priority count.
+ *   BUSY              |in_flight| executions are under way.
+ *   INVALID_ARGUMENT  An array is missing; the options ask for a group or have flags.
+ *   OUT_OF_RANGE      A buffer is shorter than the layout needs.
+ * [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_start(
+    hetcomm_reshard_t* reshard, const hetcomm_buffer_t* sources,
+    const hetcomm_buffer_t* destinations, const hetcomm_operation_options_t* options,
+    hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+
+/* How a plan is described. */
+enum {
+  HETCOMM_RESHARD_TEXT = 0, /* tables for people */
+  HETCOMM_RESHARD_JSON = 1, /* steps, bytes, forecast and what was considered; a list of tensors
+                               gives an array */
+  HETCOMM_RESHARD_SVG = 2   /* who sends what to whom; of a plan with one tensor */
+};
+
+/* Writes the plan of all ranks in |format|, as hetcomm_layout_describe() writes a layout. Plans
+ * anew for that. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_reshard_describe(hetcomm_reshard_t* reshard, int32_t format, size_t capacity,
+                         char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
+
+/* Destroys this rank's share. Executions of others that need it end with ABORTED. BUSY: executions
+ * are under way here. NULL is accepted. [exclusive] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_destroy(hetcomm_reshard_t* reshard)
+    HETCOMM_NOEXCEPT;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* HETCOMM_RESHARD_H_ */

@@ -1,0 +1,114 @@
+#include "reshard/planner.h"
+
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "reshard/faults.h"
+#include "reshard/forecast.h"
+#include "reshard/strategies.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+constexpr std::array<std::string_view, kStrategies> kNames = {
+    "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
+
+Result<Plan> plan_as(Strategy strategy, const Tensor& tensor, const Wishes& wishes,
+                     SendLoads& loads, std::optional<int> rank) {
+  const Layout& source = *tensor.source;
+  const Layout& destination = *tensor.destination;
+  switch (strategy) {
+    case Strategy::kLeader:
+      return plan_leader(source, destination, rank);
+    case Strategy::kGatherP2pScatter:
+      return plan_gather_p2p_scatter(source, destination, wishes.outer, rank);
+    case Strategy::kSendrecvAllgather:
+      return plan_sendrecv_allgather(source, destination, rank);
+    case Strategy::kBsr:
+      return plan_bsr(source, destination, tensor.element_bytes, wishes.links, loads, rank);
+    case Strategy::kAuto:
+    case Strategy::kDirect:
+      break;
+  }
+  return plan_direct(source, destination, rank);
+}
+
+// Which of |tensors| has most bytes.
+size_t largest_of(const std::vector<Tensor>& tensors) {
+  size_t largest = 0;
+  uint64_t most = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const uint64_t bytes = tensors[i].source->whole().elements() * tensors[i].element_bytes;
+    if (bytes <= most) continue;
+    most = bytes;
+    largest = i;
+  }
+  return largest;
+}
+
+Strategy without_links(const Tensor& tensor) {
+  const bool sums = tensor.source->terms != 1 || tensor.destination->terms != 1;
+  return sums ? Strategy::kDirect : Strategy::kBsr;
+}
+
+}  // namespace
+
+std::string_view name_of(Strategy strategy) { return kNames[static_cast<size_t>(strategy)]; }
+
+std::optional<Strategy> strategy_named(std::string_view name) {
+  for (int32_t i = 0; i < kStrategies; ++i) {
+    if (kNames[static_cast<size_t>(i)] == name) return static_cast<Strategy>(i);
+  }
+  return std::nullopt;
+}
+
+Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& loads,
+                         std::optional<int> rank) {
+  if (tensor.source->shape != tensor.destination->shape) {
+    return invalid("source and destination are layouts of tensors with different shapes");
+  }
+  if (wishes.strategy == Strategy::kAuto && wishes.links != nullptr) {
+    return plan_auto(*tensor.source, *tensor.destination, tensor.element_bytes, *wishes.links,
+                     wishes.slices, rank);
+  }
+  const Strategy strategy =
+      wishes.strategy == Strategy::kAuto ? without_links(tensor) : wishes.strategy;
+  Result<Plan> plan = plan_as(strategy, tensor, wishes, loads, rank);
+  if (!plan.ok()) return plan.status();
+  Choice choice;
+  choice.plan = std::move(plan).value();
+  if (wishes.links != nullptr && !rank) {
+    choice.forecast = forecast(choice.plan, tensor.element_bytes, *wishes.links, wishes.slices);
+  }
+  return choice;
+}
+
+Result<std::vector<Choice>> make_plans(const std::vector<Tensor>& tensors, const Wishes& wishes,
+                                       std::optional<int> rank) {
+  std::vector<Choice> choices;
+  choices.reserve(tensors.size());
+  SendLoads loads;
+  Wishes own = wishes;
+  if (tensors.size() > 1 && wishes.strategy == Strategy::kAuto && wishes.links != nullptr) {
+    const size_t largest = largest_of(tensors);
+    Result<Choice> choice = make_plan(tensors[largest], wishes, loads, rank);
+    if (!choice.ok()) return choice.status().annotate(fmt::format("tensor {}", largest));
+    own.strategy = strategy_named(choice->plan.strategy).value_or(Strategy::kDirect);
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Result<Choice> choice = make_plan(tensors[i], own, loads, rank);
+    if (!choice.ok() && own.strategy != wishes.strategy) {
+      choice = make_plan(tensors[i], wishes, loads, rank);
+    }
+    if (!choice.ok()) {
+      return tensors.size() == 1 ? choice.status()
+                                 : choice.status().annotate(fmt::format("tensor {}", i));
+    }
+    choices.push_back(std::move(choice).value());
+  }
+  return choices;
+}
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,55 @@
+// Plans by the name of a strategy, for one tensor or for many.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "reshard/auto.h"
+#include "reshard/bsr.h"
+#include "reshard/links.h"
+#include "reshard/plan.h"
+
+namespace hetcomm::reshard {
+
+// Values as in the C ABI.
+enum class Strategy : int32_t {
+  kAuto = 0,
+  kDirect,
+  kLeader,
+  kGatherP2pScatter,
+  kSendrecvAllgather,
+  kBsr,
+};
+inline constexpr int32_t kStrategies = 6;
+
+std::string_view name_of(Strategy strategy);
+std::optional<Strategy> strategy_named(std::string_view name);
+
+// What a caller wants of a plan.
+struct Wishes {
+  Strategy strategy = Strategy::kAuto;
+  uint64_t outer = 0;            // as in plan_gather_p2p_scatter()
+  uint64_t slices = 8;           // for forecasts
+  const Links* links = nullptr;  // null: nothing is known of the links
+};
+
+// A tensor that goes from one layout to another.
+struct Tensor {
+  const Layout* source = nullptr;
+  const Layout* destination = nullptr;
+  uint64_t element_bytes = 0;
+};
+
+// Without links |kAuto| is batched send-receive, or direct for sums. A forecast is made only of a
+// plan of all ranks with links. |loads| counts on, as for plan_bsr().
+Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& loads,
+                         std::optional<int> rank = std::nullopt);
+
+// A plan for each of |tensors|. |kAuto| is decided for the tensor with most bytes, and the others
+// follow where its strategy covers them. A failure names the tensor.
+Result<std::vector<Choice>> make_plans(const std::vector<Tensor>& tensors, const Wishes& wishes,
+                                       std::optional<int> rank = std::nullopt);
+
+}  // namespace hetcomm::reshard

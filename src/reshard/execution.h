@@ -1,0 +1,165 @@
+// Execution: one run of a redistribution on this rank.
+//
+//   fresh --> loading --> moving --> storing --> over --> fresh
+//       (any of them) --fail--> ending, until its messages and copies have ended --> over
+//
+// Phases go on side by side, as soon as what they need is there; messages of a lane start in their
+// order. Objects are used again, so that an execution allocates nothing once there are enough.
+// Under the baton, but for bind().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <hetcomm/memory.h>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/memory/staging.h"
+#include "src/core/peer/lane.h"
+#include "src/core/peer/pair_commons.h"
+#include "src/core/progress/communicator_base.h"
+#include "src/core/progress/operation.h"
+#include "src/reshard/landing.h"
+#include "src/reshard/program.h"
+#include "src/reshard/side_memory.h"
+
+namespace hetcomm::reshard {
+
+// The element types of a tensor.
+struct TypePair {
+  ElementType source{};
+  ElementType destination{};
+};
+
+// A lane, and how many of its messages have started in all executions.
+struct CountedLane {
+  template <typename... Arguments>
+  explicit CountedLane(uint32_t of_each, Arguments&&... arguments)
+      : messages(of_each), lane(std::forward<Arguments>(arguments)...) {}
+  const uint32_t messages;  // of each execution
+  uint64_t started = 0;
+  Lane lane;
+};
+
+class Execution;
+
+// What the executions of one redistribution share.
+struct ExecutionCommons {
+  CommunicatorBase& communicator;
+  PairCommons& commons;
+  const Program program;
+  const std::vector<TypePair> types;  // by tensor
+  std::vector<std::unique_ptr<CountedLane>> lanes;
+  Landing packed;  // messages that are sent
+  Landing landed;  // messages that are received
+};
+
+// Owns executions.
+class ExecutionOwner {
+ public:
+  // CompositeOperation::begin() of |execution|.
+  virtual Status begin(Execution& execution, Operation& operation) HETCOMM_UNDER_BATON = 0;
+  // An execution has something to do.
+  virtual void note_ready() HETCOMM_UNDER_BATON = 0;
+  // An execution has failed for |why|: no other can go on.
+  virtual void break_off(const Status& why) HETCOMM_UNDER_BATON = 0;
+  // An execution does not exist any more, or is fresh again. [any-thread]
+  virtual void give_place() = 0;
+
+ protected:
+  ~ExecutionOwner() = default;
+};
+
+class Execution final : public CompositeOperation, private EndHandler, private CopyHandler {
+ public:
+  // Both outlive this.
+  Execution(ExecutionOwner& owner, ExecutionCommons& shared);
+  ~Execution() override;
+  Execution(const Execution&) = delete;
+  Execution& operator=(const Execution&) = delete;
+
+  // A fresh execution takes a place, and the buffers of all tensors, which have been checked. Then
+  // |operation| stands for it. May throw std::bad_alloc. [any-thread]
+  void bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
+            Operation& operation);
+
+  Status begin(Operation& operation) override HETCOMM_UNDER_BATON {
+    return owner_.begin(*this, operation);
+  }
+  // Begins as number |number| of all executions.
+  void start(uint64_t number, Operation& operation) HETCOMM_UNDER_BATON;
+  // Does what can be done now. |oldest|: of those under way. True: there is more to do.
+  bool advance(bool oldest) HETCOMM_UNDER_BATON;
+  void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
+  bool is_over() const HETCOMM_UNDER_BATON { return stage_ == Stage::kOver; }
+  // An execution that is over gives its place back, and is fresh.
+  void reset() HETCOMM_UNDER_BATON;
+
+  void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
+  std::string describe() const override HETCOMM_UNDER_BATON;
+
+ private:
+  enum class Stage : uint8_t { kFresh, kLoading, kMoving, kStoring, kEnding, kOver };
+  struct MessageState {
+    Operation* operation = nullptr;  // while it is under way
+    std::byte* landing = nullptr;
+    bool started = false;
+  };
+  struct PhaseState {
+    uint32_t first_message = 0;  // in |messages_|: those sent, then those received
+    uint32_t sends_left = 0;
+    uint32_t receives_left = 0;
+    uint32_t next_arrival = 0;
+    bool may_begin = false;
+    bool has_arrived = false;
+  };
+  // Phases beyond the oldest that are looked at.
+  static constexpr size_t kWindow = 32;
+  // The processor copies so much before others have their turn.
+  static constexpr uint64_t kMostBytesAtOnce = 1u << 20;
+
+  void move(bool oldest) HETCOMM_UNDER_BATON;
+  void post_receives(size_t end, bool oldest) HETCOMM_UNDER_BATON;
+  void post_sends(size_t index, bool oldest) HETCOMM_UNDER_BATON;
+  bool post(size_t phase, size_t index, bool sends, bool must) HETCOMM_UNDER_BATON;
+  void pack(const ProgramMessage& message, std::byte* to) HETCOMM_UNDER_BATON;
+  void arrive(size_t index) HETCOMM_UNDER_BATON;
+  void take(const ProgramPhase& phase, const ProgramArrival& arrival,
+            const PhaseState& state) HETCOMM_UNDER_BATON;
+  void let_go(MessageState& state, bool sends) HETCOMM_UNDER_BATON;
+  CopySide side_of(const Region& region) HETCOMM_UNDER_BATON;
+  void store() HETCOMM_UNDER_BATON;
+  void complete() HETCOMM_UNDER_BATON;
+  void drop_landings() HETCOMM_UNDER_BATON;
+  void try_to_end() HETCOMM_UNDER_BATON;
+  std::string missing() const HETCOMM_UNDER_BATON;
+  void on_end(Operation& message) override HETCOMM_UNDER_BATON;
+  void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
+
+  ExecutionOwner& owner_;
+  ExecutionCommons& shared_;
+  Operation* operation_ = nullptr;
+  Stage stage_ = Stage::kFresh;
+  bool has_place_ = false;
+  uint64_t number_ = 0;
+  std::vector<SideMemory> sources_;       // by tensor
+  std::vector<SideMemory> destinations_;  // by tensor
+  std::unique_ptr<std::byte[]> scratch_;
+  std::vector<PhaseState> phases_;
+  std::vector<MessageState> messages_;
+  std::vector<hetcomm_buffer_t> buffers_;  // of a message that is being posted
+  size_t first_ = 0;                       // phases before it are done
+  size_t receive_phase_ = 0;               // the next receive to be posted
+  size_t receive_index_ = 0;
+  uint32_t under_way_ = 0;  // messages
+  uint32_t copies_ = 0;     // copies of devices under way
+  uint64_t budget_ = 0;     // bytes that may still be copied
+  Code code_ = Code::kOk;
+  std::string text_;
+};
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,239 @@
+#include "src/reshard/preparation.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "reshard/faults.h"
+#include "reshard/plan_draw.h"
+#include "reshard/plan_json.h"
+#include "reshard/proof.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+constexpr uint64_t kSliceBytes = 4u << 20;     // of a message
+constexpr uint64_t kLandingBytes = 64u << 20;  // of each direction
+constexpr uint64_t kForecastSlices = 8;
+
+// Mixes words into one. The order counts.
+class Mixer {
+ public:
+  void add(uint64_t word) {
+    state_ = (state_ ^ word) * 0x9e3779b97f4a7c15;
+    state_ ^= state_ >> 29;
+    state_ *= 0xbf58476d1ce4e5b9;
+    state_ ^= state_ >> 32;
+  }
+  void add(const Layout& layout) {
+    add(layout.shape.size());
+    for (const uint64_t extent : layout.shape) add(extent);
+    add(layout.padded_shape.size());
+    for (const uint64_t extent : layout.padded_shape) add(extent);
+    add(layout.terms);
+    add(layout.parts.size());
+    for (const Part& part : layout.parts) {
+      add(static_cast<uint64_t>(part.rank));
+      for (size_t d = 0; d < part.box.dimensions; ++d) {
+        add(part.box.begin[d]);
+        add(part.box.end[d]);
+      }
+      add(uint64_t{part.copy} << 32 | part.term);
+    }
+  }
+  uint64_t value() const { return state_; }
+
+ private:
+  uint64_t state_ = 0x68657463'6f6d6d21;
+};
+
+std::set<int> ranks_of(const Layout& layout) {
+  std::set<int> ranks;
+  for (const Part& part : layout.parts) ranks.insert(part.rank);
+  return ranks;
+}
+
+Status check_ranks(const Layout& layout, const char* name, int32_t size) {
+  for (const Part& part : layout.parts) {
+    if (part.rank < 0 || part.rank >= size) {
+      return Status(Code::kOutOfRange,
+                    fmt::format("{}: rank {} holds {}, and the communicator has {} ranks", name,
+                                part.rank, to_text(part.box), size));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Order>> Order::create(Communicator& communicator,
+                                             std::vector<TensorOrder> tensors,
+                                             const OrderOptions& options) {
+  std::unique_ptr<Order> order(new Order(communicator, std::move(tensors), options));
+  HETCOMM_RETURN_IF_ERROR(order->check());
+  HETCOMM_RETURN_IF_ERROR(order->find_links());
+  HETCOMM_RETURN_IF_ERROR(order->make_plans());
+  order->content_ = order->hash();
+  return order;
+}
+
+Order::Order(Communicator& communicator, std::vector<TensorOrder> tensors,
+             const OrderOptions& options)
+    : communicator_(communicator), orders_(std::move(tensors)), options_(options) {}
+
+Status Order::check() const {
+  for (size_t i = 0; i < orders_.size(); ++i) {
+    const TensorOrder& order = orders_[i];
+    const auto named = [&](const Status& status) {
+      return orders_.size() == 1 ? status : status.annotate(fmt::format("tensor {}", i));
+    };
+    for (const Status& status :
+         {check_ranks(*order.source, "source", communicator_.size()),
+          check_ranks(*order.destination, "destination", communicator_.size())}) {
+      if (!status.ok()) return named(status);
+    }
+    if (!can_convert(order.types.source, order.types.destination)) {
+      return named(invalid(fmt::format(
+          "data type {} cannot be converted to {}: floating-point types can, float64 to and from "
+          "float32 only",
+          static_cast<int>(order.types.source), static_cast<int>(order.types.destination))));
+    }
+    if (order.source->terms > 1 && order.types.source != order.types.destination) {
+      return named(unsupported(
+          "a sum is formed in its own data type: keep the type, and convert the result"));
+    }
+  }
+  return {};
+}
+
+Status Order::find_links() {
+  const topology::LinkModel* model = communicator_.link_model();
+  if (model == nullptr) return {};
+  std::vector<RankEnd> ends;
+  for (int32_t rank = 0; rank < communicator_.size(); ++rank) {
+    const topology::LinkEnd end = communicator_.link_end({.rank = rank});
+    ends.push_back({std::string(end.host), std::string(end.nic)});
+  }
+  Result<Links> links = Links::create(*model, ends);
+  if (!links.ok()) return links.status();
+  links_ = std::move(links).value();
+  return {};
+}
+
+Wishes Order::wishes() const {
+  return {.strategy = options_.strategy,
+          .outer = options_.outer,
+          .slices = kForecastSlices,
+          .links = links_ ? &*links_ : nullptr};
+}
+
+std::vector<Tensor> Order::tensors() const {
+  std::vector<Tensor> tensors;
+  tensors.reserve(orders_.size());
+  for (const TensorOrder& order : orders_) {
+    tensors.push_back({.source = order.source.get(),
+                       .destination = order.destination.get(),
+                       .element_bytes = reduce::size_of(order.types.destination)});
+  }
+  return tensors;
+}
+
+Status Order::make_plans() {
+  Result<std::vector<Choice>> choices =
+      reshard::make_plans(tensors(), wishes(), communicator_.rank());
+  if (!choices.ok()) return choices.status();
+  choices_ = std::move(choices).value();
+  if (!choices_.empty()) strategy_ = choices_.front().plan.strategy;
+  if (!options_.prove) return {};
+  // The proof needs the moves of all ranks.
+  Result<std::vector<Choice>> all = reshard::make_plans(tensors(), wishes());
+  if (!all.ok()) return all.status();
+  for (size_t i = 0; i < all->size(); ++i) {
+    Status proved = prove(all.value()[i].plan);
+    if (!proved.ok()) {
+      return Status(proved.code() == Code::kOutOfResources ? proved.code() : Code::kInternal,
+                    fmt::format("tensor {}: the plan was not proved: {}", i, proved.text()));
+    }
+  }
+  return {};
+}
+
+// A message has about |slice_bytes|, and as many leave at once as the larger side has ranks.
+uint64_t Order::batch_bytes() const {
+  size_t ranks = 1;
+  for (const TensorOrder& order : orders_) {
+    ranks = std::max({ranks, ranks_of(*order.source).size(), ranks_of(*order.destination).size()});
+  }
+  return (options_.slice_bytes != 0 ? options_.slice_bytes : kSliceBytes) * ranks;
+}
+
+uint64_t Order::hash() const {
+  Mixer mixer;
+  mixer.add(orders_.size());
+  const Layout* source = nullptr;
+  const Layout* destination = nullptr;
+  for (const TensorOrder& order : orders_) {
+    mixer.add(static_cast<uint64_t>(order.types.source) << 32 |
+              static_cast<uint64_t>(order.types.destination));
+    // Many tensors of a model have the same layouts.
+    if (order.source.get() != source) mixer.add(*order.source);
+    if (order.destination.get() != destination) mixer.add(*order.destination);
+    source = order.source.get();
+    destination = order.destination.get();
+  }
+  mixer.add(static_cast<uint64_t>(options_.strategy));
+  mixer.add(options_.outer);
+  mixer.add(options_.slice_bytes);
+  mixer.add(options_.in_flight);
+  mixer.add(links_ ? topology::hash_of(links_->model()) : 0);
+  return mixer.value();
+}
+
+std::unique_ptr<Redistribution> Order::prepare() {
+  ProgramOptions options;
+  options.rank = communicator_.rank();
+  options.batch_bytes = batch_bytes();
+  options.near = communicator_.near_ranks();
+  std::vector<Passage> passages;
+  std::vector<TypePair> types;
+  for (size_t i = 0; i < orders_.size(); ++i) {
+    types.push_back(orders_[i].types);
+    passages.push_back({.plan = &choices_[i].plan,
+                        .source_type = orders_[i].types.source,
+                        .destination_type = orders_[i].types.destination});
+  }
+  return Redistribution::create(
+      communicator_, make_program(passages, options), std::move(types),
+      {.tag = options_.tag,
+       .content = content_,
+       .in_flight = options_.in_flight,
+       .landing_bytes = options_.landing_bytes != 0 ? options_.landing_bytes : kLandingBytes});
+}
+
+Result<std::string> Order::describe(PlanFormat format) const {
+  Result<std::vector<Choice>> all = reshard::make_plans(tensors(), wishes());
+  if (!all.ok()) return all.status();
+  std::string text;
+  const bool is_list = all->size() != 1;
+  if (format == PlanFormat::kSvg && is_list) {
+    return unsupported(fmt::format("a picture shows one tensor, and this moves {}", all->size()));
+  }
+  for (size_t i = 0; i < all->size(); ++i) {
+    const Choice& choice = all.value()[i];
+    const uint64_t element_bytes = reduce::size_of(orders_[i].types.destination);
+    if (format == PlanFormat::kSvg) return to_svg(choice.plan, element_bytes);
+    if (format == PlanFormat::kText) {
+      if (is_list) text += fmt::format("tensor {}\n", i);
+      text += to_text(choice.plan, element_bytes);
+      continue;
+    }
+    text += i == 0 ? (is_list ? "[" : "") : ",\n";
+    text += links_ ? to_json(choice, element_bytes, *links_) : to_json(choice.plan, element_bytes);
+  }
+  if (format == PlanFormat::kJson && is_list) text += all->empty() ? "[]" : "]";
+  return text;
+}
+
+}  // namespace hetcomm::reshard

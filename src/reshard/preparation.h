@@ -1,0 +1,76 @@
+// How a redistribution is prepared: from what the ranks of a communicator want to move to the plans
+// of all tensors, the proof of them, and what this rank does.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reshard/links.h"
+#include "reshard/planner.h"
+#include "src/base/status.h"
+#include "src/core/communicator/communicator.h"
+#include "src/reshard/execution.h"
+#include "src/reshard/redistribution.h"
+
+namespace hetcomm::reshard {
+
+// A tensor that is to be moved. All ranks say the same.
+struct TensorOrder {
+  std::shared_ptr<const Layout> source;  // by ranks of the communicator
+  std::shared_ptr<const Layout> destination;
+  TypePair types;
+};
+
+struct OrderOptions {
+  Strategy strategy = Strategy::kAuto;
+  uint64_t outer = 0;
+  uint64_t slice_bytes = 0;  // about so many of each message; 0: chosen
+  uint64_t tag = 0;
+  uint32_t in_flight = 1;
+  bool prove = false;
+  uint64_t landing_bytes = 0;  // 0: chosen. This rank alone.
+};
+
+enum class PlanFormat : uint8_t { kText, kJson, kSvg };
+
+// What all ranks want.
+class Order {
+ public:
+  // |communicator| outlives this. INVALID_ARGUMENT, OUT_OF_RANGE or UNSUPPORTED with a text that
+  // names the tensor: ranks that do not exist, shapes that differ, types that cannot be converted,
+  // a strategy that does not cover the layouts; INTERNAL if the proof fails. Says nothing to other
+  // ranks. May throw std::bad_alloc.
+  static Result<std::unique_ptr<Order>> create(Communicator& communicator,
+                                               std::vector<TensorOrder> tensors,
+                                               const OrderOptions& options);
+  // What this rank does. Once.
+  std::unique_ptr<Redistribution> prepare();
+  // The plans of all ranks. May take as long as planning.
+  Result<std::string> describe(PlanFormat format) const;
+  // This rank's way of planning said so; the first tensor's, of which all others follow.
+  const std::string& strategy() const { return strategy_; }
+  uint64_t content() const { return content_; }
+
+ private:
+  Order(Communicator& communicator, std::vector<TensorOrder> tensors, const OrderOptions& options);
+  Status check() const;
+  Status find_links();
+  Status make_plans();
+  Wishes wishes() const;
+  std::vector<Tensor> tensors() const;
+  uint64_t batch_bytes() const;
+  uint64_t hash() const;
+
+  Communicator& communicator_;
+  const std::vector<TensorOrder> orders_;
+  const OrderOptions options_;
+  std::optional<Links> links_;
+  std::vector<Choice> choices_;  // with this rank's moves
+  std::string strategy_;
+  uint64_t content_ = 0;
+};
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,237 @@
+#include "src/reshard/program.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace hetcomm::reshard {
+namespace {
+
+constexpr uint64_t kMostRows = 1024;  // of a message that is not packed
+constexpr uint64_t kMostSlices = 64;  // of a tensor
+constexpr uint64_t kScratchAlign = 64;
+
+// The batches of a list of tensors. All ranks form the same ones.
+struct Batches {
+  struct OfTensor {
+    uint32_t first = 0;
+    uint32_t slices = 1;
+  };
+  std::vector<OfTensor> tensors;
+
+  Batches(const std::vector<Passage>& passages, uint64_t batch_bytes) {
+    const uint64_t most = std::max<uint64_t>(batch_bytes, 1);
+    uint32_t next = 0;
+    uint64_t filled = 0;  // of the batch before |next|, if it may take more
+    for (const Passage& passage : passages) {
+      const uint64_t bytes =
+          passage.plan->source.whole().elements() * reduce::size_of(passage.destination_type);
+      if (bytes > most) {
+        const auto slices =
+            static_cast<uint32_t>(std::min(kMostSlices, bytes / most + (bytes % most != 0)));
+        tensors.push_back({next, slices});
+        next += slices;
+        filled = 0;
+        continue;
+      }
+      if (filled == 0 || filled + bytes > most) {
+        ++next;
+        filled = 0;
+      }
+      tensors.push_back({next - 1, 1});
+      filled += bytes;
+    }
+  }
+};
+
+class Compiler {
+ public:
+  Compiler(const std::vector<Passage>& passages, const ProgramOptions& options)
+      : passages_(passages), options_(options), batches_(passages, options.batch_bytes) {}
+
+  Program make() {
+    for (uint32_t tensor = 0; tensor < passages_.size(); ++tensor) add_tensor(tensor);
+    for (auto& [key, phase] : phases_) finish_phase(phase);
+    number_messages();
+    for (auto& [key, draft] : phases_) program_.phases.push_back(std::move(draft.phase));
+    note_uses();
+    return std::move(program_);
+  }
+
+ private:
+  // A phase while tensors are added to it.
+  struct Draft {
+    ProgramPhase phase;
+    std::map<int, ProgramMessage> sends;                   // by peer
+    std::map<int, ProgramMessage> receives;                // by peer
+    std::map<int, bool> adds;                              // receives that are added to something
+    std::vector<std::pair<int, ProgramArrival>> arrivals;  // with the peer; -1: own
+  };
+
+  Region region(const StridedBox& box, uint32_t tensor) const {
+    const Passage& passage = passages_[tensor];
+    const bool source = box.memory == Space::kSource;
+    return region_of(box, tensor,
+                     reduce::size_of(source ? passage.source_type : passage.destination_type),
+                     box.memory == Space::kScratch ? scratch_base_ : 0);
+  }
+
+  void add_tensor(uint32_t tensor) {
+    const Passage& passage = passages_[tensor];
+    const Batches::OfTensor batches = batches_.tensors[tensor];
+    const uint64_t element_bytes = reduce::size_of(passage.destination_type);
+    program_.sources.push_back({.bytes = elements_needed(passage.plan->source, options_.rank) *
+                                         reduce::size_of(passage.source_type)});
+    program_.destinations.push_back(
+        {.bytes = elements_needed(passage.plan->destination(), options_.rank) * element_bytes});
+    const Schedule schedule = schedule_of(*passage.plan, options_.rank, batches.slices);
+    scratch_base_ = program_.scratch_bytes;
+    program_.scratch_bytes += (schedule.scratch_elements * element_bytes + kScratchAlign - 1) /
+                              kScratchAlign * kScratchAlign;
+    for (const Phase& phase : schedule.phases) {
+      const uint32_t batch = batches.first + phase.slice;
+      Draft& draft = phases_[{batch, phase.stage}];
+      draft.phase.batch = batch;
+      draft.phase.stage = phase.stage;
+      add_phase(tensor, element_bytes, phase, draft);
+    }
+  }
+
+  void add_phase(uint32_t tensor, uint64_t element_bytes, const Phase& phase, Draft& draft) {
+    for (const Message& message : phase.sends) {
+      ProgramMessage& own = draft.sends[message.peer];
+      for (const StridedBox& box : message.boxes) own.regions.push_back(region(box, tensor));
+      own.bytes += message.elements * element_bytes;
+    }
+    std::vector<uint64_t> begins;  // of this tensor's bytes in each message
+    for (const Message& message : phase.receives) {
+      ProgramMessage& own = draft.receives[message.peer];
+      begins.push_back(own.bytes);
+      own.bytes += message.elements * element_bytes;
+    }
+    for (const Arrival& arrival : phase.arrivals) {
+      ProgramArrival own;
+      own.to = region(arrival.to, tensor);
+      own.adds = arrival.adds;
+      int peer = -1;
+      if (arrival.receive < 0) {
+        own.from = region(arrival.from, tensor);
+      } else {
+        const auto index = static_cast<size_t>(arrival.receive);
+        peer = phase.receives[index].peer;
+        own.position = begins[index] + arrival.position * element_bytes;
+        draft.receives[peer].regions.push_back(own.to);
+        draft.adds[peer] = draft.adds[peer] || arrival.adds;
+      }
+      draft.arrivals.emplace_back(peer, own);
+    }
+  }
+
+  bool is_direct(int peer, const ProgramMessage& message) const {
+    uint64_t rows = 0;
+    for (const Region& region : message.regions) {
+      const Passage& passage = passages_[region.tensor];
+      if (region.memory == Space::kSource && passage.source_type != passage.destination_type) {
+        return false;
+      }
+      rows += region.rows;
+    }
+    if (rows <= 1) return true;
+    const auto index = static_cast<size_t>(peer);
+    const bool near = index < options_.near.size() && options_.near[index];
+    const uint64_t least = near ? options_.least_row_near : options_.least_row_far;
+    return rows <= kMostRows && message.bytes / rows >= least;
+  }
+
+  // Puts messages in the order of peers.
+  void finish_phase(Draft& draft) {
+    const uint32_t stage = draft.phase.stage;
+    for (auto& [peer, message] : draft.sends) {
+      message.is_direct = is_direct(peer, message);
+      message.lane = lane_of(peer, stage, true);
+      program_.sent_bytes += message.bytes;
+      draft.phase.sends.push_back(std::move(message));
+    }
+    std::map<int, int> index_of;
+    for (auto& [peer, message] : draft.receives) {
+      message.is_direct = !draft.adds[peer] && is_direct(peer, message);
+      if (draft.adds[peer]) message.regions.clear();
+      message.lane = lane_of(peer, stage, false);
+      program_.received_bytes += message.bytes;
+      index_of[peer] = static_cast<int>(draft.phase.receives.size());
+      draft.phase.receives.push_back(std::move(message));
+    }
+    for (auto& [peer, arrival] : draft.arrivals) {
+      if (peer >= 0) arrival.receive = index_of[peer];
+      draft.phase.arrivals.push_back(std::move(arrival));
+    }
+  }
+
+  uint32_t lane_of(int peer, uint32_t stage, bool sends) {
+    const auto [found, added] = lane_numbers_.try_emplace(
+        {peer, stage, sends}, static_cast<uint32_t>(program_.lanes.size()));
+    if (added) program_.lanes.push_back({.peer = peer, .stage = stage, .sends = sends});
+    return found->second;
+  }
+
+  void number_messages() {
+    std::map<uint32_t, int32_t> last_of;  // phase of each batch so far
+    int32_t index = 0;
+    for (auto& [key, draft] : phases_) {
+      ProgramPhase& phase = draft.phase;
+      if (const auto last = last_of.find(phase.batch); last != last_of.end()) {
+        phase.after = last->second;
+      }
+      last_of[phase.batch] = index++;
+      for (auto* messages : {&phase.sends, &phase.receives}) {
+        for (ProgramMessage& message : *messages) {
+          ProgramLane& lane = program_.lanes[message.lane];
+          message.place = lane.messages++;
+          lane.most_bytes = std::max(lane.most_bytes, message.bytes);
+        }
+      }
+    }
+  }
+
+  void note_use(const Region& region, bool direct) {
+    if (region.memory == Space::kScratch) return;
+    ProgramSide& side = region.memory == Space::kSource ? program_.sources[region.tensor]
+                                                         : program_.destinations[region.tensor];
+    if (side.used_begin == side.used_end) side.used_begin = region.offset;
+    side.used_begin = std::min(side.used_begin, region.offset);
+    side.used_end = std::max(side.used_end, region.end());
+    side.shortest_row = std::min(side.shortest_row, region.row_bytes);
+    side.only_direct = side.only_direct && direct;
+  }
+
+  void note_uses() {
+    for (const ProgramPhase& phase : program_.phases) {
+      for (const ProgramMessage& message : phase.sends) {
+        for (const Region& region : message.regions) note_use(region, message.is_direct);
+      }
+      for (const ProgramArrival& arrival : phase.arrivals) {
+        if (arrival.receive < 0) note_use(arrival.from, false);
+        const bool lands =
+            arrival.receive >= 0 && phase.receives[static_cast<size_t>(arrival.receive)].is_direct;
+        note_use(arrival.to, lands);
+      }
+    }
+  }
+
+  const std::vector<Passage>& passages_;
+  const ProgramOptions& options_;
+  const Batches batches_;
+  Program program_;
+  uint64_t scratch_base_ = 0;                              // of the tensor that is being added
+  std::map<std::pair<uint32_t, uint32_t>, Draft> phases_;  // by batch and stage
+  std::map<std::tuple<int, uint32_t, bool>, uint32_t> lane_numbers_;
+};
+
+}  // namespace
+
+Program make_program(const std::vector<Passage>& passages, const ProgramOptions& options) {
+  return Compiler(passages, options).make();
+}
+
+}  // namespace hetcomm::reshard

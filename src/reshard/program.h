@@ -1,0 +1,95 @@
+// A Program is what one rank does to move a list of tensors: its schedules, joined and in bytes.
+//
+// Short tensors go together, so that there is one message between two ranks for many of them. What
+// goes together is a batch: a slice of a long tensor, or several short tensors. Batches take the
+// place of slices in the order of a schedule (reshard/schedule.h). Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "reshard/plan.h"
+#include "reshard/schedule.h"
+#include "src/base/status.h"
+#include "src/reshard/region.h"
+
+namespace hetcomm::reshard {
+
+// Bytes that a program moves in one message.
+struct ProgramMessage {
+  uint32_t lane = 0;   // index
+  uint32_t place = 0;  // among the messages of the lane
+  uint64_t bytes = 0;
+  // Where the bytes come from or go to. Those received have none where something is added.
+  std::vector<Region> regions;
+  // Long rows, few enough, that are neither converted nor added: the transports can take them as
+  // they lie.
+  bool is_direct = false;
+};
+
+struct ProgramArrival {
+  int receive = -1;       // index of ProgramPhase::receives; -1: from this rank's own memory
+  uint64_t position = 0;  // byte of the message
+  Region from;            // if it is this rank's own
+  Region to;
+  bool adds = false;
+};
+
+struct ProgramPhase {
+  uint32_t batch = 0;
+  uint32_t stage = 0;
+  int32_t after = -1;  // the phase whose arrivals this one sends on; -1: none
+  std::vector<ProgramMessage> sends;
+  std::vector<ProgramMessage> receives;
+  std::vector<ProgramArrival> arrivals;
+};
+
+// The messages to or from one rank in one stage, which keep their order.
+struct ProgramLane {
+  int peer = 0;
+  uint32_t stage = 0;
+  bool sends = false;
+  uint32_t messages = 0;
+  uint64_t most_bytes = 0;
+};
+
+// What a program uses of one tensor's source or destination.
+struct ProgramSide {
+  uint64_t bytes = 0;  // that the buffer has at least; 0: this rank has no part
+  uint64_t used_begin = 0;
+  uint64_t used_end = 0;               // nothing is used where these are equal
+  bool only_direct = true;             // no byte of it is touched by this rank's processor
+  uint64_t shortest_row = UINT64_MAX;  // bytes, of what is used
+};
+
+struct Program {
+  std::vector<ProgramPhase> phases;
+  std::vector<ProgramLane> lanes;
+  std::vector<ProgramSide> sources;       // by tensor
+  std::vector<ProgramSide> destinations;  // by tensor
+  uint64_t scratch_bytes = 0;
+  uint64_t sent_bytes = 0;
+  uint64_t received_bytes = 0;
+};
+
+// One tensor on its way.
+struct Passage {
+  const Plan* plan = nullptr;  // with at least the moves of the rank
+  ElementType source_type{};
+  ElementType destination_type{};
+};
+
+struct ProgramOptions {
+  int rank = 0;
+  // A batch has about so many bytes of its tensors, over all ranks. All ranks say the same.
+  uint64_t batch_bytes = 0;
+  // Rows of messages to and from ranks of this host, and of others, that need not be packed.
+  uint64_t least_row_near = 4u << 10;
+  uint64_t least_row_far = 32u << 10;
+  std::vector<bool> near;  // by rank
+};
+
+Program make_program(const std::vector<Passage>& passages, const ProgramOptions& options);
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,117 @@
+#include "src/reshard/region.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace hetcomm::reshard {
+namespace {
+
+bool is_narrow(ElementType type) {
+  return type == ElementType::kFloat16 || type == ElementType::kBfloat16 ||
+         type == ElementType::kFloat8E4M3fn || type == ElementType::kFloat8E5M2;
+}
+
+template <typename From, typename To>
+void cast(const std::byte* from, std::byte* to, size_t elements) {
+  for (size_t i = 0; i < elements; ++i) {
+    From value;
+    std::memcpy(&value, from + i * sizeof(From), sizeof(From));
+    const To cast = static_cast<To>(value);
+    std::memcpy(to + i * sizeof(To), &cast, sizeof(To));
+  }
+}
+
+// Converts |elements| that lie behind each other.
+void convert(ElementType from_type, const std::byte* from, ElementType to_type, std::byte* to,
+             size_t elements) {
+  if (from_type == ElementType::kFloat64) return cast<double, float>(from, to, elements);
+  if (to_type == ElementType::kFloat64) return cast<float, double>(from, to, elements);
+  const size_t from_bytes = reduce::size_of(from_type);
+  const size_t to_bytes = reduce::size_of(to_type);
+  std::array<float, 1024> wide;
+  while (elements > 0) {
+    const size_t count = std::min(elements, wide.size());
+    if (from_type == ElementType::kFloat32) {
+      std::memcpy(wide.data(), from, count * sizeof(float));
+    } else {
+      reduce::widen(from_type, wide.data(), from, count);
+    }
+    if (to_type == ElementType::kFloat32) {
+      std::memcpy(to, wide.data(), count * sizeof(float));
+    } else {
+      reduce::narrow(to_type, to, wide.data(), count);
+    }
+    from += count * from_bytes;
+    to += count * to_bytes;
+    elements -= count;
+  }
+}
+
+// Calls use(from, to, bytes of from) for all that lies behind each other on both sides.
+template <typename Use>
+void for_each_run(const CopySide& from, const CopySide& to, Use&& use) {
+  const uint64_t from_bytes = reduce::size_of(from.type);
+  const uint64_t to_bytes = reduce::size_of(to.type);
+  RowCursor source(*from.region);
+  RowCursor target(*to.region);
+  while (source.left() > 0 && target.left() > 0) {
+    const uint64_t elements = std::min(source.left() / from_bytes, target.left() / to_bytes);
+    use(from.base + source.offset(), to.base + target.offset(), elements);
+    source.advance(elements * from_bytes);
+    target.advance(elements * to_bytes);
+  }
+}
+
+}  // namespace
+
+Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes, uint64_t base) {
+  Region region;
+  region.memory = box.memory;
+  region.tensor = tensor;
+  region.offset = base + box.offset * element_bytes;
+  region.row_bytes = element_bytes;
+  size_t dimensions = box.dimensions;
+  if (dimensions > 0 && box.strides[dimensions - 1] == 1) {
+    region.row_bytes *= box.extents[--dimensions];
+  }
+  region.dimensions = dimensions;
+  for (size_t d = 0; d < dimensions; ++d) {
+    region.extents[d] = box.extents[d];
+    region.strides[d] = box.strides[d] * element_bytes;
+    region.rows *= box.extents[d];
+  }
+  return region;
+}
+
+bool can_convert(ElementType from, ElementType to) {
+  if (from == to) return true;
+  const auto is_float = [](ElementType type) {
+    return type == ElementType::kFloat32 || is_narrow(type);
+  };
+  if (is_float(from) && is_float(to)) return true;
+  return (from == ElementType::kFloat32 && to == ElementType::kFloat64) ||
+         (from == ElementType::kFloat64 && to == ElementType::kFloat32);
+}
+
+void copy(const CopySide& from, const CopySide& to) {
+  if (from.type != to.type) {
+    for_each_run(from, to, [&](const std::byte* source, std::byte* target, uint64_t elements) {
+      convert(from.type, source, to.type, target, elements);
+    });
+    return;
+  }
+  const size_t element_bytes = reduce::size_of(from.type);
+  for_each_run(from, to, [&](const std::byte* source, std::byte* target, uint64_t elements) {
+    if (source != target) std::memcpy(target, source, elements * element_bytes);
+  });
+}
+
+void add(const CopySide& from, const CopySide& to) {
+  for_each_run(from, to, [&](const std::byte* source, std::byte* target, uint64_t elements) {
+    const std::byte* const inputs[] = {target, source};
+    reduce::combine(to.type, reduce::Operator::kSum, target, inputs, 2, elements);
+  });
+}
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,93 @@
+// Regions: rows of elements at regular distances in a rank's memory, and how the processor copies
+// them, converts them and adds them up. Pure.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "reshard/schedule.h"
+#include "src/reduce/reduce.h"
+
+namespace hetcomm::reshard {
+
+using ElementType = reduce::Type;
+
+// |rows| of |row_bytes| each. Row (i, j, ...) lies offset + i * strides[0] + j * strides[1] + ...
+// bytes after the beginning of its memory.
+struct Region {
+  Space memory = Space::kScratch;
+  uint32_t tensor = 0;
+  uint64_t offset = 0;
+  uint64_t row_bytes = 0;
+  uint64_t rows = 1;
+  size_t dimensions = 0;  // of the rows
+  Numbers extents{};
+  Numbers strides{};
+
+  uint64_t bytes() const { return rows * row_bytes; }
+  // The byte behind the last one.
+  uint64_t end() const {
+    uint64_t last = offset;
+    for (size_t d = 0; d < dimensions; ++d) last += (extents[d] - 1) * strides[d];
+    return last + row_bytes;
+  }
+};
+
+// |box| of |tensor|, whose elements have |element_bytes| bytes, behind |base| bytes of its memory.
+Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes, uint64_t base);
+
+// Goes through the rows of a region, in order.
+class RowCursor {
+ public:
+  explicit RowCursor(const Region& region)
+      : region_(region), offset_(region.offset), left_(region.row_bytes) {}
+  uint64_t offset() const { return offset_; }
+  // Bytes that follow without a gap; 0 at the end.
+  uint64_t left() const { return left_; }
+  // |bytes| of what is left.
+  void advance(uint64_t bytes) {
+    offset_ += bytes;
+    left_ -= bytes;
+    if (left_ == 0) next_row();
+  }
+
+ private:
+  void next_row() {
+    if (++row_ == region_.rows) return;
+    left_ = region_.row_bytes;
+    offset_ -= region_.row_bytes;
+    for (size_t d = region_.dimensions; d-- > 0;) {
+      if (++at_[d] < region_.extents[d]) {
+        offset_ += region_.strides[d];
+        return;
+      }
+      offset_ -= (region_.extents[d] - 1) * region_.strides[d];
+      at_[d] = 0;
+    }
+  }
+
+  const Region& region_;
+  uint64_t row_ = 0;
+  Numbers at_{};
+  uint64_t offset_;
+  uint64_t left_;
+};
+
+// Elements can be converted between the floating-point types of at most 32 bits, and between
+// float32 and float64. |from| and |to| may be equal.
+bool can_convert(ElementType from, ElementType to);
+
+// One side of a copy: a region in the memory that begins at |base|.
+struct CopySide {
+  std::byte* base = nullptr;
+  const Region* region = nullptr;
+  ElementType type{};
+};
+
+// Copies the elements of |from| to |to|, which has as many; converts them where the types differ.
+void copy(const CopySide& from, const CopySide& to);
+// Adds them to what is there. The types are equal.
+void add(const CopySide& from, const CopySide& to);
+
+}  // namespace hetcomm::reshard

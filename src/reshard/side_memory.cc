@@ -1,0 +1,75 @@
+#include "src/reshard/side_memory.h"
+
+#include <cstring>
+
+namespace hetcomm::reshard {
+namespace {
+
+// A device copies longer rows one by one about as fast as it copies at all.
+constexpr uint64_t kLongRow = 64u << 10;
+
+}  // namespace
+
+std::byte* SideMemory::make_room(std::unique_ptr<std::byte[]>& memory, uint64_t& size,
+                                 uint64_t bytes) {
+  if (size < bytes) {
+    memory.reset(new std::byte[bytes]);
+    size = bytes;
+  }
+  return memory.get();
+}
+
+void SideMemory::bind(const hetcomm_buffer_t& buffer, const ProgramSide& side) {
+  buffer_ = buffer;
+  side_ = &side;
+  auto* memory = reinterpret_cast<Memory*>(buffer.memory);
+  const bool on_host = memory == nullptr || memory->host_accessible();
+  memory_ = on_host ? nullptr : memory;
+  shadowed_ = false;
+  base_ = memory == nullptr ? buffer.offset
+          : on_host         ? reinterpret_cast<uintptr_t>(memory->address()) + buffer.offset
+                            : 0;
+  if (on_host || side.used_begin == side.used_end) return;
+  if (side.only_direct && side.shortest_row >= kLongRow) return;
+  shadowed_ = true;
+  const std::byte* const shadow =
+      make_room(shadow_, shadow_bytes_, side.used_end - side.used_begin);
+  base_ = reinterpret_cast<uintptr_t>(shadow) - side.used_begin;
+}
+
+hetcomm_buffer_t SideMemory::part(uint64_t offset, uint64_t length) const {
+  if (memory_ == nullptr || shadowed_) return hetcomm_buffer_host(host() + offset, length);
+  return {buffer_.memory, buffer_.offset + offset, length};
+}
+
+void SideMemory::load(Staging& staging, CopyHandler& handler) {
+  staging.start(job_, StreamDirection::kToHost, {piece()}, side_->used_begin, shadow_.get(),
+                side_->used_end - side_->used_begin, handler);
+}
+
+// Only what was written goes back: what lies between belongs to others.
+void SideMemory::store(Staging& staging, const std::vector<const Region*>& regions,
+                       CopyHandler& handler) {
+  std::vector<BufferPiece> pieces;
+  uint64_t bytes = 0;
+  for (const Region* region : regions) {
+    bytes += region->bytes();
+    for (RowCursor row(*region); row.left() > 0; row.advance(row.left())) {
+      const uint64_t begin = buffer_.offset + row.offset();
+      if (!pieces.empty() && pieces.back().offset + pieces.back().length == begin) {
+        pieces.back().length += row.left();
+      } else {
+        pieces.push_back({memory_, begin, row.left()});
+      }
+    }
+  }
+  std::byte* const rows = make_room(rows_, rows_bytes_, bytes);
+  std::byte* next = rows;
+  for (const BufferPiece& piece : pieces) {
+    std::memcpy(next, host() + (piece.offset - buffer_.offset), piece.length);
+    next += piece.length;
+  }
+  staging.start(job_, StreamDirection::kFromHost, pieces, 0, rows, bytes, handler);
+}
+
+}  // namespace hetcomm::reshard

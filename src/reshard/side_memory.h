@@ -1,0 +1,57 @@
+// The memory of one tensor on one side, source or destination, in one execution.
+//
+// The processor touches host memory only. Device memory that only transports touch stays where it
+// is; other device memory is represented by a shadow, host memory that is loaded before the
+// execution or stored after it. Under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <hetcomm/memory.h>
+
+#include "src/base/baton_role.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/staging.h"
+#include "src/core/progress/operation.h"
+#include "src/reshard/program.h"
+
+namespace hetcomm::reshard {
+
+class SideMemory {
+ public:
+  // |buffer| was checked against |side|, which outlives this. May throw std::bad_alloc.
+  void bind(const hetcomm_buffer_t& buffer, const ProgramSide& side);
+
+  bool has_shadow() const { return shadowed_; }
+  Memory* memory() const { return memory_; }
+  BufferPiece piece() const { return {memory_, buffer_.offset, buffer_.length}; }
+  // Where byte 0 of the buffer lies, or would lie in the shadow.
+  std::byte* host() const { return reinterpret_cast<std::byte*>(base_); }
+  // The |length| bytes from |offset| on, as a message takes them.
+  hetcomm_buffer_t part(uint64_t offset, uint64_t length) const;
+
+  // Start copies of what is used; |handler| hears of the end. May throw std::bad_alloc.
+  void load(Staging& staging, CopyHandler& handler) HETCOMM_UNDER_BATON;
+  // |regions| of this tensor have been written in the shadow.
+  void store(Staging& staging, const std::vector<const Region*>& regions,
+             CopyHandler& handler) HETCOMM_UNDER_BATON;
+
+ private:
+  static std::byte* make_room(std::unique_ptr<std::byte[]>& memory, uint64_t& size, uint64_t bytes);
+
+  hetcomm_buffer_t buffer_{};
+  const ProgramSide* side_ = nullptr;
+  Memory* memory_ = nullptr;  // of a device that the processor cannot touch; null: host
+  uintptr_t base_ = 0;
+  bool shadowed_ = false;
+  std::unique_ptr<std::byte[]> shadow_;
+  uint64_t shadow_bytes_ = 0;
+  std::unique_ptr<std::byte[]> rows_;  // what is stored, without gaps
+  uint64_t rows_bytes_ = 0;
+  CopyJob job_;
+};
+
+}  // namespace hetcomm::reshard

@@ -1,0 +1,601 @@
+// Redistributions, over every transport:
+//
+//   * random layouts (cuts, copies, terms of a sum, gaps in memory), random ranks on both sides,
+//     every strategy that covers them, short and long slices, little memory: each element arrives,
+//     nothing else is written, several times, with several executions under way
+//   * many tensors at once; types are converted; memory of devices
+//   * ranks with different plans, ranks that are late, cancelled or dead end with a reason, and the
+//     plan ends with them
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/capi_device.h"
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+namespace {
+
+constexpr uint32_t kUntouched = 0x5a5a5a5a;
+
+std::vector<CapiCase> cases() {
+  std::vector<CapiCase> few;
+  for (CapiCase& each : plain_cases()) {
+    if (!each.alone()) few.push_back(std::move(each));
+  }
+  return few;
+}
+
+std::vector<CapiCase> device_cases() {
+  std::vector<CapiCase> all = cases();
+  for (CapiCase& each : all) each.settings += "DEVICES=sim-handle,sim-address;";
+  return all;
+}
+
+class Resharding : public CapiTest {};
+class ReshardingOnDevices : public CapiTest {};
+
+// A layout as the test knows it.
+struct Grid {
+  std::vector<uint64_t> shape;
+  std::vector<hetcomm_part_t> parts;
+  uint32_t terms = 1;
+
+  uint64_t elements() const {
+    uint64_t product = 1;
+    for (const uint64_t extent : shape) product *= extent;
+    return product;
+  }
+  // Elements of |rank|'s memory.
+  uint64_t extent_of(int32_t rank) const {
+    uint64_t end = 0;
+    for (const hetcomm_part_t& part : parts) {
+      if (part.rank != rank) continue;
+      uint64_t last = part.offset;
+      for (size_t d = 0; d < shape.size(); ++d) {
+        last += (part.end[d] - part.begin[d] - 1) * part.strides[d];
+      }
+      end = std::max(end, last + 1);
+    }
+    return end;
+  }
+  // Calls use(place in memory, number of the element, term) for all that |rank| holds.
+  template <typename Use>
+  void for_each(int32_t rank, Use&& use) const {
+    for (const hetcomm_part_t& part : parts) {
+      if (part.rank != rank) continue;
+      uint64_t count = 1;
+      for (size_t d = 0; d < shape.size(); ++d) count *= part.end[d] - part.begin[d];
+      for (uint64_t i = 0; i < count; ++i) {
+        uint64_t rest = i;
+        uint64_t place = part.offset;
+        uint64_t number = 0;
+        uint64_t weight = 1;
+        for (size_t d = shape.size(); d-- > 0;) {
+          const uint64_t extent = part.end[d] - part.begin[d];
+          place += rest % extent * part.strides[d];
+          number += (part.begin[d] + rest % extent) * weight;
+          rest /= extent;
+          weight *= shape[d];
+        }
+        use(place, number, part.term);
+      }
+    }
+  }
+};
+
+// A handle of a layout.
+class Made {
+ public:
+  explicit Made(const Grid& grid) {
+    const hetcomm_layout_options_t options{.struct_size = sizeof(options),
+                                           .padded_shape = nullptr,
+                                           .terms = grid.terms,
+                                           .uneven = 0,
+                                           .view_offset = 0,
+                                           .view_strides = nullptr};
+    EXPECT_EQ(hetcomm_layout_from_parts(grid.shape.size(), grid.shape.data(), grid.parts.data(),
+                                        grid.parts.size(), &options, &layout_),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+  }
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+  ~Made() { EXPECT_EQ(hetcomm_layout_destroy(layout_), HETCOMM_OK); }
+  const hetcomm_layout_t* get() const { return layout_; }
+
+ private:
+  hetcomm_layout_t* layout_ = nullptr;
+};
+
+// Cuts [0, extent) in a few pieces.
+std::vector<uint64_t> cut(Random& random, uint64_t extent) {
+  std::vector<uint64_t> cuts = {0, extent};
+  for (uint64_t i = random.below(3); i > 0; --i) cuts.push_back(random.below(extent));
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  return cuts;
+}
+
+// Each group of ranks holds one term once. A group has at least one rank.
+Grid random_grid(Random& random, const std::vector<uint64_t>& shape,
+                 const std::vector<std::vector<int32_t>>& groups, uint32_t terms) {
+  Grid grid;
+  grid.shape = shape;
+  grid.terms = terms;
+  std::map<int32_t, uint64_t> used;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    std::vector<std::vector<uint64_t>> cuts;
+    uint64_t cells = 1;
+    for (const uint64_t extent : shape) {
+      cuts.push_back(cut(random, extent));
+      cells *= cuts.back().size() - 1;
+    }
+    for (uint64_t cell = 0; cell < cells; ++cell) {
+      hetcomm_part_t part{};
+      part.rank = groups[g][random.below(groups[g].size())];
+      part.term = static_cast<uint32_t>(g) % terms;
+      part.copy = static_cast<uint32_t>(g) / terms;
+      uint64_t rest = cell;
+      for (size_t d = 0; d < shape.size(); ++d) {
+        const uint64_t pieces = cuts[d].size() - 1;
+        part.begin[d] = cuts[d][rest % pieces];
+        part.end[d] = cuts[d][rest % pieces + 1];
+        rest /= pieces;
+      }
+      uint64_t stride = 1;
+      for (size_t d = shape.size(); d-- > 0;) {
+        part.strides[d] = stride;
+        stride *= part.end[d] - part.begin[d] + (random.chance(0.3) ? random.below(3) : 0);
+      }
+      part.offset = used[part.rank] + random.below(3);
+      used[part.rank] = part.offset + stride;
+      grid.parts.push_back(part);
+    }
+  }
+  return grid;
+}
+
+// Deals |ranks| out to |count| groups.
+std::vector<std::vector<int32_t>> deal(Random& random, std::vector<int32_t> ranks, size_t count) {
+  for (size_t i = ranks.size(); i-- > 1;) std::swap(ranks[i], ranks[random.below(i + 1)]);
+  std::vector<std::vector<int32_t>> groups(count);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    groups[i < count ? i : random.below(count)].push_back(ranks[i]);
+  }
+  return groups;
+}
+
+std::vector<int32_t> some_ranks(Random& random, int32_t size, size_t least) {
+  std::vector<int32_t> ranks;
+  for (int32_t i = 0; i < size; ++i) ranks.push_back(i);
+  while (ranks.size() > least && random.chance(0.4)) {
+    ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(random.below(ranks.size())));
+  }
+  return ranks;
+}
+
+hetcomm_reshard_options_t wishes(int32_t strategy = HETCOMM_STRATEGY_AUTO) {
+  hetcomm_reshard_options_t options{};
+  options.struct_size = sizeof(options);
+  options.strategy = strategy;
+  return options;
+}
+
+// Tensors from one layout to another, and a plan of them.
+struct Task {
+  std::vector<Grid> sources;
+  std::vector<Grid> destinations;
+  hetcomm_reshard_options_t options = wishes();
+};
+
+// The plan of |task|; null where the strategy does not cover it.
+hetcomm_reshard_t* create(Member& me, const Task& task) {
+  std::vector<std::unique_ptr<Made>> layouts;
+  std::vector<hetcomm_reshard_tensor_t> tensors;
+  for (size_t i = 0; i < task.sources.size(); ++i) {
+    layouts.push_back(std::make_unique<Made>(task.sources[i]));
+    layouts.push_back(std::make_unique<Made>(task.destinations[i]));
+    tensors.push_back(
+        {layouts[2 * i]->get(), layouts[2 * i + 1]->get(), HETCOMM_UINT32, HETCOMM_UINT32});
+  }
+  hetcomm_reshard_t* made = nullptr;
+  const hetcomm_status_t status = hetcomm_reshard_create(me.communicator(), tensors.data(),
+                                                         tensors.size(), &task.options, &made);
+  EXPECT_TRUE(status == HETCOMM_OK || status == HETCOMM_UNSUPPORTED) << hetcomm_last_error();
+  return made;
+}
+
+// What one rank holds of all tensors of a task in one execution.
+class Values {
+ public:
+  Values(const Task& task, int32_t rank, uint32_t salt) : task_(task), rank_(rank), salt_(salt) {
+    for (size_t i = 0; i < task.sources.size(); ++i) {
+      sources_.emplace_back(task.sources[i].extent_of(rank), kUntouched);
+      destinations_.emplace_back(task.destinations[i].extent_of(rank) + 1, kUntouched);
+      task.sources[i].for_each(rank, [&](uint64_t place, uint64_t number, uint32_t term) {
+        sources_[i][place] = value(i, number, term);
+      });
+      from.push_back(hetcomm_buffer_host(sources_[i].data(), sources_[i].size() * 4));
+      to.push_back(hetcomm_buffer_host(destinations_[i].data(), destinations_[i].size() * 4));
+    }
+  }
+
+  void check() const {
+    for (size_t i = 0; i < destinations_.size(); ++i) {
+      std::vector<uint32_t> expected(destinations_[i].size(), kUntouched);
+      const bool sums = task_.destinations[i].terms == 1;
+      task_.destinations[i].for_each(rank_, [&](uint64_t place, uint64_t number, uint32_t term) {
+        expected[place] = 0;
+        for (uint32_t t = 0; t < task_.sources[i].terms; ++t) {
+          if (sums || t == term) expected[place] += value(i, number, t);
+        }
+      });
+      ASSERT_EQ(destinations_[i], expected) << "tensor " << i << " on rank " << rank_;
+    }
+  }
+
+  std::vector<hetcomm_buffer_t> from;
+  std::vector<hetcomm_buffer_t> to;
+
+ private:
+  uint32_t value(size_t tensor, uint64_t number, uint32_t term) const {
+    return static_cast<uint32_t>(number * 7 + tensor * 1'000'003 + term * 77'777'777 + salt_);
+  }
+
+  const Task& task_;
+  const int32_t rank_;
+  const uint32_t salt_;
+  std::vector<std::vector<uint32_t>> sources_;
+  std::vector<std::vector<uint32_t>> destinations_;
+};
+
+Task random_task(Random& random, int32_t size) {
+  Task task;
+  for (uint64_t i = random.chance(0.3) ? random.between(2, 9) : 1; i > 0; --i) {
+    std::vector<uint64_t> shape;
+    const bool large = random.chance(0.1);
+    for (uint64_t d = random.between(1, 3); d > 0; --d) {
+      shape.push_back(random.between(1, large ? 90 : 12));
+    }
+    const auto terms = random.chance(0.25) ? 2u : 1u;
+    const std::vector<int32_t> from = some_ranks(random, size, terms);
+    const std::vector<int32_t> to = some_ranks(random, size, terms);
+    const auto copies = [&](size_t ranks) { return 1 + random.below(ranks / terms); };
+    task.sources.push_back(
+        random_grid(random, shape, deal(random, from, terms * copies(from.size())), terms));
+    const uint32_t kept = random.chance(0.3) ? terms : 1;
+    const size_t most = to.size() / kept;
+    task.destinations.push_back(
+        random_grid(random, shape, deal(random, to, kept * (1 + random.below(most))), kept));
+  }
+  task.options.strategy = static_cast<int32_t>(random.below(6));
+  task.options.in_flight = static_cast<uint32_t>(random.between(1, 3));
+  task.options.slice_bytes = random.chance(0.5) ? random.between(4, 2000) : 0;
+  task.options.landing_bytes = random.chance(0.5) ? 1 : 0;
+  task.options.prove = random.chance(0.5) ? 1 : 0;
+  return task;
+}
+
+TEST_P(Resharding, EachElementArrivesAndNothingElseIsWritten) {
+  run_job(GetParam(), 4, [](Member& me) {
+    uint64_t moved = 0;
+    for (uint64_t round = 0; round < 60; ++round) {
+      SCOPED_TRACE(testing::Message() << "round " << round << ", rank " << me.rank());
+      Random random(round);
+      const Task task = random_task(random, me.size());
+      hetcomm_reshard_t* plan = create(me, task);
+      if (plan == nullptr) continue;
+      ++moved;
+      for (uint32_t again = 0; again < 2; ++again) {
+        std::vector<std::unique_ptr<Values>> values;
+        std::vector<hetcomm_request_t*> requests;
+        for (uint32_t i = 0; i < task.options.in_flight; ++i) {
+          values.push_back(std::make_unique<Values>(task, me.rank(), round * 100 + again * 10 + i));
+          requests.emplace_back();
+          ASSERT_EQ(hetcomm_reshard_start(plan, values[i]->from.data(), values[i]->to.data(),
+                                          nullptr, &requests[i]),
+                    HETCOMM_OK)
+              << hetcomm_last_error();
+        }
+        for (hetcomm_request_t* request : requests) {
+          const Outcome outcome = finish(request);
+          ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+        }
+        for (const auto& each : values) ASSERT_NO_FATAL_FAILURE(each->check());
+      }
+      ASSERT_TRUE(me.meet());
+      ASSERT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
+    }
+    EXPECT_GT(moved, 30u);
+    me.meet();
+  });
+}
+
+// Rows that transports take as they lie.
+TEST_P(Resharding, LongRowsGoAsTheyLie) {
+  run_job(GetParam(), 4, [](Member& me) {
+    Task task;
+    Random random(7);
+    // Ranks 0 and 1 have halves of the columns, ranks 2 and 3 of the rows.
+    Grid columns{.shape = {64, 40'000}, .parts = {}, .terms = 1};
+    Grid rows = columns;
+    for (int32_t i = 0; i < 2; ++i) {
+      const auto half = static_cast<uint64_t>(i);
+      hetcomm_part_t part{};
+      part.rank = i;
+      part.begin[1] = half * 20'000;
+      part.end[0] = 64;
+      part.end[1] = part.begin[1] + 20'000;
+      part.strides[0] = 20'000;
+      part.strides[1] = 1;
+      columns.parts.push_back(part);
+      part = {};
+      part.rank = 2 + i;
+      part.begin[0] = half * 32;
+      part.end[0] = part.begin[0] + 32;
+      part.end[1] = 40'000;
+      part.strides[0] = 40'003;  // a gap behind each row
+      part.strides[1] = 1;
+      rows.parts.push_back(part);
+    }
+    task.sources = {columns, rows};
+    task.destinations = {rows, columns};
+    hetcomm_reshard_t* plan = create(me, task);
+    ASSERT_NE(plan, nullptr);
+    for (uint32_t i = 0; i < 4; ++i) {
+      Values values(task, me.rank(), i);
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(
+          hetcomm_reshard_start(plan, values.from.data(), values.to.data(), nullptr, &request),
+          HETCOMM_OK);
+      const Outcome outcome = finish(request);
+      ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      ASSERT_NO_FATAL_FAILURE(values.check());
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    me.meet();
+  });
+}
+
+// One rank holds |elements|, another one gets them.
+Grid on_one(int32_t rank, uint64_t elements) {
+  hetcomm_part_t part{};
+  part.rank = rank;
+  part.end[0] = elements;
+  part.strides[0] = 1;
+  return {.shape = {elements}, .parts = {part}, .terms = 1};
+}
+Task from_one_to_other(uint64_t elements, int32_t from = 0, int32_t to = 1) {
+  Task task;
+  task.sources = {on_one(from, elements)};
+  task.destinations = {on_one(to, elements)};
+  return task;
+}
+
+TEST_P(Resharding, TypesAreConvertedBySenders) {
+  run_job(GetParam(), 2, [](Member& me) {
+    constexpr uint64_t kElements = 50'000;
+    const Made source(on_one(0, kElements));
+    const Made destination(on_one(1, kElements));
+    // 1 to 128 are the same in all of these.
+    std::vector<float> wide(kElements);
+    for (uint64_t i = 0; i < kElements; ++i) wide[i] = static_cast<float>(1 + i % 128);
+    const hetcomm_reshard_tensor_t down{source.get(), destination.get(), HETCOMM_FLOAT32,
+                                        HETCOMM_BFLOAT16};
+    const hetcomm_reshard_tensor_t up{source.get(), destination.get(), HETCOMM_FLOAT32,
+                                      HETCOMM_FLOAT64};
+    const hetcomm_reshard_tensor_t tensors[] = {down, up};
+    hetcomm_reshard_t* plan = nullptr;
+    ASSERT_EQ(hetcomm_reshard_create(me.communicator(), tensors, 2, nullptr, &plan), HETCOMM_OK)
+        << hetcomm_last_error();
+    std::vector<uint16_t> narrow(kElements);
+    std::vector<double> wider(kElements);
+    const hetcomm_buffer_t from[] = {hetcomm_buffer_host(wide.data(), kElements * 4),
+                                     hetcomm_buffer_host(wide.data(), kElements * 4)};
+    const hetcomm_buffer_t to[] = {hetcomm_buffer_host(narrow.data(), kElements * 2),
+                                   hetcomm_buffer_host(wider.data(), kElements * 8)};
+    hetcomm_request_t* request = nullptr;
+    ASSERT_EQ(hetcomm_reshard_start(plan, me.rank() == 0 ? from : nullptr,
+                                    me.rank() == 1 ? to : nullptr, nullptr, &request),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    ASSERT_EQ(finish(request).status, HETCOMM_OK);
+    for (uint64_t i = 0; i < kElements && me.rank() == 1; ++i) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, &wide[i], 4);
+      ASSERT_EQ(narrow[i], bits >> 16) << i;
+      ASSERT_EQ(wider[i], static_cast<double>(wide[i])) << i;
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    me.meet();
+  });
+}
+
+TEST_P(ReshardingOnDevices, EachElementArrivesAndNothingElseIsWritten) {
+  run_job(GetParam(), 2, [](Member& me) {
+    Random random(3);
+    for (uint64_t round = 0; round < 12; ++round) {
+      Task task;
+      const std::vector<uint64_t> shape = {random.between(1, 40), random.between(1, 30'000)};
+      task.sources = {random_grid(random, shape, {{0, 1}}, 1)};
+      task.destinations = {random_grid(random, shape, {{0}, {1}}, 1)};
+      hetcomm_reshard_t* plan = create(me, task);
+      ASSERT_NE(plan, nullptr);
+      const Values values(task, me.rank(), static_cast<uint32_t>(round));
+      const auto bytes_of = [](const hetcomm_buffer_t& buffer) {
+        const auto* first = reinterpret_cast<const std::byte*>(buffer.offset);
+        return std::vector<std::byte>(first, first + buffer.length);
+      };
+      const auto device = static_cast<int32_t>(1 + random.below(2));
+      const int32_t kinds[] = {random.chance(0.7) ? device : 0, random.chance(0.7) ? device : 0};
+      DeviceMemory from(me, kinds[0], values.from[0].length + 8);
+      DeviceMemory to(me, kinds[1], values.to[0].length + 8);
+      std::vector<std::byte> bytes(8);
+      const std::vector<std::byte> held = bytes_of(values.from[0]);
+      bytes.insert(bytes.end(), held.begin(), held.end());
+      from.fill(bytes);
+      to.fill(std::vector<std::byte>(values.to[0].length + 8, std::byte{0x5a}));
+      const hetcomm_buffer_t source = from.part(8, values.from[0].length);
+      const hetcomm_buffer_t target = to.part(8, values.to[0].length);
+      for (int again = 0; again < 2; ++again) {
+        hetcomm_request_t* request = nullptr;
+        ASSERT_EQ(hetcomm_reshard_start(plan, &source, &target, nullptr, &request), HETCOMM_OK)
+            << hetcomm_last_error();
+        const Outcome outcome = finish(request);
+        ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      }
+      const std::vector<std::byte> contents = to.contents();
+      std::memcpy(reinterpret_cast<void*>(values.to[0].offset), contents.data() + 8,
+                  values.to[0].length);
+      ASSERT_NO_FATAL_FAILURE(values.check());
+      EXPECT_TRUE(all_bytes(hetcomm::ConstByteSpan(contents).first(8), std::byte{0x5a}));
+      me.meet();
+      EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    }
+    me.meet();
+  });
+}
+
+// Starts |task| and returns its end.
+Outcome execute(hetcomm_reshard_t* plan, Values& values, uint64_t timeout_ns = 0) {
+  const hetcomm_operation_options_t options = with_timeout(timeout_ns);
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(hetcomm_reshard_start(plan, values.from.data(), values.to.data(), &options, &request),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  return finish(request);
+}
+
+TEST_P(Resharding, DifferentPlansAreToldApart) {
+  run_job(GetParam(), 2, [](Member& me) {
+    Task task = from_one_to_other(5000);
+    // Rank 1 believes in another cut of the slices.
+    if (me.rank() == 1) task.options.slice_bytes = 4000;
+    hetcomm_reshard_t* plan = create(me, task);
+    Values values(task, me.rank(), 0);
+    const Outcome outcome = execute(plan, values);
+    EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
+    EXPECT_NE(outcome.text.find("has made another plan than rank"), std::string::npos)
+        << outcome.text;
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
+    me.meet();
+  });
+}
+
+TEST_P(Resharding, WhoWaitsTooLongSaysForWhomAndEndsThePlan) {
+  run_job(GetParam(), 2, [](Member& me) {
+    const Task task = from_one_to_other(50'000);
+    hetcomm_reshard_t* plan = create(me, task);
+    Values values(task, me.rank(), 0);
+    if (me.rank() == 1) {
+      const Outcome outcome = execute(plan, values, 200 * kMs);
+      EXPECT_EQ(outcome.status, HETCOMM_TIMED_OUT);
+      EXPECT_NE(outcome.text.find("waits for rank 0"), std::string::npos) << outcome.text;
+      const Outcome next = execute(plan, values);
+      EXPECT_EQ(next.status, HETCOMM_TIMED_OUT);
+      EXPECT_NE(next.text.find("earlier execution"), std::string::npos) << next.text;
+      me.meet();
+    } else {
+      me.meet();
+      EXPECT_EQ(execute(plan, values).status, HETCOMM_ABORTED);
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    // Another one works.
+    plan = create(me, task);
+    EXPECT_EQ(execute(plan, values).status, HETCOMM_OK);
+    values.check();
+    me.meet();
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    me.meet();
+  });
+}
+
+TEST_P(Resharding, CancelEndsAllThatIsUnderWay) {
+  run_job(GetParam(), 2, [](Member& me) {
+    Task task = from_one_to_other(300'000);
+    task.options.in_flight = 3;
+    task.options.slice_bytes = 100'000;
+    hetcomm_reshard_t* plan = create(me, task);
+    Values values(task, me.rank(), 0);
+    if (me.rank() == 0) {
+      std::vector<hetcomm_request_t*> requests(3);
+      for (hetcomm_request_t*& request : requests) {
+        ASSERT_EQ(hetcomm_reshard_start(plan, values.from.data(), nullptr, nullptr, &request),
+                  HETCOMM_OK);
+      }
+      hetcomm_request_t* more = nullptr;
+      EXPECT_EQ(hetcomm_reshard_start(plan, values.from.data(), nullptr, nullptr, &more),
+                HETCOMM_BUSY);
+      EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_BUSY);
+      EXPECT_EQ(hetcomm_request_cancel(requests[1]), HETCOMM_OK);
+      for (hetcomm_request_t* request : requests) {
+        EXPECT_EQ(finish(request).status, HETCOMM_CANCELLED);
+      }
+      me.meet();
+    } else {
+      me.meet();
+      EXPECT_EQ(execute(plan, values).status, HETCOMM_ABORTED);
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    me.meet();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Resharding, ::testing::ValuesIn(cases()), capi_case_name);
+INSTANTIATE_TEST_SUITE_P(Over, ReshardingOnDevices, ::testing::ValuesIn(device_cases()),
+                         capi_case_name);
+
+class ReshardingOfTheDead : public CapiTest {};
+
+// A rank dies at a random moment; whoever has to do with it hears of it.
+TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
+  for (uint64_t round = 0; round < 3; ++round) {
+    run_job(GetParam(), 3, [round](Member& me) {
+      Task task;
+      Grid halves{.shape = {2'000'000}, .parts = {}, .terms = 1};
+      for (int32_t i = 0; i < 2; ++i) {
+        hetcomm_part_t part = on_one(i, 1'000'000).parts[0];
+        part.begin[0] = i == 0 ? 0 : 1'000'000;
+        part.end[0] = part.begin[0] + 1'000'000;
+        halves.parts.push_back(part);
+      }
+      task.sources = {halves, on_one(2, 2'000'000)};
+      task.destinations = {on_one(2, 2'000'000), halves};
+      task.options.slice_bytes = 200'000;
+      hetcomm_reshard_t* plan = create(me, task);
+      ASSERT_NE(plan, nullptr);
+      Values values(task, me.rank(), 0);
+      Outcome outcome = execute(plan, values);
+      ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      me.meet();
+      if (me.rank() == 1) {
+        hetcomm_request_t* request = nullptr;
+        EXPECT_EQ(
+            hetcomm_reshard_start(plan, values.from.data(), values.to.data(), nullptr, &request),
+            HETCOMM_OK);
+        usleep(static_cast<useconds_t>(round * 700));
+        me.die();
+      }
+      outcome.status = HETCOMM_OK;
+      for (int i = 0; i < 200 && outcome.status == HETCOMM_OK; ++i) outcome = execute(plan, values);
+      EXPECT_TRUE(outcome.status == HETCOMM_PEER_LOST || outcome.status == HETCOMM_ABORTED)
+          << outcome.status << ": " << outcome.text;
+      EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
+      me.expect_ruin();
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, ReshardingOfTheDead, ::testing::ValuesIn(process_cases()),
+                         capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test
