@@ -123,8 +123,8 @@ typedef struct hetcomm_degrees {
   uint32_t reserved;
 } hetcomm_degrees_t;
 
-/* Makes a layout of a tensor of |dimensions| dimensions (0 for a single number) and |shape| from
- * boxes. The arrays are copied. |options| may be NULL.
+/* Makes a layout of a tensor of |dimensions| dimensions and |shape| from boxes. A single number has 0
+ * dimensions, and is treated as one dimension of one element. The arrays are copied. |options| may be NULL.
  *   INVALID_ARGUMENT  The parts make no sense; the text names the first rank and box that does not
  *                     fit: a hole, an overlap, a box outside of the tensor, a rank that holds an
  *                     element twice, strides that let elements overlap.
@@ -153,6 +153,12 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_degrees(
 /* The elements that |rank|'s buffer has at least; 0: it holds nothing. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_elements(
     const hetcomm_layout_t* layout, int32_t rank, uint64_t* out_elements) HETCOMM_NOEXCEPT;
+
+/* Writes up to |capacity| of the parts that |rank| holds, or of all where |rank| is -1, to
+ * |out_parts|, and their number to |*out_count|. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_layout_parts(const hetcomm_layout_t* layout, int32_t rank, size_t capacity,
+                     hetcomm_part_t* out_parts, size_t* out_count) HETCOMM_NOEXCEPT;
 
 /* Writes the layout as a table for people: a line for each part. |capacity| bytes of |out_text| are
  * used, with a closing NUL; |*out_size| becomes the size that all of it needs. [any-thread] */

@@ -10,13 +10,14 @@ import atexit
 import importlib
 import os
 import warnings
+import weakref
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-__all__ = ["Options", "ProcessGroupHetcomm", "monitored_barrier", "register"]
+__all__ = ["Options", "ProcessGroupHetcomm", "communicator", "monitored_barrier", "register"]
 
 BACKEND = "hetcomm"
 
@@ -121,6 +122,61 @@ def monitored_barrier(
     if not isinstance(timeout, timedelta):
         timeout = timedelta(seconds=timeout)
     backend.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+
+
+_communicators: weakref.WeakKeyDictionary[dist.ProcessGroup, Any] = weakref.WeakKeyDictionary()
+
+
+def communicator(group: dist.ProcessGroup | None = None) -> Any:
+    """The :class:`hetcomm.Communicator` under a process group, with the ranks of the group.
+
+    Of a group whose backend for the CPU is hetcomm it is the group's own, and ends with it. Of another
+    group it is made from the group's store, which all its ranks do together, once.
+    """
+    group = dist.group.WORLD if group is None else group
+    if group is None or group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this process is no member of the group")
+    known = _communicators.get(group)
+    if known is None:
+        known = _communicators[group] = _communicator_of(group)
+    return known
+
+
+def _communicator_of(group: dist.ProcessGroup) -> Any:
+    import hetcomm
+    from hetcomm import reshard
+
+    try:
+        backend = group._get_backend(torch.device("cpu"))
+    except RuntimeError:
+        backend = None
+    if hasattr(backend, "_lend_communicator"):
+        made: list[Any] = []
+
+        def forget() -> None:
+            if made and (own := made[0]()) is not None:
+                reshard.close_plans(own)
+                own.close()
+
+        address = backend._lend_communicator(forget)
+        lent = hetcomm.Communicator._borrow(address, backend)
+        made.append(weakref.ref(lent))
+        return lent
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    store = dist.PrefixStore(
+        f"hetcomm/{group.group_name}", dist.distributed_c10d._get_default_store()
+    )
+
+    def get(key: str, seconds: float) -> bytes | None:
+        try:
+            store.wait([key], timedelta(seconds=max(seconds, 0.001)))
+        except (dist.DistStoreError, RuntimeError):
+            return None
+        return store.get(key)
+
+    return hetcomm.Communicator.from_store(
+        hetcomm.Context(thread=True), rank, size, put=store.set, get=get, name=group.group_name
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -50,6 +50,11 @@ std::vector<uint64_t> copy_of(size_t count, const uint64_t* numbers) {
   return {numbers, numbers + count};
 }
 
+// A single number is a tensor with one dimension of one element.
+std::vector<uint64_t> shape_of(size_t dimensions, const uint64_t* shape) {
+  return dimensions == 0 ? std::vector<uint64_t>{1} : copy_of(dimensions, shape);
+}
+
 Status give(Layout layout, hetcomm_layout_t** out_layout) {
   *out_layout = new hetcomm_layout{.impl = std::make_shared<const Layout>(std::move(layout))};
   return {};
@@ -65,7 +70,8 @@ Part part_of(size_t dimensions, const hetcomm_part_t& given) {
   part.copy = given.copy;
   part.term = given.term;
   part.offset = given.offset;
-  part.box.dimensions = dimensions;
+  part.box.dimensions = std::max<size_t>(dimensions, 1);
+  if (dimensions == 0) part.box.end[0] = 1;
   bool dense = true;
   for (size_t d = 0; d < dimensions; ++d) {
     part.box.begin[d] = given.begin[d];
@@ -75,6 +81,20 @@ Part part_of(size_t dimensions, const hetcomm_part_t& given) {
   }
   if (dense) part.strides = reshard::dense_strides(part.box);
   return part;
+}
+
+hetcomm_part_t given_of(const Part& part) {
+  hetcomm_part_t given{};
+  given.rank = part.rank;
+  given.copy = part.copy;
+  given.term = part.term;
+  given.offset = part.offset;
+  for (size_t d = 0; d < part.box.dimensions; ++d) {
+    given.begin[d] = part.box.begin[d];
+    given.end[d] = part.box.end[d];
+    given.strides[d] = part.strides[d];
+  }
+  return given;
 }
 
 // |ranks|: along the axis.
@@ -158,8 +178,8 @@ hetcomm_status_t hetcomm_layout_from_parts(size_t dimensions, const uint64_t* sh
     hetcomm_layout_options_t known;
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
     Layout layout;
-    layout.shape = copy_of(dimensions, shape);
-    if (known.padded_shape != nullptr)
+    layout.shape = shape_of(dimensions, shape);
+    if (known.padded_shape != nullptr && dimensions > 0)
       layout.padded_shape = copy_of(dimensions, known.padded_shape);
     layout.terms = std::max(known.terms, 1u);
     layout.parts.reserve(part_count);
@@ -214,8 +234,10 @@ hetcomm_status_t hetcomm_layout_from_mesh(size_t dimensions, const uint64_t* sha
     }
     reshard::View view;
     view.offset = known.view_offset;
-    if (known.view_strides != nullptr) view.strides = copy_of(dimensions, known.view_strides);
-    return give(reshard::layout_of(copy_of(dimensions, shape), mesh, own,
+    if (known.view_strides != nullptr && dimensions > 0) {
+      view.strides = copy_of(dimensions, known.view_strides);
+    }
+    return give(reshard::layout_of(shape_of(dimensions, shape), mesh, own,
                                    known.uneven == HETCOMM_UNEVEN_CEIL ? reshard::Uneven::kCeil
                                                                        : reshard::Uneven::kRefuse,
                                    view),
@@ -256,6 +278,22 @@ hetcomm_status_t hetcomm_layout_elements(const hetcomm_layout_t* layout, int32_t
     HETCOMM_REQUIRE_HANDLE(layout);
     HETCOMM_REQUIRE(out_elements);
     *out_elements = reshard::elements_needed(*layout->impl, rank);
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_layout_parts(const hetcomm_layout_t* layout, int32_t rank, size_t capacity,
+                                      hetcomm_part_t* out_parts, size_t* out_count) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(layout);
+    HETCOMM_REQUIRE(out_count);
+    if (capacity > 0) HETCOMM_REQUIRE(out_parts);
+    size_t count = 0;
+    for (const Part& part : layout->impl->parts) {
+      if (rank != -1 && part.rank != rank) continue;
+      if (count++ < capacity) out_parts[count - 1] = given_of(part);
+    }
+    *out_count = count;
     return {};
   });
 }

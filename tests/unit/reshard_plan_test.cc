@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "reshard/bsr.h"
 #include "reshard/mesh.h"
 #include "reshard/proof.h"
 #include "reshard/strategies.h"
@@ -227,6 +228,28 @@ TEST(Plans, TermsMayStayTerms) {
   EXPECT_THAT(std::string(plan_direct(source, three).status().text()),
               HasSubstr("a sum of 2 terms, the destination of 3"));
   EXPECT_EQ(plan_leader(source, destination).status().code(), Code::kUnsupported);
+}
+
+// Two copies of the destination are cut by rows and by columns.
+TEST(Plans, ReplicasMayBeCutInDifferentWays) {
+  const Layout source = layout_of({8, 12}, {{2}, ranks_from(0, 2)}, {shard(0)}).value();
+  Layout destination = layout_of({8, 12}, {{2}, ranks_from(2, 2)}, {shard(0)}).value();
+  for (Part part : layout_of({8, 12}, {{3}, ranks_from(4, 3)}, {shard(1)}).value().parts) {
+    part.copy = 1;
+    destination.parts.push_back(part);
+  }
+  ASSERT_TRUE(check(destination).ok());
+  SendLoads loads;
+  for (const Result<Plan>& plan :
+       {plan_direct(source, destination), plan_leader(source, destination),
+        plan_sendrecv_allgather(source, destination),
+        plan_bsr(source, destination, 4, nullptr, loads)}) {
+    ASSERT_TRUE(plan.ok()) << plan.status().text();
+    EXPECT_TRUE(prove(plan.value()).ok()) << prove(plan.value()).text();
+    Memories memories(plan.value());
+    memories.run();
+    memories.expect_destination();
+  }
 }
 
 // The moves of |stage| that |rank| takes part in, as one can compare them between plans.

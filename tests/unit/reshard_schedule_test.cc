@@ -146,7 +146,7 @@ class Machine {
   std::vector<int64_t>& memory_of(State& state, const StridedBox& box) {
     return state.memory[box.memory == Space::kSource        ? 0
                         : box.memory == Space::kDestination ? 1
-                                                             : 2];
+                                                            : 2];
   }
   std::vector<int64_t> pack(State& state, const std::vector<StridedBox>& boxes) {
     std::vector<int64_t> packed;

@@ -172,6 +172,29 @@ hetcomm_status_t Group::peer_status(int rank) {
   return hetcomm_communicator_peer_status(communicator_, rank);
 }
 
+hetcomm_communicator_t* Group::lend(std::function<void()> forget) {
+  const std::scoped_lock lock(mutex_);
+  if (closed_) fail_closed(close_reason_);
+  borrowers_.push_back(std::move(forget));
+  return communicator_;
+}
+
+// Whoever has borrowed the communicator lets go of it.
+void Group::call_borrowers() {
+  std::vector<std::function<void()>> borrowers;
+  {
+    const std::scoped_lock lock(mutex_);
+    borrowers.swap(borrowers_);
+  }
+  for (const std::function<void()>& forget : borrowers) {
+    try {
+      forget();
+    } catch (const std::exception& error) {
+      LOG(WARNING) << "hetcomm: the end of a group: " << error.what();
+    }
+  }
+}
+
 void Group::refuse(const std::string& reason) {
   const std::scoped_lock lock(mutex_);
   if (closed_) return;
@@ -197,6 +220,7 @@ void Group::close(const std::string& reason) {
   }
   const Group* const outer = std::exchange(inside_, this);
   if (communicator_ != nullptr && alive()) {
+    call_borrowers();
     drop_open_groups();
     finish_pending();
     stop_watchers();

@@ -54,6 +54,10 @@ class Group : public std::enable_shared_from_this<Group> {
   template <typename Post>
   void post(const WorkRef& work, Post&& post);
 
+  // The communicator, for calls beside those of works. Throws when the group is closed. |forget| is
+  // called before the communicator goes.
+  hetcomm_communicator_t* lend(std::function<void()> forget);
+
   // Looks at works that the caller has dropped, now and then.
   void sweep();
   // A work is done. The caller keeps a reference.
@@ -99,6 +103,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
  private:
   void keep(const WorkRef& work);
+  void call_borrowers();
   void drop_open_groups();
   void finish_pending();
   void destroy_communicator();
@@ -122,6 +127,7 @@ class Group : public std::enable_shared_from_this<Group> {
   bool closed_ = false;
   std::string close_reason_;
   std::vector<hetcomm_group_t*> open_groups_;
+  std::vector<std::function<void()>> borrowers_;
   std::vector<WorkRef> pending_;
   std::atomic<size_t> pending_count_{0};
 

@@ -62,6 +62,12 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
           py::arg("timeout") = c10d::kUnsetTimeout, py::arg("wait_all_ranks") = false,
           py::call_guard<py::gil_scoped_release>(),
           "A barrier whose failure names the ranks that did not come.");
+  process_group.def(
+      "_lend_communicator",
+      [](ProcessGroup& self, std::function<void()> forget) {
+        return reinterpret_cast<uintptr_t>(self.lend(std::move(forget)));
+      },
+      py::arg("forget"));
   // torch calls it on ranks that a new group leaves out, where the default group has a device.
   process_group.def("perform_nocolor_split", [](ProcessGroup&, const py::object&) {});
 #if HETCOMM_TORCH_HAS_HOOKS

@@ -154,6 +154,9 @@ class ProcessGroup final : public c10d::Backend {
   void setGroupUid(const std::string& uid) override;
 #endif
   void abort_with(const std::string& reason) { group_->abort(reason); }
+  hetcomm_communicator_t* lend(std::function<void()> forget) {
+    return group_->lend(std::move(forget));
+  }
 
   c10::intrusive_ptr<Options> options() const { return options_; }
   uint32_t generation() const { return group_->generation(); }

@@ -1,0 +1,357 @@
+#include "python/src/reshard_module.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <nanobind/stl/tuple.h>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "python/src/objects.h"
+
+using nb::literals::operator""_a;
+
+namespace hetcomm_python {
+namespace {
+
+using Sizes = std::vector<uint64_t>;
+
+hetcomm_datatype_t datatype_named(const std::string& name) {
+  static constexpr const char* kNames[] = {
+      "bool",        "int8",    "uint8",   "int16",     "uint16",    "int32",
+      "uint32",      "int64",   "uint64",  "float16",   "bfloat16",  "float8_e4m3fn",
+      "float8_e5m2", "float32", "float64", "complex64", "complex128"};
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (name == kNames[i]) return static_cast<hetcomm_datatype_t>(i);
+  }
+  throw nb::value_error(("there is no data type '" + name + "'").c_str());
+}
+
+int32_t number_of(const char* const* names, size_t count, const std::string& name,
+                  const char* what) {
+  for (size_t i = 0; i < count; ++i) {
+    if (name == names[i]) return static_cast<int32_t>(i);
+  }
+  throw nb::value_error(("there is no " + std::string(what) + " '" + name + "'").c_str());
+}
+
+// Calls write(capacity, text, &size), which is a function of the C ABI, until all fits.
+template <typename Write>
+std::string text_of(Write&& write) {
+  std::string text(4096, '\0');
+  while (true) {
+    size_t size = 0;
+    hetcomm_status_t status;
+    {
+      const nb::gil_scoped_release unlocked;
+      status = write(text.size(), text.data(), &size);
+    }
+    check(status);
+    const bool fits = size <= text.size();
+    text.resize(fits ? size - 1 : size);
+    if (fits) return text;
+  }
+}
+
+class Layout {
+ public:
+  Layout(hetcomm_layout_t* handle, size_t dimensions) : handle_(handle), dimensions_(dimensions) {}
+  ~Layout() { static_cast<void>(hetcomm_layout_destroy(handle_)); }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  const hetcomm_layout_t* handle() const { return handle_; }
+  size_t dimensions() const { return dimensions_; }
+
+ private:
+  hetcomm_layout_t* handle_;
+  size_t dimensions_;
+};
+using LayoutPtr = std::unique_ptr<Layout>;
+
+// rank, begin, end, offset, strides (None: dense), copy, term
+using PartTuple =
+    std::tuple<int32_t, Sizes, Sizes, uint64_t, std::optional<Sizes>, uint32_t, uint32_t>;
+
+void copy_to(const Sizes& from, size_t dimensions, const char* what, uint64_t* to) {
+  if (from.size() != dimensions) {
+    throw nb::value_error(
+        (std::string(what) + " has another number of dimensions than the shape").c_str());
+  }
+  std::copy(from.begin(), from.end(), to);
+}
+
+void check_dimensions(const Sizes& shape) {
+  if (shape.size() > HETCOMM_MAX_DIMENSIONS) throw nb::value_error("more than 8 dimensions");
+}
+
+LayoutPtr layout_from_parts(const Sizes& shape, const std::vector<PartTuple>& parts,
+                            const std::optional<Sizes>& padded_shape, uint32_t terms) {
+  check_dimensions(shape);
+  if (padded_shape && padded_shape->size() != shape.size()) {
+    throw nb::value_error("padded_shape has another number of dimensions than the shape");
+  }
+  std::vector<hetcomm_part_t> own;
+  own.reserve(parts.size());
+  for (const auto& [rank, begin, end, offset, strides, copy, term] : parts) {
+    hetcomm_part_t& part = own.emplace_back();
+    part = {};
+    part.rank = rank;
+    part.copy = copy;
+    part.term = term;
+    part.offset = offset;
+    copy_to(begin, shape.size(), "begin", part.begin);
+    copy_to(end, shape.size(), "end", part.end);
+    if (strides) copy_to(*strides, shape.size(), "strides", part.strides);
+  }
+  hetcomm_layout_options_t options{};
+  options.struct_size = sizeof(options);
+  options.padded_shape = padded_shape ? padded_shape->data() : nullptr;
+  options.terms = terms;
+  hetcomm_layout_t* handle = nullptr;
+  check(hetcomm_layout_from_parts(shape.size(), shape.data(), own.data(), own.size(), &options,
+                                  &handle));
+  return std::make_unique<Layout>(handle, shape.size());
+}
+
+std::vector<PartTuple> parts_of(const Layout& layout, int32_t rank, size_t dimensions) {
+  size_t count = 0;
+  check(hetcomm_layout_parts(layout.handle(), rank, 0, nullptr, &count));
+  std::vector<hetcomm_part_t> parts(count);
+  check(hetcomm_layout_parts(layout.handle(), rank, count, parts.data(), &count));
+  std::vector<PartTuple> result;
+  result.reserve(count);
+  for (const hetcomm_part_t& part : parts) {
+    const auto numbers = [dimensions](const uint64_t* of) { return Sizes(of, of + dimensions); };
+    result.emplace_back(part.rank, numbers(part.begin), numbers(part.end), part.offset,
+                        numbers(part.strides), part.copy, part.term);
+  }
+  return result;
+}
+
+// kind, dimension, split, sizes
+using PlacementTuple = std::tuple<std::string, uint32_t, uint64_t, std::optional<Sizes>>;
+
+LayoutPtr layout_from_mesh(const Sizes& shape, const Sizes& axes, const std::vector<int32_t>& ranks,
+                           const std::vector<PlacementTuple>& placements, bool uneven,
+                           uint64_t offset, const std::optional<Sizes>& strides) {
+  static constexpr const char* kKinds[] = {"replicate", "shard", "zigzag", "strided_shard",
+                                           "partial"};
+  check_dimensions(shape);
+  uint64_t count = 1;
+  for (const uint64_t axis : axes) {
+    if (axis == 0 || count > (uint64_t{1} << 32) / axis) {
+      throw nb::value_error("an axis of the mesh has no ranks, or too many");
+    }
+    count *= axis;
+  }
+  if (count != ranks.size()) throw nb::value_error("the mesh is not filled with ranks");
+  if (placements.size() != axes.size()) {
+    throw nb::value_error("there is one placement for each axis of the mesh");
+  }
+  if (strides && strides->size() != shape.size()) {
+    throw nb::value_error("strides has another number of dimensions than the shape");
+  }
+  std::vector<hetcomm_placement_t> own;
+  for (size_t i = 0; i < placements.size(); ++i) {
+    const auto& [kind, dimension, split, sizes] = placements[i];
+    if (sizes && sizes->size() != axes[i]) {
+      throw nb::value_error("sizes has one number for each rank along the axis");
+    }
+    own.push_back({.kind = number_of(kKinds, std::size(kKinds), kind, "placement"),
+                   .dimension = dimension,
+                   .split = split,
+                   .sizes = sizes ? sizes->data() : nullptr});
+  }
+  hetcomm_layout_options_t options{};
+  options.struct_size = sizeof(options);
+  options.uneven = uneven ? HETCOMM_UNEVEN_CEIL : HETCOMM_UNEVEN_REFUSE;
+  options.view_offset = offset;
+  options.view_strides = strides ? strides->data() : nullptr;
+  hetcomm_layout_t* handle = nullptr;
+  check(hetcomm_layout_from_mesh(shape.size(), shape.data(), axes.size(), axes.data(), ranks.data(),
+                                 own.data(), &options, &handle));
+  return std::make_unique<Layout>(handle, shape.size());
+}
+
+LayoutPtr layout_from_degrees(uint64_t batch, uint64_t sequence, uint64_t hidden,
+                              const std::vector<int32_t>& ranks, uint64_t data, uint64_t context,
+                              uint64_t tensor, const std::string& order, bool zigzag) {
+  hetcomm_degrees_t degrees{};
+  degrees.struct_size = sizeof(degrees);
+  degrees.data = data;
+  degrees.context = context;
+  degrees.tensor = tensor;
+  degrees.order = order.c_str();
+  degrees.zigzag = zigzag ? 1 : 0;
+  static constexpr int32_t kNone = 0;
+  hetcomm_layout_t* handle = nullptr;
+  check(hetcomm_layout_from_degrees(batch, sequence, hidden, &degrees,
+                                    ranks.empty() ? &kNone : ranks.data(), ranks.size(), &handle));
+  return std::make_unique<Layout>(handle, 3);
+}
+
+// source, destination, data type of the source, of the destination
+using TensorTuple = std::tuple<const Layout*, const Layout*, std::string, std::string>;
+
+// Requests keep it alive, so that no execution is under way when it goes.
+class Plan {
+ public:
+  Plan(const Communicator& communicator, const std::vector<TensorTuple>& tensors,
+       const std::string& strategy, uint64_t tag, uint64_t slice_bytes, uint64_t outer,
+       uint32_t in_flight, uint64_t landing_bytes, bool prove) {
+    static constexpr const char* kStrategies[] = {
+        "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
+    std::vector<hetcomm_reshard_tensor_t> own;
+    own.reserve(tensors.size());
+    for (const auto& [source, destination, from, to] : tensors) {
+      own.push_back(
+          {source->handle(), destination->handle(), datatype_named(from), datatype_named(to)});
+    }
+    hetcomm_reshard_options_t options{};
+    options.struct_size = sizeof(options);
+    options.strategy = number_of(kStrategies, std::size(kStrategies), strategy, "strategy");
+    options.in_flight = in_flight;
+    options.tag = tag;
+    options.slice_bytes = slice_bytes;
+    options.outer = outer;
+    options.landing_bytes = landing_bytes;
+    options.prove = prove ? 1 : 0;
+    hetcomm_communicator_t* const handle = communicator.handle();
+    hetcomm_status_t status;
+    std::string why;
+    {
+      const nb::gil_scoped_release unlocked;
+      status = hetcomm_reshard_create(handle, own.data(), own.size(), &options, &handle_);
+      if (status != HETCOMM_OK) why = hetcomm_last_error();
+    }
+    if (status != HETCOMM_OK) throw StatusError{status, why};
+    for (const hetcomm_reshard_tensor_t& tensor : own) {
+      types_.push_back({tensor.source_type, tensor.destination_type});
+    }
+  }
+  ~Plan() {
+    const nb::gil_scoped_release unlocked;
+    static_cast<void>(hetcomm_reshard_destroy(handle_));
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  hetcomm_reshard_t* handle() const {
+    if (handle_ == nullptr) throw nb::value_error("the plan is closed");
+    return handle_;
+  }
+  size_t tensors() const { return types_.size(); }
+
+  // Buffers of |arrays|; none where the list is empty. |side|: 0 for the source.
+  template <typename Array>
+  std::vector<hetcomm_buffer_t> buffers(const std::vector<std::optional<Array>>& arrays,
+                                        size_t side) const {
+    if (!arrays.empty() && arrays.size() != types_.size()) {
+      throw nb::value_error("there is one array, or None, for each tensor");
+    }
+    std::vector<hetcomm_buffer_t> buffers;
+    buffers.reserve(arrays.size());
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      if (!arrays[i]) {
+        buffers.push_back(hetcomm_buffer_host(nullptr, 0));
+        continue;
+      }
+      buffers.push_back(buffer_of(*arrays[i]));
+      if (datatype_of(arrays[i]->dtype()) == types_[i][side]) continue;
+      throw nb::type_error(
+          ("tensor " + std::to_string(i) + ": the array has another data type than the plan")
+              .c_str());
+    }
+    return buffers;
+  }
+
+  void close() {
+    if (handle_ == nullptr) return;
+    check(hetcomm_reshard_destroy(handle_));
+    handle_ = nullptr;
+  }
+
+ private:
+  hetcomm_reshard_t* handle_ = nullptr;
+  std::vector<std::array<hetcomm_datatype_t, 2>> types_;
+};
+
+int32_t format_named(const std::string& name) {
+  static constexpr const char* kFormats[] = {"text", "json", "svg"};
+  return number_of(kFormats, std::size(kFormats), name, "format");
+}
+
+}  // namespace
+
+void bind_reshard(nb::module_& module) {
+  nb::class_<Layout>(module, "Layout",
+                     "Which rank holds which boxes of a tensor, and where in its memory.")
+      .def_static("from_parts", &layout_from_parts, "shape"_a, "parts"_a,
+                  "padded_shape"_a = nb::none(), "terms"_a = 1,
+                  "parts: (rank, begin, end, offset, strides or None, copy, term).")
+      .def_static("from_mesh", &layout_from_mesh, "shape"_a, "axes"_a, "ranks"_a, "placements"_a,
+                  "uneven"_a = false, "offset"_a = 0, "strides"_a = nb::none(),
+                  "placements: (kind, dimension, split, sizes or None) for each axis.")
+      .def_static("from_degrees", &layout_from_degrees, "batch"_a, "sequence"_a, "hidden"_a,
+                  "ranks"_a, "data"_a = 1, "context"_a = 1, "tensor"_a = 1, "order"_a = "dct",
+                  "zigzag"_a = false)
+      .def(
+          "elements",
+          [](const Layout& self, int32_t rank) {
+            uint64_t elements = 0;
+            check(hetcomm_layout_elements(self.handle(), rank, &elements));
+            return elements;
+          },
+          "rank"_a, "The elements that the rank's array has at least.")
+      .def(
+          "parts",
+          [](const Layout& self, int32_t rank) { return parts_of(self, rank, self.dimensions()); },
+          "rank"_a = -1, "The parts of a rank, or of all (-1), as from_parts takes them.")
+      .def("__str__", [](const Layout& self) {
+        return text_of([&](size_t capacity, char* text, size_t* size) {
+          return hetcomm_layout_describe(self.handle(), capacity, text, size);
+        });
+      });
+  nb::class_<Plan>(module, "Plan", "What this rank does to move tensors between layouts.")
+      .def(nb::init<const Communicator&, const std::vector<TensorTuple>&, const std::string&,
+                    uint64_t, uint64_t, uint64_t, uint32_t, uint64_t, bool>(),
+           "communicator"_a, "tensors"_a, "strategy"_a = "auto", "tag"_a = 0, "slice_bytes"_a = 0,
+           "outer"_a = 0, "in_flight"_a = 1, "landing_bytes"_a = 0, "prove"_a = false,
+           nb::keep_alive<1, 2>())
+      .def(
+          "start",
+          [](const Plan& self, const std::vector<std::optional<Input>>& sources,
+             const std::vector<std::optional<Output>>& destinations,
+             std::optional<double> timeout) {
+            hetcomm_operation_options_t options{};
+            options.struct_size = sizeof(options);
+            options.timeout_ns = nanoseconds(timeout);
+            hetcomm_reshard_t* const handle = self.handle();
+            const std::vector<hetcomm_buffer_t> from = self.buffers(sources, 0);
+            const std::vector<hetcomm_buffer_t> to = self.buffers(destinations, 1);
+            return start(keep(sources, destinations), [&](hetcomm_request_t** request) {
+              return hetcomm_reshard_start(handle, from.empty() ? nullptr : from.data(),
+                                           to.empty() ? nullptr : to.data(), &options, request);
+            });
+          },
+          "sources"_a.noconvert(), "destinations"_a.noconvert(), "timeout"_a = nb::none(),
+          nb::keep_alive<0, 1>(),
+          "An array, or None where this rank holds nothing, for each tensor.")
+      .def(
+          "describe",
+          [](const Plan& self, const std::string& format) {
+            hetcomm_reshard_t* const handle = self.handle();
+            const int32_t number = format_named(format);
+            return text_of([&](size_t capacity, char* text, size_t* size) {
+              return hetcomm_reshard_describe(handle, number, capacity, text, size);
+            });
+          },
+          "format"_a = "text", "The plan of all ranks: \"text\", \"json\" or \"svg\".")
+      .def("__len__", &Plan::tensors)
+      .def("close", &Plan::close, "Executions of others that need this rank end with ABORTED.");
+}
+
+}  // namespace hetcomm_python

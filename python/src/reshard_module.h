@@ -1,0 +1,10 @@
+// Layouts and plans of resharding for Python. hetcomm/reshard.py makes them convenient.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace hetcomm_python {
+
+void bind_reshard(nanobind::module_& module);
+
+}  // namespace hetcomm_python

@@ -1,0 +1,239 @@
+"""Resharding from Python, with torch.
+
+Proves: arrays of NumPy and torch go between layouts of meshes, boxes and degrees; DTensors between
+meshes that share all, some or no ranks; state dicts land in parameters or in buckets, with other
+names and other types; plans describe themselves; the communicator under a process group works for
+hetcomm and for Gloo, and ends with its group; what does not fit raises and says why.
+"""
+
+import json
+import unittest
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+import hetcomm
+import hetcomm.torch
+from hetcomm import reshard
+from ranks import init, run
+
+
+def layouts(rank, size, folder):
+    init(rank, size, folder)
+    world = hetcomm.torch.communicator()
+    assert world is hetcomm.torch.communicator()
+    whole = numpy.arange(12 * 10, dtype=numpy.float32).reshape(12, 10)
+    rows = reshard.layout(whole.shape, [0, 1], [reshard.Shard(0)])
+    columns = reshard.layout(whole.shape, [[2], [3]], [reshard.Shard(1, (7, 3)), Replicate()])
+    assert "rank" in str(rows).lower(), str(rows)
+    assert (rows.elements(1), rows.elements(3), columns.elements(2)) == (60, 0, 84)
+    plan = reshard.Plan(world, [(rows, columns, numpy.float32)], prove=True)
+    own = whole[rank * 6 : rank * 6 + 6].copy() if rank < 2 else None
+    part = [None, None, numpy.zeros((12, 7), "f4"), numpy.zeros((12, 3), "f4")][rank]
+    for _ in range(3):
+        plan.start([own], [part], timeout=20).wait()
+    if rank >= 2:
+        expected = whole[:, :7] if rank == 2 else whole[:, 7:]
+        assert numpy.array_equal(part, expected)
+    steps = json.loads(plan.describe("json"))
+    assert steps["shape"] == [12, 10] and len(steps["stages"]) >= 1, steps
+    assert plan.describe("svg").startswith("<svg"), plan.describe("svg")[:80]
+    assert "bytes" in plan.describe()
+    # Boxes in larger arrays: the columns of the fused array of rank 3.
+    fused = torch.zeros(10, 20)
+    boxes = [reshard.Box(3, (0, 0), (12, 10), offset=5, strides=(1, 20))]
+    wide = reshard.layout_of_boxes((12, 10), boxes)
+    plan2 = reshard.Plan(world, [(rows, wide, "float32")], strategy="direct")
+    plan2.start([own], [fused] if rank == 3 else []).wait()
+    if rank == 3:
+        assert torch.equal(fused[:, 5:17], torch.from_numpy(whole.T)), fused
+        assert fused[:, :5].sum() == 0 and fused[:, 17:].sum() == 0
+    activations = reshard.layout_of_degrees(4, 8, 2, [0, 1, 2, 3], data=2, tensor=2)
+    try:
+        reshard.Plan(world, [(rows, activations, "float32")])
+        raise AssertionError("layouts of different shapes")
+    except hetcomm.Error as error:
+        assert "shape" in str(error)
+    plan3 = reshard.Plan(world, [(activations, reshard.layout((4, 8, 2), [2], [Replicate()]), "int32")])
+    mine = numpy.full((2, 4, 2), rank, dtype=numpy.int32)
+    all_ = numpy.zeros((4, 8, 2), dtype=numpy.int32)
+    plan3.start([mine], [all_] if rank == 2 else []).wait()
+    if rank == 2:
+        assert (all_[:2, :4] == 0).all() and (all_[:2, 4:] == 1).all()
+        assert (all_[2:, :4] == 2).all() and (all_[2:, 4:] == 3).all()
+    try:
+        plan3.start([mine.astype(numpy.float32)], [])
+        raise AssertionError("another type")
+    except TypeError as error:
+        assert "data type" in str(error)
+    dist.barrier()
+    dist.destroy_process_group()  # closes the plans
+    try:
+        plan.start([own], [part])
+        raise AssertionError("the group is gone")
+    except ValueError as error:
+        assert "closed" in str(error)
+    return True
+
+
+def dtensors(rank, size, folder, backend):
+    init(rank, size, folder, backend=backend)
+    torch.manual_seed(1)
+    whole = torch.randn(24, 18)
+    meshes = [
+        DeviceMesh("cpu", [0, 1]),
+        DeviceMesh("cpu", [2, 3]),
+        DeviceMesh("cpu", [1, 2, 3]),
+        DeviceMesh("cpu", [[0, 1], [2, 3]]),
+    ]
+    specs = [
+        (meshes[0], [Shard(0)]),
+        (meshes[1], [Shard(1)]),
+        (meshes[2], [Shard(0)]),
+        (meshes[3], [Shard(0), Shard(0)]),
+        (meshes[3], [Shard(1), Replicate()]),
+        (meshes[1], [Replicate()]),
+        (meshes[2], [Shard(1)]),
+    ]
+    moved = distribute_tensor(whole, *specs[0], src_data_rank=None)
+    for _ in range(2):
+        for mesh, placements in specs:
+            moved = reshard.redistribute(moved, mesh, placements, timeout=20)
+            assert moved.shape == whole.shape and tuple(moved.placements) == tuple(placements)
+            expected = distribute_tensor(whole, mesh, placements, src_data_rank=None)
+            if mesh.get_coordinate() is not None:
+                assert torch.equal(moved.to_local(), expected.to_local()), (rank, placements)
+    # A sum that nobody has formed.
+    part = DTensor.from_local(whole * (rank + 1), meshes[0], [Partial()], run_check=False)
+    summed = reshard.redistribute(part, meshes[1], [Shard(0)], timeout=20)
+    if rank >= 2:
+        expected = (whole + whole * 2)[(rank - 2) * 12 : (rank - 1) * 12]
+        assert torch.equal(summed.to_local(), expected)
+    dist.barrier()
+    dist.destroy_process_group()
+    return True
+
+
+def states(rank, size, folder):
+    """Ranks 0 to 2 train, ranks 3 and 4 have a fused model, ranks 4 and 5 take buckets."""
+    init(rank, size, folder)
+    torch.manual_seed(2)
+    model = {
+        "q": torch.randn(8, 6),
+        "k": torch.randn(4, 6),
+        "tied": torch.randn(30, 6),
+        "scale": torch.randn(()),
+        "steps": torch.arange(5),
+    }
+    trainers = DeviceMesh("cpu", [0, 1, 2])
+    source = None
+    if rank < 3:
+        source = {name: tensor for name, tensor in model.items() if name in ("scale", "steps")}
+        for name in ("q", "k", "tied"):
+            source[name] = distribute_tensor(model[name], trainers, [Shard(0)], src_data_rank=None)
+
+    class Fused:
+        """Rows of q and k behind each other, halves of both on each of two ranks; the embedding is
+        padded to 32 rows."""
+
+        def __init__(self):
+            self.qk = torch.zeros(6, 6, dtype=torch.bfloat16)
+            self.embedding = torch.full((16, 6), -1.0)
+            self.scale = torch.zeros(())
+            self.steps = torch.zeros(5, dtype=torch.int64)
+            self.names = []
+
+        def describe(self):
+            half = rank - 3
+            q = reshard.Box(0, (4 * half, 0), (4 * half + 4, 6), strides=(6, 1))
+            k = reshard.Box(0, (2 * half, 0), (2 * half + 2, 6), offset=24, strides=(6, 1))
+            rows = reshard.Box(0, (16 * half, 0), (16 * half + 16, 6))
+            return {
+                "attention.q": reshard.TensorSpec((8, 6), torch.bfloat16, (q,)),
+                "attention.k": reshard.TensorSpec((4, 6), torch.bfloat16, (k,)),
+                "tied": reshard.TensorSpec((30, 6), torch.float32, (rows,), padded_shape=(32, 6)),
+                "scale": reshard.TensorSpec((), torch.float32, (reshard.Box(0, (), ()),)),
+                "steps": reshard.TensorSpec((5,), torch.int64, (reshard.Box(0, (0,), (5,)),)),
+            }
+
+        def view(self, name):
+            fused = {"attention.q": self.qk, "attention.k": self.qk, "tied": self.embedding}
+            return fused.get(name, getattr(self, name, None))
+
+        def loaded(self, names):
+            self.names += names
+
+    names = {"attention.q": "q", "attention.k": "k"}
+    world = hetcomm.torch.communicator()
+    engine = Fused() if rank in (3, 4) else None
+    for bucket_bytes in (1, 300, 1 << 20):
+        transfer = reshard.StateTransfer(
+            world, source, engine, names=names, bucket_bytes=bucket_bytes, timeout=20
+        )
+        for again in range(2):
+            transfer.run()
+            if engine is not None:
+                half = rank - 3
+                assert sorted(engine.names) == sorted(engine.describe()), engine.names
+                engine.names.clear()
+                assert torch.equal(engine.qk[:4], model["q"][4 * half : 4 * half + 4].bfloat16())
+                assert torch.equal(engine.qk[4:], model["k"][2 * half : 2 * half + 2].bfloat16())
+                rows = min(30, 16 * half + 16) - 16 * half
+                assert torch.equal(engine.embedding[:rows], model["tied"][16 * half : 16 * half + rows])
+                assert (engine.embedding[rows:] == -1).all()
+                assert engine.scale == model["scale"] and torch.equal(engine.steps, model["steps"])
+                engine.qk.zero_()
+                engine.embedding.fill_(-1)
+        dist.barrier()
+        transfer.close()
+    # Into buckets: rank 5 gets everything, rank 4 the halves of some.
+    got = {}
+    target = None
+    if rank >= 4:
+        pair = DeviceMesh("cpu", [4, 5], _init_backend=False)
+        state = {name: torch.empty_like(tensor) for name, tensor in model.items()}
+        state["q"] = DTensor.from_local(torch.empty(8, 3), pair, [Shard(1)], run_check=False)
+
+        def load(name, box, array):
+            got.setdefault(name, torch.zeros(model[name].shape, dtype=model[name].dtype))
+            place = tuple(slice(b, e) for b, e in zip(box.begin, box.end))
+            got[name][place] = array
+
+        target = reshard.StateDict(state, load=load)
+    reshard.transfer_state(source, target, bucket_bytes=500, timeout=20)
+    if rank >= 4:
+        assert sorted(got) == sorted(model), got.keys()
+        for name, tensor in model.items():
+            mine = slice(3 * (rank - 4), 3 * (rank - 4) + 3) if name == "q" else ...
+            here = (slice(None), mine) if name == "q" else ...
+            assert torch.equal(got[name][here], tensor[here]), name
+    # What does not fit is told to all.
+    wrong = {"q": torch.zeros(8, 6), "other": torch.zeros(3)} if rank == 5 else None
+    try:
+        reshard.transfer_state(source, wrong, timeout=20)
+        raise AssertionError("different names")
+    except ValueError as error:
+        assert "other" in str(error) and "tied" in str(error), error
+    dist.barrier()
+    dist.destroy_process_group()
+    return True
+
+
+class Reshard(unittest.TestCase):
+    def test_layouts(self):
+        self.assertEqual(run(4, layouts), [True] * 4)
+
+    def test_dtensors(self):
+        for backend in ("hetcomm", "gloo"):
+            with self.subTest(backend=backend):
+                self.assertEqual(run(4, dtensors, backend), [True] * 4)
+
+    def test_states(self):
+        self.assertEqual(run(6, states), [True] * 6)
+
+
+if __name__ == "__main__":
+    unittest.main()
