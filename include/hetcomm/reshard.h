@@ -267,6 +267,31 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_reshard_describe(hetcomm_reshard_t* reshard, int32_t format, size_t capacity,
                          char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
 
+/* Where ranks stand in a link model. */
+typedef struct hetcomm_reshard_links {
+  /* The caller sets it to sizeof(hetcomm_reshard_links_t). */
+  size_t struct_size;
+  /* A link model as JSON, as hetcomm_communicator_link_model() writes it. */
+  const char* model;
+  /* The host of each rank in the model. */
+  const char* const* hosts;
+  /* The NIC of each rank; NULL: the first of its host. */
+  const char* const* nics;
+  size_t rank_count;
+} hetcomm_reshard_links_t;
+
+/* Plans without a communicator, and writes the plan as hetcomm_reshard_describe(). |links| NULL:
+ * nothing is known of the links; then there is no forecast, and AUTO is BSR, or DIRECT for sums. Of
+ * |options|, which may be NULL, strategy, outer and prove count.
+ *   INVALID_ARGUMENT  As for hetcomm_reshard_create(), or the model is none.
+ *   NOT_FOUND         The model lacks a host or a NIC of a rank.
+ *   UNSUPPORTED       As for hetcomm_reshard_create().
+ * [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_draft(
+    const hetcomm_reshard_tensor_t* tensors, size_t tensor_count,
+    const hetcomm_reshard_options_t* options, const hetcomm_reshard_links_t* links, int32_t format,
+    size_t capacity, char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
+
 /* Destroys this rank's share. Executions of others that need it end with ABORTED. BUSY: executions
  * are under way here. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_destroy(hetcomm_reshard_t* reshard)

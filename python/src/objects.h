@@ -521,8 +521,8 @@ class Communicator {
   }
   // One that belongs to |owner|, at |address|. close() only forgets it.
   static std::unique_ptr<Communicator> borrow(uint64_t address, nb::object owner) {
-    auto made = std::make_unique<Communicator>(
-        reinterpret_cast<hetcomm_communicator_t*>(address), std::move(owner));
+    auto made = std::make_unique<Communicator>(reinterpret_cast<hetcomm_communicator_t*>(address),
+                                               std::move(owner));
     made->borrowed_ = true;
     return made;
   }

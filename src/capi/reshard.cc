@@ -1,7 +1,7 @@
 // Layouts and resharding.
 #include <algorithm>
 #include <memory>
-#include <span>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +11,7 @@
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/post.h"
+#include "topology/link_model_json.h"
 
 namespace {
 
@@ -128,6 +129,16 @@ Status check_options(const hetcomm_reshard_options_t& options) {
   return {};
 }
 
+reshard::OrderOptions order_options(const hetcomm_reshard_options_t& known) {
+  return {.strategy = static_cast<reshard::Strategy>(known.strategy),
+          .outer = known.outer,
+          .slice_bytes = known.slice_bytes,
+          .tag = known.tag,
+          .in_flight = std::max(known.in_flight, 1u),
+          .prove = known.prove == 1,
+          .landing_bytes = known.landing_bytes};
+}
+
 Result<reshard::TensorOrder> order_of(const hetcomm_reshard_tensor_t& tensor, size_t index) {
   for (const hetcomm_layout_t* layout : {tensor.source, tensor.destination}) {
     if (layout != nullptr && capi::is_good(layout)) continue;
@@ -146,6 +157,66 @@ Result<reshard::TensorOrder> order_of(const hetcomm_reshard_tensor_t& tensor, si
       .destination = tensor.destination->impl,
       .types = {static_cast<reshard::ElementType>(tensor.source_type),
                 static_cast<reshard::ElementType>(tensor.destination_type)}};
+}
+
+Result<std::vector<reshard::TensorOrder>> orders_of(const hetcomm_reshard_tensor_t* tensors,
+                                                    size_t count) {
+  if (count == 0) return Status(Code::kInvalidArgument, "there are no tensors");
+  if (count > kMaxTensors) {
+    return Status(Code::kOutOfRange, fmt::format("{} tensors are too many", count));
+  }
+  if (tensors == nullptr) return capi::null_argument("tensors");
+  std::vector<reshard::TensorOrder> orders;
+  orders.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    Result<reshard::TensorOrder> order = order_of(tensors[i], i);
+    if (!order.ok()) return order.status();
+    orders.push_back(std::move(order).value());
+  }
+  return orders;
+}
+
+Status check_format(int32_t format) {
+  if (format >= HETCOMM_RESHARD_TEXT && format <= HETCOMM_RESHARD_SVG) return {};
+  return Status(Code::kInvalidArgument, "format is not one of HETCOMM_RESHARD_*");
+}
+reshard::PlanFormat format_of(int32_t format) {
+  if (format == HETCOMM_RESHARD_TEXT) return reshard::PlanFormat::kText;
+  return format == HETCOMM_RESHARD_JSON ? reshard::PlanFormat::kJson : reshard::PlanFormat::kSvg;
+}
+
+Result<reshard::Links> links_of(const hetcomm_reshard_links_t& given) {
+  if (given.model == nullptr) return capi::null_argument("links: model");
+  if (given.hosts == nullptr && given.rank_count > 0) return capi::null_argument("links: hosts");
+  if (given.rank_count > reshard::kMaxParts) {
+    return Status(Code::kOutOfRange, fmt::format("{} ranks are too many", given.rank_count));
+  }
+  Result<hetcomm::topology::LinkModel> model = hetcomm::topology::parse_link_model(given.model);
+  if (!model.ok()) return model.status();
+  std::vector<reshard::RankEnd> ends;
+  for (size_t i = 0; i < given.rank_count; ++i) {
+    if (given.hosts[i] == nullptr) {
+      return Status(Code::kInvalidArgument, fmt::format("links: rank {} has no host", i));
+    }
+    const char* const nic = given.nics != nullptr ? given.nics[i] : nullptr;
+    ends.push_back({given.hosts[i], nic != nullptr ? nic : ""});
+  }
+  return reshard::Links::create(std::move(model).value(), ends);
+}
+
+// |links| knows all ranks of |orders|.
+Status check_known(const std::vector<reshard::TensorOrder>& orders, const reshard::Links& links) {
+  for (const reshard::TensorOrder& order : orders) {
+    for (const Layout* layout : {order.source.get(), order.destination.get()}) {
+      for (const Part& part : layout->parts) {
+        if (part.rank >= 0 && static_cast<size_t>(part.rank) < links.ranks()) continue;
+        return Status(Code::kOutOfRange,
+                      fmt::format("rank {} holds a part, and the links of {} ranks are given",
+                                  part.rank, links.ranks()));
+      }
+    }
+  }
+  return {};
 }
 
 // Handles of memories, where this rank looks at the buffers at all.
@@ -325,30 +396,13 @@ hetcomm_status_t hetcomm_reshard_create(hetcomm_communicator_t* communicator,
     HETCOMM_REQUIRE(out_reshard);
     hetcomm::Communicator& own = *communicator->impl;
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
-    if (tensor_count == 0) return Status(Code::kInvalidArgument, "there are no tensors");
-    if (tensor_count > kMaxTensors) {
-      return Status(Code::kOutOfRange, fmt::format("{} tensors are too many", tensor_count));
-    }
-    HETCOMM_REQUIRE(tensors);
     hetcomm_reshard_options_t known;
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
     HETCOMM_RETURN_IF_ERROR(check_options(known));
-    std::vector<reshard::TensorOrder> orders;
-    orders.reserve(tensor_count);
-    for (size_t i = 0; i < tensor_count; ++i) {
-      Result<reshard::TensorOrder> order = order_of(tensors[i], i);
-      if (!order.ok()) return order.status();
-      orders.push_back(std::move(order).value());
-    }
+    Result<std::vector<reshard::TensorOrder>> orders = orders_of(tensors, tensor_count);
+    if (!orders.ok()) return orders.status();
     Result<std::unique_ptr<Order>> order =
-        Order::create(own, std::move(orders),
-                      {.strategy = static_cast<reshard::Strategy>(known.strategy),
-                       .outer = known.outer,
-                       .slice_bytes = known.slice_bytes,
-                       .tag = known.tag,
-                       .in_flight = std::max(known.in_flight, 1u),
-                       .prove = known.prove == 1,
-                       .landing_bytes = known.landing_bytes});
+        Order::create(own, std::move(orders).value(), order_options(known));
     if (!order.ok()) return order.status();
     auto made = std::make_unique<hetcomm_reshard>();
     made->order = std::move(order).value();
@@ -399,13 +453,35 @@ hetcomm_status_t hetcomm_reshard_describe(hetcomm_reshard_t* reshard, int32_t fo
                                           size_t* out_size) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(reshard);
-    if (format < HETCOMM_RESHARD_TEXT || format > HETCOMM_RESHARD_SVG) {
-      return Status(Code::kInvalidArgument, "format is not one of HETCOMM_RESHARD_*");
+    HETCOMM_RETURN_IF_ERROR(check_format(format));
+    Result<std::string> text = reshard->order->describe(format_of(format));
+    if (!text.ok()) return text.status();
+    return capi::write_text(text.value(), capacity, out_text, out_size);
+  });
+}
+
+hetcomm_status_t hetcomm_reshard_draft(const hetcomm_reshard_tensor_t* tensors, size_t tensor_count,
+                                       const hetcomm_reshard_options_t* options,
+                                       const hetcomm_reshard_links_t* links, int32_t format,
+                                       size_t capacity, char* out_text, size_t* out_size) noexcept {
+  return capi::guard([&]() -> Status {
+    hetcomm_reshard_options_t known;
+    HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
+    HETCOMM_RETURN_IF_ERROR(check_options(known));
+    HETCOMM_RETURN_IF_ERROR(check_format(format));
+    Result<std::vector<reshard::TensorOrder>> orders = orders_of(tensors, tensor_count);
+    if (!orders.ok()) return orders.status();
+    std::optional<reshard::Links> model;
+    if (links != nullptr) {
+      hetcomm_reshard_links_t given;
+      HETCOMM_RETURN_IF_ERROR(capi::read_options(links, &given));
+      Result<reshard::Links> made = links_of(given);
+      if (!made.ok()) return made.status();
+      model = std::move(made).value();
+      HETCOMM_RETURN_IF_ERROR(check_known(orders.value(), *model));
     }
-    const auto own = format == HETCOMM_RESHARD_TEXT   ? reshard::PlanFormat::kText
-                     : format == HETCOMM_RESHARD_JSON ? reshard::PlanFormat::kJson
-                                                      : reshard::PlanFormat::kSvg;
-    Result<std::string> text = reshard->order->describe(own);
+    Result<std::string> text = reshard::draft(orders.value(), order_options(known),
+                                              model ? &*model : nullptr, format_of(format));
     if (!text.ok()) return text.status();
     return capi::write_text(text.value(), capacity, out_text, out_size);
   });

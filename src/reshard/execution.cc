@@ -297,7 +297,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
             continue;
           }
           const SideMemory& side = region.memory == Space::kSource ? sources_[region.tensor]
-                                                                    : destinations_[region.tensor];
+                                                                   : destinations_[region.tensor];
           buffers_.push_back(side.part(row.offset(), row.left()));
         }
       }

@@ -66,7 +66,86 @@ Status check_ranks(const Layout& layout, const char* name, int32_t size) {
   return {};
 }
 
+// Names the tensor in the text where there are several.
+Status named(const Status& status, size_t tensor, size_t count) {
+  return count == 1 ? status : status.annotate(fmt::format("tensor {}", tensor));
+}
+
+Status check_types(const TypePair& types, uint32_t terms) {
+  if (!can_convert(types.source, types.destination)) {
+    return invalid(fmt::format(
+        "data type {} cannot be converted to {}: floating-point types can, float64 to and from "
+        "float32 only",
+        static_cast<int>(types.source), static_cast<int>(types.destination)));
+  }
+  if (terms > 1 && types.source != types.destination) {
+    return unsupported(
+        "a sum is formed in its own data type: keep the type, and convert the result");
+  }
+  return {};
+}
+
+std::vector<Tensor> tensors_of(const std::vector<TensorOrder>& orders) {
+  std::vector<Tensor> tensors;
+  tensors.reserve(orders.size());
+  for (const TensorOrder& order : orders) {
+    tensors.push_back({.source = order.source.get(),
+                       .destination = order.destination.get(),
+                       .element_bytes = reduce::size_of(order.types.destination)});
+  }
+  return tensors;
+}
+
+Wishes wishes_of(const OrderOptions& options, const Links* links) {
+  return {.strategy = options.strategy,
+          .outer = options.outer,
+          .slices = kForecastSlices,
+          .links = links};
+}
+
+Status prove_all(const std::vector<Choice>& choices) {
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const Status proved = prove(choices[i].plan);
+    if (proved.ok()) continue;
+    return named(Status(proved.code() == Code::kOutOfResources ? proved.code() : Code::kInternal,
+                        fmt::format("the plan was not proved: {}", proved.text())),
+                 i, choices.size());
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<std::string> draft(const std::vector<TensorOrder>& tensors, const OrderOptions& options,
+                          const Links* links, PlanFormat format) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Status types = check_types(tensors[i].types, tensors[i].source->terms);
+    if (!types.ok()) return named(types, i, tensors.size());
+  }
+  Result<std::vector<Choice>> all = make_plans(tensors_of(tensors), wishes_of(options, links));
+  if (!all.ok()) return all.status();
+  if (options.prove) HETCOMM_RETURN_IF_ERROR(prove_all(all.value()));
+  const bool is_list = all->size() != 1;
+  if (format == PlanFormat::kSvg && is_list) {
+    return unsupported(fmt::format("a picture shows one tensor, and this moves {}", all->size()));
+  }
+  std::string text;
+  for (size_t i = 0; i < all->size(); ++i) {
+    const Choice& choice = all.value()[i];
+    const uint64_t element_bytes = reduce::size_of(tensors[i].types.destination);
+    if (format == PlanFormat::kSvg) return to_svg(choice.plan, element_bytes);
+    if (format == PlanFormat::kText) {
+      if (is_list) text += fmt::format("tensor {}\n", i);
+      text += to_text(choice.plan, element_bytes);
+      continue;
+    }
+    text += i == 0 ? (is_list ? "[" : "") : ",\n";
+    text += links != nullptr ? to_json(choice, element_bytes, *links)
+                             : to_json(choice.plan, element_bytes);
+  }
+  if (format == PlanFormat::kJson && is_list) text += all->empty() ? "[]" : "]";
+  return text;
+}
 
 Result<std::unique_ptr<Order>> Order::create(Communicator& communicator,
                                              std::vector<TensorOrder> tensors,
@@ -86,23 +165,11 @@ Order::Order(Communicator& communicator, std::vector<TensorOrder> tensors,
 Status Order::check() const {
   for (size_t i = 0; i < orders_.size(); ++i) {
     const TensorOrder& order = orders_[i];
-    const auto named = [&](const Status& status) {
-      return orders_.size() == 1 ? status : status.annotate(fmt::format("tensor {}", i));
-    };
     for (const Status& status :
          {check_ranks(*order.source, "source", communicator_.size()),
-          check_ranks(*order.destination, "destination", communicator_.size())}) {
-      if (!status.ok()) return named(status);
-    }
-    if (!can_convert(order.types.source, order.types.destination)) {
-      return named(invalid(fmt::format(
-          "data type {} cannot be converted to {}: floating-point types can, float64 to and from "
-          "float32 only",
-          static_cast<int>(order.types.source), static_cast<int>(order.types.destination))));
-    }
-    if (order.source->terms > 1 && order.types.source != order.types.destination) {
-      return named(unsupported(
-          "a sum is formed in its own data type: keep the type, and convert the result"));
+          check_ranks(*order.destination, "destination", communicator_.size()),
+          check_types(order.types, order.source->terms)}) {
+      if (!status.ok()) return named(status, i, orders_.size());
     }
   }
   return {};
@@ -122,42 +189,16 @@ Status Order::find_links() {
   return {};
 }
 
-Wishes Order::wishes() const {
-  return {.strategy = options_.strategy,
-          .outer = options_.outer,
-          .slices = kForecastSlices,
-          .links = links_ ? &*links_ : nullptr};
-}
-
-std::vector<Tensor> Order::tensors() const {
-  std::vector<Tensor> tensors;
-  tensors.reserve(orders_.size());
-  for (const TensorOrder& order : orders_) {
-    tensors.push_back({.source = order.source.get(),
-                       .destination = order.destination.get(),
-                       .element_bytes = reduce::size_of(order.types.destination)});
-  }
-  return tensors;
-}
-
 Status Order::make_plans() {
-  Result<std::vector<Choice>> choices =
-      reshard::make_plans(tensors(), wishes(), communicator_.rank());
+  const std::vector<Tensor> tensors = tensors_of(orders_);
+  const Wishes wishes = wishes_of(options_, links_ ? &*links_ : nullptr);
+  Result<std::vector<Choice>> choices = reshard::make_plans(tensors, wishes, communicator_.rank());
   if (!choices.ok()) return choices.status();
   choices_ = std::move(choices).value();
-  if (!choices_.empty()) strategy_ = choices_.front().plan.strategy;
   if (!options_.prove) return {};
   // The proof needs the moves of all ranks.
-  Result<std::vector<Choice>> all = reshard::make_plans(tensors(), wishes());
-  if (!all.ok()) return all.status();
-  for (size_t i = 0; i < all->size(); ++i) {
-    Status proved = prove(all.value()[i].plan);
-    if (!proved.ok()) {
-      return Status(proved.code() == Code::kOutOfResources ? proved.code() : Code::kInternal,
-                    fmt::format("tensor {}: the plan was not proved: {}", i, proved.text()));
-    }
-  }
-  return {};
+  Result<std::vector<Choice>> all = reshard::make_plans(tensors, wishes);
+  return all.ok() ? prove_all(all.value()) : all.status();
 }
 
 // A message has about |slice_bytes|, and as many leave at once as the larger side has ranks.
@@ -213,27 +254,9 @@ std::unique_ptr<Redistribution> Order::prepare() {
 }
 
 Result<std::string> Order::describe(PlanFormat format) const {
-  Result<std::vector<Choice>> all = reshard::make_plans(tensors(), wishes());
-  if (!all.ok()) return all.status();
-  std::string text;
-  const bool is_list = all->size() != 1;
-  if (format == PlanFormat::kSvg && is_list) {
-    return unsupported(fmt::format("a picture shows one tensor, and this moves {}", all->size()));
-  }
-  for (size_t i = 0; i < all->size(); ++i) {
-    const Choice& choice = all.value()[i];
-    const uint64_t element_bytes = reduce::size_of(orders_[i].types.destination);
-    if (format == PlanFormat::kSvg) return to_svg(choice.plan, element_bytes);
-    if (format == PlanFormat::kText) {
-      if (is_list) text += fmt::format("tensor {}\n", i);
-      text += to_text(choice.plan, element_bytes);
-      continue;
-    }
-    text += i == 0 ? (is_list ? "[" : "") : ",\n";
-    text += links_ ? to_json(choice, element_bytes, *links_) : to_json(choice.plan, element_bytes);
-  }
-  if (format == PlanFormat::kJson && is_list) text += all->empty() ? "[]" : "]";
-  return text;
+  OrderOptions options = options_;
+  options.prove = false;
+  return draft(orders_, options, links_ ? &*links_ : nullptr, format);
 }
 
 }  // namespace hetcomm::reshard

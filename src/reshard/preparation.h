@@ -36,6 +36,11 @@ struct OrderOptions {
 
 enum class PlanFormat : uint8_t { kText, kJson, kSvg };
 
+// Plans for all ranks without a communicator, and describes the plans. |links| may be null. Fails as
+// Order::create() does.
+Result<std::string> draft(const std::vector<TensorOrder>& tensors, const OrderOptions& options,
+                          const Links* links, PlanFormat format);
+
 // What all ranks want.
 class Order {
  public:
@@ -50,17 +55,12 @@ class Order {
   std::unique_ptr<Redistribution> prepare();
   // The plans of all ranks. May take as long as planning.
   Result<std::string> describe(PlanFormat format) const;
-  // This rank's way of planning said so; the first tensor's, of which all others follow.
-  const std::string& strategy() const { return strategy_; }
-  uint64_t content() const { return content_; }
 
  private:
   Order(Communicator& communicator, std::vector<TensorOrder> tensors, const OrderOptions& options);
   Status check() const;
   Status find_links();
   Status make_plans();
-  Wishes wishes() const;
-  std::vector<Tensor> tensors() const;
   uint64_t batch_bytes() const;
   uint64_t hash() const;
 
@@ -69,7 +69,6 @@ class Order {
   const OrderOptions options_;
   std::optional<Links> links_;
   std::vector<Choice> choices_;  // with this rank's moves
-  std::string strategy_;
   uint64_t content_ = 0;
 };
 

@@ -197,7 +197,7 @@ class Compiler {
   void note_use(const Region& region, bool direct) {
     if (region.memory == Space::kScratch) return;
     ProgramSide& side = region.memory == Space::kSource ? program_.sources[region.tensor]
-                                                         : program_.destinations[region.tensor];
+                                                        : program_.destinations[region.tensor];
     if (side.used_begin == side.used_end) side.used_begin = region.offset;
     side.used_begin = std::min(side.used_begin, region.offset);
     side.used_end = std::max(side.used_end, region.end());

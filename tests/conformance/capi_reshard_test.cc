@@ -549,6 +549,34 @@ TEST_P(Resharding, CancelEndsAllThatIsUnderWay) {
   });
 }
 
+// The receiver has started when it hears that the sender gave up.
+TEST_P(Resharding, WhoStartsBeforeItHearsOfTheEndIsToldToo) {
+  run_job(GetParam(), 2, [](Member& me) {
+    const Task task = from_one_to_other(50'000);
+    for (const int32_t gives_up : {0, 1}) {
+      hetcomm_reshard_t* plan = create(me, task);
+      Values values(task, me.rank(), 0);
+      ASSERT_EQ(execute(plan, values).status, HETCOMM_OK);
+      ASSERT_TRUE(me.meet());
+      if (me.rank() == gives_up) {
+        hetcomm_request_t* request = nullptr;
+        ASSERT_EQ(
+            hetcomm_reshard_start(plan, values.from.data(), values.to.data(), nullptr, &request),
+            HETCOMM_OK);
+        EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
+        EXPECT_EQ(finish(request).status, HETCOMM_CANCELLED);
+        EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+        ASSERT_TRUE(me.meet_quietly());
+      } else {
+        ASSERT_TRUE(me.meet_quietly());
+        EXPECT_EQ(execute(plan, values).status, HETCOMM_ABORTED);
+        EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+      }
+      me.meet();
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, Resharding, ::testing::ValuesIn(cases()), capi_case_name);
 INSTANTIATE_TEST_SUITE_P(Over, ReshardingOnDevices, ::testing::ValuesIn(device_cases()),
                          capi_case_name);

@@ -316,6 +316,37 @@ TEST_P(CoreLaneEnds, AnEndThatClosesEndsTheRunsOfTheOther) {
   }
 }
 
+// The sender gives up a run that was not granted, and closes its end. The receiver starts the run
+// before it hears of any of that.
+TEST_P(CoreLaneEnds, ARunThatWasGivenUpBeforeTheEndClosedEndsToo) {
+  std::barrier both(2);
+  run([&](CoreMember& me) {
+    const bool sends = me.rank() == 0;
+    LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                {.tag = 1, .most_bytes = 5000, .depth = 3});
+    std::vector<std::byte> bytes(5000);
+    EXPECT_TRUE(me.finish(end.start(bytes.data(), bytes.size())).ok());
+    EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+    both.arrive_and_wait();
+    Operation* under_way = nullptr;
+    if (sends) {
+      Operation* given_up = end.start(bytes.data(), bytes.size());
+      end.cancel(given_up);
+      EXPECT_EQ(me.finish(given_up).code(), Code::kCancelled);
+      end.close();
+    } else {
+      under_way = end.start(bytes.data(), bytes.size());
+    }
+    both.arrive_and_wait();
+    if (!sends) {
+      const Status status = me.finish(under_way);
+      EXPECT_TRUE(status.code() == Code::kCancelled || status.code() == Code::kAborted)
+          << status.text();
+    }
+    EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  });
+}
+
 // An end is opened and closed before the other rank opens its own.
 TEST_P(CoreLaneEnds, AnEndThatIsGoneBeforeTheOtherComes) {
   for (const int late : {0, 1}) {

@@ -234,7 +234,8 @@ TEST(Plans, TermsMayStayTerms) {
 TEST(Plans, ReplicasMayBeCutInDifferentWays) {
   const Layout source = layout_of({8, 12}, {{2}, ranks_from(0, 2)}, {shard(0)}).value();
   Layout destination = layout_of({8, 12}, {{2}, ranks_from(2, 2)}, {shard(0)}).value();
-  for (Part part : layout_of({8, 12}, {{3}, ranks_from(4, 3)}, {shard(1)}).value().parts) {
+  const Layout columns = layout_of({8, 12}, {{3}, ranks_from(4, 3)}, {shard(1)}).value();
+  for (Part part : columns.parts) {
     part.copy = 1;
     destination.parts.push_back(part);
   }

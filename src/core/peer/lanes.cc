@@ -144,7 +144,19 @@ void Lanes::close(Lane& lane, Code code) {
   if (own == lanes.end() || own->second != &lane) return;
   lanes.erase(own);
   // The peer knows of an end that it has closed itself.
-  if (lane.closed().ok()) tell_closed(lane, code, lane.next_run());
+  if (!lane.closed().ok()) return;
+  tell_closed(lane, code, lane.next_run());
+  if (lane.is_sending()) tell_given_up(lane);
+}
+
+// The peer hears of runs that ended here and that it has not granted: nobody looks at its grants any
+// more. It starts no further ones.
+void Lanes::tell_given_up(Lane& lane) {
+  for (uint64_t run = lane.runs().first(); run < lane.runs().end(); ++run) {
+    const SendRun* entry = lane.runs().find(run);
+    if (entry == nullptr || entry->state != SendRun::State::kUntold) continue;
+    association_.send_protocol(MessageKind::kWithdraw, run_id(lane.number(), run), entry->code);
+  }
 }
 
 void Lanes::tell_closed(const Lane& lane, Code code, uint64_t runs) {

@@ -90,6 +90,7 @@ class Lanes {
   void end_runs(Lane& lane, uint64_t from, const Status& why) HETCOMM_UNDER_BATON;
   void drop_gone() HETCOMM_UNDER_BATON;
   static bool holds_too_many(Lane& lane, uint64_t run) HETCOMM_UNDER_BATON;
+  void tell_given_up(Lane& lane) HETCOMM_UNDER_BATON;
   Status closed_text(Code code) HETCOMM_UNDER_BATON;
   void end_waiting(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
   void tell_closed(const Lane& lane, Code code, uint64_t runs) HETCOMM_UNDER_BATON;
