@@ -80,6 +80,17 @@ TESTS
                depth (4), --seconds the time of a pass (1), --rounds how often the
                two ways are measured in turns (3). --format osu is the layout of
                OSU's non-blocking tests.
+  reshard      how long a tensor takes from one parallel layout to another, by every
+               strategy. The first half of the ranks (8) holds it, the second half
+               gets it. -b is its size (64M). --cases 4x1:1x4,2x2:2x1r2 are pairs of
+               layouts: batch in D and sequence in S pieces as DxS, with rR for
+               replicas and pP for terms of a sum (all pairs of DxS with as many
+               ranks). --strategies chooses among auto, direct, leader,
+               gather_p2p_scatter, sendrecv_allgather and bsr; --slice is about the
+               size of a message. Strategies are measured in turns, --rounds times
+               (5), --seconds each (0.5). --simulate needs no job: 20 cases of 16 to
+               16 ranks on six models of links, by max-min fair flows. --plot draws
+               box plots.
   One-sided memory is registered memory of the library's allocator. put, get,
   put_notify and fetch_add stand for both tests of the name.
   In windowed tests every message in flight has buffers of its own on both sides;

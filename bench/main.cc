@@ -29,6 +29,7 @@
 #include "bench/queue.h"
 #include "bench/rank.h"
 #include "bench/report.h"
+#include "bench/reshard.h"
 #include "bench/session.h"
 
 namespace bench {
@@ -337,6 +338,27 @@ int run_queue_in_job(Launcher launcher, const Options& options) {
              : kFailed;
 }
 
+// One rank of a job, of which rank 0 reports; or a simulation, without a job.
+int run_reshard(Launcher launcher, const Options& options) {
+  ReshardOptions reshard;
+  reshard.cases = options.cases;
+  reshard.strategies = options.strategies;
+  reshard.slice_bytes = options.slice_bytes;
+  if (options.first_given) reshard.bytes = options.first_bytes;
+  if (options.seconds > 0) reshard.seconds = options.seconds;
+  if (options.rounds_given) reshard.rounds = options.rounds;
+  ProgressLine progress;
+  const auto show = [&](const std::string& text) { progress.show(text); };
+  const std::vector<ReshardRow> rows =
+      options.simulate ? simulate_reshard(reshard, show)
+                       : measure_reshard(launcher, work_of_job(options), reshard, show);
+  progress.clear();
+  if (rows.empty()) return kOk;
+  bool good = print(options, options.format == "json" ? reshard_json(rows) : reshard_table(rows));
+  if (!options.plot.empty()) good &= write_file(options.plot, reshard_svg(rows));
+  return good ? kOk : kFailed;
+}
+
 // One rank of a job. Rank 0 reports.
 int run_links_in_job(Launcher launcher, const Options& options) {
   LinksOptions links;
@@ -357,7 +379,8 @@ int drive_job_test(const Options& options, int argc, char** argv) {
   std::vector<std::string> command = {own_path()};
   command.insert(command.end(), argv + 1, argv + argc);
   Launch ranks;
-  ranks.processes = ranks_on_this_host(command, options.ranks > 0 ? options.ranks : 2);
+  const int few = options.measures_reshard() ? 8 : 2;
+  ranks.processes = ranks_on_this_host(command, options.ranks > 0 ? options.ranks : few);
   ranks.echo_errors = true;
   const std::string failure = run(ranks, options.silence_seconds, [](std::string_view line) {
     std::fwrite(line.data(), 1, line.size(), stdout);
@@ -390,7 +413,9 @@ int run_program(int argc, char** argv) {
   const Launcher launcher = detect_launcher();
   if (options.measures_job()) {
     if (!can_write(options.output) || !can_write(options.plot)) return kFailed;
+    if (options.simulate) return run_reshard(launcher, options);
     if (launcher == Launcher::kNone) return drive_job_test(options, argc, argv);
+    if (options.measures_reshard()) return run_reshard(launcher, options);
     if (options.measures_queue()) return run_queue_in_job(launcher, options);
     return options.measures_links() ? run_links_in_job(launcher, options)
                                     : run_affinity_in_job(launcher, options);

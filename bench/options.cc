@@ -30,7 +30,7 @@ constexpr const char* kStaging = "staging";
 constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
                                             "broadcast", "reduce",         "barrier"};
 // Each measures a job and no sizes, so that it is alone.
-constexpr const char* kJobTests[] = {"links", "affinity", "queue"};
+constexpr const char* kJobTests[] = {"links", "affinity", "queue", "reshard"};
 constexpr const char* kPatterns[] = {"stream", "1f1b"};
 constexpr const char* kComputes[] = {"timer", "burn"};
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
@@ -326,7 +326,7 @@ std::string check_job_tests(const Options& options) {
     return fmt::format("the --format of {} is table{} or json, not '{}'", test,
                        options.measures_queue() ? ", osu" : "", options.format);
   }
-  if (!options.measures_links() && !options.plot.empty()) {
+  if (!options.measures_links() && !options.measures_reshard() && !options.plot.empty()) {
     return test + " has no picture: leave out --plot";
   }
   return "";
@@ -346,6 +346,9 @@ struct Texts {
   std::string computes;
   std::string warmups;
   std::string ratios;
+  std::string cases;
+  std::string strategies;
+  std::string slice;
   std::string compare;
   std::vector<std::string> peers;
   std::string bind = "core";
@@ -390,6 +393,24 @@ std::string check_queue(const Texts& texts, Options* options) {
   return wrong;
 }
 
+std::string check_reshard(const Texts& texts, Options* options) {
+  for (const std::string& word : comma_separated(texts.cases)) {
+    std::string wrong = parse_case(word, &options->cases.emplace_back());
+    if (!wrong.empty()) return wrong;
+  }
+  options->strategies = comma_separated(texts.strategies);
+  std::string wrong = check_words("strategies", options->strategies, kStrategies);
+  if (!texts.slice.empty() && !parse_bytes(texts.slice, &options->slice_bytes)) {
+    wrong = fmt::format("--slice takes a size such as 1M, not '{}'", texts.slice);
+  }
+  const bool any = !options->cases.empty() || !options->strategies.empty() ||
+                   !texts.slice.empty() || options->simulate;
+  if (wrong.empty() && any && !options->measures_reshard()) {
+    wrong = "--cases, --strategies, --slice and --simulate are for reshard";
+  }
+  return wrong;
+}
+
 std::string check_algorithms(const std::string& text, Options* options) {
   options->algorithms = comma_separated(text);
   if (options->algorithms.empty()) return "";
@@ -430,6 +451,10 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--compute", texts->computes);
   app->add_option("--warmups", texts->warmups);
   app->add_option("--ratios", texts->ratios);
+  app->add_option("--cases", texts->cases);
+  app->add_option("--strategies", texts->strategies);
+  app->add_option("--slice", texts->slice);
+  app->add_flag("--simulate", options->simulate);
   app->add_flag("--interleave", options->interleave);
   app->add_option("--memory", texts->memory);
   app->add_option("--progress", options->progress);
@@ -480,6 +505,7 @@ std::string check_all(const Texts& texts, Options* options) {
   if (wrong.empty()) wrong = check_algorithms(texts.algorithms, options);
   if (wrong.empty()) wrong = check_rails(texts.rails, options);
   if (wrong.empty()) wrong = check_queue(texts, options);
+  if (wrong.empty()) wrong = check_reshard(texts, options);
   if (wrong.empty()) wrong = check_job_tests(*options);
   options->bind = texts.bind == "core";
   return wrong;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/peers/peers.h"
+#include "bench/reshard_cases.h"
 #include "bench/work.h"
 
 namespace bench {
@@ -48,6 +49,12 @@ struct Options {
   std::vector<int> warmups;
   std::vector<double> ratios;
 
+  // Of reshard; empty: its defaults.
+  std::vector<ReshardCase> cases;
+  std::vector<std::string> strategies;
+  uint64_t slice_bytes = 0;
+  bool simulate = false;
+
   std::vector<std::string> compare;
   PeerOptions peers;
   int rounds = 15;
@@ -63,8 +70,11 @@ struct Options {
   bool measures_links() const { return asks_for("links"); }
   bool measures_affinity() const { return asks_for("affinity"); }
   bool measures_queue() const { return asks_for("queue"); }
+  bool measures_reshard() const { return asks_for("reshard"); }
   // It measures a job, alone.
-  bool measures_job() const { return measures_links() || measures_affinity() || measures_queue(); }
+  bool measures_job() const {
+    return measures_links() || measures_affinity() || measures_queue() || measures_reshard();
+  }
   bool asks_for(const char* test) const {
     return std::find(tests.begin(), tests.end(), test) != tests.end();
   }

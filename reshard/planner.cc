@@ -1,5 +1,6 @@
 #include "reshard/planner.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -12,6 +13,7 @@
 namespace hetcomm::reshard {
 namespace {
 
+constexpr uint64_t kSomeSlices = 8;
 constexpr std::array<std::string_view, kStrategies> kNames = {
     "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
 
@@ -55,6 +57,17 @@ Strategy without_links(const Tensor& tensor) {
 
 }  // namespace
 
+uint64_t slices_for(uint64_t bytes, size_t stages, uint64_t batch_bytes) {
+  constexpr uint64_t kOverlap = 16;
+  constexpr uint64_t kSmallest = 64;
+  constexpr uint64_t kMost = 64;
+  uint64_t slice = std::max<uint64_t>(batch_bytes, 1);
+  if (stages > 1) {
+    slice = std::clamp(bytes / kOverlap, std::max<uint64_t>(slice / kSmallest, 1), slice);
+  }
+  return std::clamp<uint64_t>((bytes + slice - 1) / slice, 1, kMost);
+}
+
 std::string_view name_of(Strategy strategy) { return kNames[static_cast<size_t>(strategy)]; }
 
 std::optional<Strategy> strategy_named(std::string_view name) {
@@ -69,9 +82,13 @@ Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& 
   if (tensor.source->shape != tensor.destination->shape) {
     return invalid("source and destination are layouts of tensors with different shapes");
   }
+  const uint64_t bytes = tensor.source->whole().elements() * tensor.element_bytes;
+  const auto slices = [&](size_t stages) {
+    return wishes.batch_bytes == 0 ? kSomeSlices : slices_for(bytes, stages, wishes.batch_bytes);
+  };
   if (wishes.strategy == Strategy::kAuto && wishes.links != nullptr) {
     return plan_auto(*tensor.source, *tensor.destination, tensor.element_bytes, *wishes.links,
-                     wishes.slices, rank);
+                     slices(3), rank);
   }
   const Strategy strategy =
       wishes.strategy == Strategy::kAuto ? without_links(tensor) : wishes.strategy;
@@ -80,7 +97,8 @@ Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& 
   Choice choice;
   choice.plan = std::move(plan).value();
   if (wishes.links != nullptr && !rank) {
-    choice.forecast = forecast(choice.plan, tensor.element_bytes, *wishes.links, wishes.slices);
+    choice.forecast = forecast(choice.plan, tensor.element_bytes, *wishes.links,
+                               slices(choice.plan.stages.size()));
   }
   return choice;
 }

@@ -13,6 +13,8 @@ SYNOPSIS
   hetcomm_info [--variables] [--devices] [--transports] [--format text|json]
   hetcomm_info explain [--peer P] [--device D] [--format text|json]
   hetcomm_info topology [--file FILE] [--format text|json|svg]
+  hetcomm_info reshard SOURCE DESTINATION [--shape B,S,H] [--strategy NAME] [--links FILE]
+               [--ranks-per-host N] [--same-ranks] [--format text|json|svg]
   hetcomm_info --help | --version
 
 DESCRIPTION
@@ -31,6 +33,11 @@ DESCRIPTION
   topology shows how this machine is built: a tree of NUMA nodes, PCIe switches, accelerators and NICs,
   and a matrix that says how far each NIC is from each accelerator, and which one its data uses.
 
+  reshard shows how a tensor would go from one parallel layout to another: who sends what to whom.
+  A layout is DxS: the batch is cut in D pieces, the sequence in S, on D * S ranks; rR adds R
+  replicas, and pP makes it a sum of P terms: 4x1, 2x2r2. The ranks of the destination come after
+  those of the source. The plan is proved before it is shown.
+
 OPTIONS
   --variables      Every variable with its default, the value in force and its meaning.
   --devices        The devices only.
@@ -44,6 +51,14 @@ OPTIONS
                    is host memory.
   --file FILE      topology: the machine that FILE describes in place of this one. It is hwloc's, as
                    `lstopo machine.xml` writes it, or one that topology --format json printed.
+  --shape B,S,H    reshard: batch, sequence and hidden size of the tensor, in float32 (16,16,65536).
+  --strategy NAME  reshard: auto (the default), direct, leader, gather_p2p_scatter,
+                   sendrecv_allgather or bsr.
+  --links FILE     reshard: the links between hosts, as `hetcomm_bench links --format json` writes
+                   them. With them auto compares forecasts; json has them.
+  --ranks-per-host N
+                   reshard: so many ranks are on each host of that file, in its order (1).
+  --same-ranks     reshard: both layouts begin with rank 0.
   -h, --help       This text.
   --version        The version only.
 
@@ -74,6 +89,9 @@ EXAMPLES
 
   hetcomm_info topology --format svg > machine.svg
       The machine as a picture.
+
+  hetcomm_info reshard 4x1 1x4 --format svg > plan.svg
+      Who sends what to whom, as a picture.
 
   mpirun -n 2 --host node1,node2 hetcomm_info explain --device 1
       How these two hosts would talk, and over which NICs the data of device 1 would go.

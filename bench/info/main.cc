@@ -15,8 +15,10 @@
 #include "bench/info/handles.h"
 #include "bench/info/help.h"
 #include "bench/info/print.h"
+#include "bench/info/reshard.h"
 #include "bench/info/topology.h"
 #include "bench/nearest.h"
+#include "bench/reshard_cases.h"
 
 namespace hetcomm_info {
 namespace {
@@ -31,6 +33,8 @@ struct Options {
   int32_t device = 0;
   bool topology = false;
   std::string file;
+  bool reshard = false;
+  ReshardQuestion question;
   bool json() const { return format == "json"; }
 };
 
@@ -39,10 +43,12 @@ void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), s
 std::string unknown_word(const std::string& word) {
   const bool is_option = word.starts_with('-');
   const std::vector<std::string> known =
-      is_option ? std::vector<std::string>{"--variables", "--devices", "--transports",
-                                           "--format",    "--peer",    "--device",
-                                           "--file",      "--help",    "--version"}
-                : std::vector<std::string>{"explain", "topology"};
+      is_option
+          ? std::vector<std::string>{"--variables",      "--devices",   "--transports", "--format",
+                                     "--peer",           "--device",    "--file",       "--help",
+                                     "--version",        "--shape",     "--strategy",   "--links",
+                                     "--ranks-per-host", "--same-ranks"}
+          : std::vector<std::string>{"explain", "topology", "reshard"};
   if (std::count(known.begin(), known.end(), word) > 0) {
     return fmt::format("'{}' does not go with this command", word);
   }
@@ -72,7 +78,23 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   topology_command->set_help_flag();
   add_common(*topology_command, {"text", "json", "svg"});
   topology_command->add_option("--file", options.file);
+  CLI::App* const reshard_command = app.add_subcommand("reshard");
+  reshard_command->set_help_flag();
+  add_common(*reshard_command, {"text", "json", "svg"});
+  reshard_command->add_option("layouts", options.question.layouts)->expected(2);
+  reshard_command->add_option("--shape", options.question.shape)
+      ->delimiter(',')
+      ->expected(3)
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 32));
+  reshard_command->add_option("--strategy", options.question.strategy)
+      ->check(CLI::IsMember(
+          std::vector<std::string>(std::begin(bench::kStrategies), std::end(bench::kStrategies))));
+  reshard_command->add_option("--links", options.question.model);
+  reshard_command->add_option("--ranks-per-host", options.question.ranks_per_host)
+      ->check(CLI::Range(1, 4096));
+  reshard_command->add_flag("--same-ranks", options.question.same_ranks);
   app.allow_extras();
+  reshard_command->allow_extras();
   explain_command->allow_extras();
   topology_command->allow_extras();
   std::string wrong;
@@ -89,6 +111,14 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   }
   options.explain = explain_command->parsed();
   options.topology = topology_command->parsed();
+  options.reshard = reshard_command->parsed();
+  if (options.reshard && !options.help && options.question.layouts.size() != 2) {
+    std::fputs(
+        "hetcomm_info: reshard takes two layouts, such as 4x1 1x4\n"
+        "Try 'hetcomm_info --help'.\n",
+        stderr);
+    return kUsage;
+  }
   return std::nullopt;
 }
 
@@ -121,6 +151,8 @@ int run(int argc, char** argv) {
     std::printf("hetcomm %s\n", hetcomm_version_string());
   } else if (options.explain) {
     status = explain({.peer = options.peer, .device = options.device, .json = options.json()});
+  } else if (options.reshard) {
+    status = print_reshard(options.question, options.format);
   } else if (options.topology) {
     status = print_topology(options.file, options.format);
   } else {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-// Each copies whole lines to a target that starts at a line.
+// Each copies whole lines to a target that starts at a line. The first three do so past the caches.
 using CopyLines = void (*)(std::byte* target, const std::byte* source, size_t length);
 
 __attribute__((target("avx512f"))) void copy_lines_512(std::byte* target, const std::byte* source,
@@ -41,6 +41,37 @@ void copy_lines_128(std::byte* target, const std::byte* source, size_t length) {
   }
 }
 
+__attribute__((target("avx2"))) void copy_cached_lines_256(std::byte* target,
+                                                           const std::byte* source, size_t length) {
+  for (size_t i = 0; i < length; i += kLine) {
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + i));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + i + 32));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(target + i), low);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(target + i + 32), high);
+  }
+}
+
+void copy_cached_lines_128(std::byte* target, const std::byte* source, size_t length) {
+  for (size_t i = 0; i < length; i += 16) {
+    _mm_store_si128(reinterpret_cast<__m128i*>(target + i),
+                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i)));
+  }
+}
+
+// Copies what is before the first line of |target| and behind the last one, and leaves the rest to
+// |copy_lines|.
+void copy_with(CopyLines copy_lines, std::byte* target, const std::byte* source, size_t length) {
+  const size_t head = (kLine - reinterpret_cast<uintptr_t>(target) % kLine) % kLine;
+  if (length < head + kLine) {
+    std::memcpy(target, source, length);
+    return;
+  }
+  std::memcpy(target, source, head);
+  const size_t middle = (length - head) / kLine * kLine;
+  copy_lines(target + head, source + head, middle);
+  std::memcpy(target + head + middle, source + head + middle, length - head - middle);
+}
+
 CopyLines best_copy_lines() {
   if (__builtin_cpu_supports("avx512f")) return copy_lines_512;
   if (__builtin_cpu_supports("avx2")) return copy_lines_256;
@@ -51,22 +82,24 @@ CopyLines best_copy_lines() {
 
 void copy_streaming(std::byte* target, const std::byte* source, size_t length) {
   static const CopyLines copy_lines = best_copy_lines();
-  const size_t head = (kLine - reinterpret_cast<uintptr_t>(target) % kLine) % kLine;
-  if (length < head + kLine) {
-    std::memcpy(target, source, length);
-    return;
-  }
-  std::memcpy(target, source, head);
-  const size_t middle = (length - head) / kLine * kLine;
-  copy_lines(target + head, source + head, middle);
-  std::memcpy(target + head + middle, source + head + middle, length - head - middle);
+  copy_with(copy_lines, target, source, length);
   // Streaming stores are not ordered with the stores by which other threads learn of the data.
   _mm_sfence();
+}
+
+void copy_by_lines(std::byte* target, const std::byte* source, size_t length) {
+  static const CopyLines copy_lines =
+      __builtin_cpu_supports("avx2") ? copy_cached_lines_256 : copy_cached_lines_128;
+  copy_with(copy_lines, target, source, length);
 }
 
 #else
 
 void copy_streaming(std::byte* target, const std::byte* source, size_t length) {
+  std::memcpy(target, source, length);
+}
+
+void copy_by_lines(std::byte* target, const std::byte* source, size_t length) {
   std::memcpy(target, source, length);
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <span>
 
+#include "src/base/copy.h"
 #include "src/base/thread_safety.h"
 
 namespace hetcomm {
@@ -33,7 +34,7 @@ inline void copy_bytes(void* target, const void* source, size_t length) {
   auto* to = static_cast<std::byte*>(target);
   const auto* from = static_cast<const std::byte*>(source);
   if (length > 16) {
-    std::memcpy(to, from, length);
+    copy_long(to, from, length);
   } else if (length >= 8) {
     copy_ends<uint64_t>(to, from, length);
   } else if (length >= 4) {
@@ -80,7 +81,7 @@ void for_each_piece(Extents extents, uint64_t offset, uint64_t length,
 inline void scatter(Extents extents, uint64_t offset, ConstByteSpan source) {
   const std::byte* from = source.data();
   for_each_piece(extents, offset, source.size(), [&](std::byte* piece, size_t length) {
-    std::memcpy(piece, from, length);
+    copy_long(piece, from, length);
     from += length;
   });
 }
@@ -101,7 +102,7 @@ inline void gather(Extents extents, uint64_t offset, ByteSpan target) {
     return;
   }
   for_each_piece(extents, offset, target.size(), [&](const std::byte* piece, size_t length) {
-    std::memcpy(to, piece, length);
+    copy_long(to, piece, length);
     to += length;
   });
 }

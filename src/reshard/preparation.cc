@@ -14,9 +14,8 @@
 namespace hetcomm::reshard {
 namespace {
 
-constexpr uint64_t kSliceBytes = 4u << 20;     // of a message
+constexpr uint64_t kSliceBytes = 16u << 20;    // of a message
 constexpr uint64_t kLandingBytes = 64u << 20;  // of each direction
-constexpr uint64_t kForecastSlices = 8;
 
 // Mixes words into one. The order counts.
 class Mixer {
@@ -96,10 +95,25 @@ std::vector<Tensor> tensors_of(const std::vector<TensorOrder>& orders) {
   return tensors;
 }
 
-Wishes wishes_of(const OrderOptions& options, const Links* links) {
+// A message has about |slice_bytes|, and as many leave at once as the larger side has ranks.
+uint64_t batch_bytes_of(const std::vector<TensorOrder>& orders, const OrderOptions& options) {
+  size_t ranks = 1;
+  const Layout* last[] = {nullptr, nullptr};
+  for (const TensorOrder& order : orders) {
+    // Many tensors of a model have the same layouts.
+    if (order.source.get() == last[0] && order.destination.get() == last[1]) continue;
+    last[0] = order.source.get();
+    last[1] = order.destination.get();
+    ranks = std::max({ranks, ranks_of(*last[0]).size(), ranks_of(*last[1]).size()});
+  }
+  return (options.slice_bytes != 0 ? options.slice_bytes : kSliceBytes) * ranks;
+}
+
+Wishes wishes_of(const std::vector<TensorOrder>& orders, const OrderOptions& options,
+                 const Links* links) {
   return {.strategy = options.strategy,
           .outer = options.outer,
-          .slices = kForecastSlices,
+          .batch_bytes = batch_bytes_of(orders, options),
           .links = links};
 }
 
@@ -122,7 +136,8 @@ Result<std::string> draft(const std::vector<TensorOrder>& tensors, const OrderOp
     const Status types = check_types(tensors[i].types, tensors[i].source->terms);
     if (!types.ok()) return named(types, i, tensors.size());
   }
-  Result<std::vector<Choice>> all = make_plans(tensors_of(tensors), wishes_of(options, links));
+  Result<std::vector<Choice>> all =
+      make_plans(tensors_of(tensors), wishes_of(tensors, options, links));
   if (!all.ok()) return all.status();
   if (options.prove) HETCOMM_RETURN_IF_ERROR(prove_all(all.value()));
   const bool is_list = all->size() != 1;
@@ -191,7 +206,7 @@ Status Order::find_links() {
 
 Status Order::make_plans() {
   const std::vector<Tensor> tensors = tensors_of(orders_);
-  const Wishes wishes = wishes_of(options_, links_ ? &*links_ : nullptr);
+  const Wishes wishes = wishes_of(orders_, options_, links_ ? &*links_ : nullptr);
   Result<std::vector<Choice>> choices = reshard::make_plans(tensors, wishes, communicator_.rank());
   if (!choices.ok()) return choices.status();
   choices_ = std::move(choices).value();
@@ -199,15 +214,6 @@ Status Order::make_plans() {
   // The proof needs the moves of all ranks.
   Result<std::vector<Choice>> all = reshard::make_plans(tensors, wishes);
   return all.ok() ? prove_all(all.value()) : all.status();
-}
-
-// A message has about |slice_bytes|, and as many leave at once as the larger side has ranks.
-uint64_t Order::batch_bytes() const {
-  size_t ranks = 1;
-  for (const TensorOrder& order : orders_) {
-    ranks = std::max({ranks, ranks_of(*order.source).size(), ranks_of(*order.destination).size()});
-  }
-  return (options_.slice_bytes != 0 ? options_.slice_bytes : kSliceBytes) * ranks;
 }
 
 uint64_t Order::hash() const {
@@ -235,7 +241,7 @@ uint64_t Order::hash() const {
 std::unique_ptr<Redistribution> Order::prepare() {
   ProgramOptions options;
   options.rank = communicator_.rank();
-  options.batch_bytes = batch_bytes();
+  options.batch_bytes = batch_bytes_of(orders_, options_);
   options.near = communicator_.near_ranks();
   std::vector<Passage> passages;
   std::vector<TypePair> types;

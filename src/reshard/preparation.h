@@ -61,7 +61,6 @@ class Order {
   Status check() const;
   Status find_links();
   Status make_plans();
-  uint64_t batch_bytes() const;
   uint64_t hash() const;
 
   Communicator& communicator_;

@@ -5,11 +5,12 @@
 #include <tuple>
 #include <utility>
 
+#include "reshard/planner.h"
+
 namespace hetcomm::reshard {
 namespace {
 
 constexpr uint64_t kMostRows = 1024;  // of a message that is not packed
-constexpr uint64_t kMostSlices = 64;  // of a tensor
 constexpr uint64_t kScratchAlign = 64;
 
 // The batches of a list of tensors. All ranks form the same ones.
@@ -27,9 +28,9 @@ struct Batches {
     for (const Passage& passage : passages) {
       const uint64_t bytes =
           passage.plan->source.whole().elements() * reduce::size_of(passage.destination_type);
-      if (bytes > most) {
-        const auto slices =
-            static_cast<uint32_t>(std::min(kMostSlices, bytes / most + (bytes % most != 0)));
+      const size_t stages = passage.plan->stages.size();
+      const auto slices = static_cast<uint32_t>(slices_for(bytes, stages, most));
+      if (slices > 1) {
         tensors.push_back({next, slices});
         next += slices;
         filled = 0;

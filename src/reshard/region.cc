@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "src/base/copy.h"
+
 namespace hetcomm::reshard {
 namespace {
 
@@ -103,7 +105,7 @@ void copy(const CopySide& from, const CopySide& to) {
   }
   const size_t element_bytes = reduce::size_of(from.type);
   for_each_run(from, to, [&](const std::byte* source, std::byte* target, uint64_t elements) {
-    if (source != target) std::memcpy(target, source, elements * element_bytes);
+    if (source != target) copy_long(target, source, elements * element_bytes);
   });
 }
 

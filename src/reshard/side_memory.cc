@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "src/base/copy.h"
+
 namespace hetcomm::reshard {
 namespace {
 
@@ -66,7 +68,7 @@ void SideMemory::store(Staging& staging, const std::vector<const Region*>& regio
   std::byte* const rows = make_room(rows_, rows_bytes_, bytes);
   std::byte* next = rows;
   for (const BufferPiece& piece : pieces) {
-    std::memcpy(next, host() + (piece.offset - buffer_.offset), piece.length);
+    copy_long(next, host() + (piece.offset - buffer_.offset), piece.length);
     next += piece.length;
   }
   staging.start(job_, StreamDirection::kFromHost, pieces, 0, rows, bytes, handler);

@@ -4,6 +4,7 @@ hetcomm_test(base_test LIKE_LIBRARY
     base_bytes_test.cc
     base_clock_test.cc
     base_config_test.cc
+    base_copy_test.cc
     base_free_index_test.cc
     base_log_test.cc
     base_numa_memory_test.cc

@@ -72,7 +72,7 @@ bool ShmEndpoint::publish_piece(Bulk& bulk, uint64_t length) {
   const RingPosition position = producer_.position_for(length);
   std::byte* to = producer_.at(position);
   cursor.take(bulk.local.extents, length, [&](const std::byte* piece, size_t size) {
-    std::memcpy(to, piece, size);
+    copy_long(to, piece, size);
     to += size;
   });
   store_cursor(bulk, cursor);
@@ -97,7 +97,7 @@ bool ShmEndpoint::deliver_put(const FifoSlot& slot, bool last, uint32_t length) 
     if (streaming) {
       copy_streaming(to, from, size);
     } else {
-      std::memcpy(to, from, size);
+      copy_long(to, from, size);
     }
     from += size;
   });

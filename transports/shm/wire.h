@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "src/base/copy.h"
+
 namespace hetcomm::shm {
 
 inline constexpr uint16_t kLayoutVersion = 2;
@@ -130,7 +132,7 @@ T load_once(const T& shared) {
 
 // Copies bytes that the peer may be changing, once. Only the copy counts from here on.
 inline void copy_once(void* target, const void* shared, size_t length) {
-  std::memcpy(target, shared, length);
+  copy_long(static_cast<std::byte*>(target), static_cast<const std::byte*>(shared), length);
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 

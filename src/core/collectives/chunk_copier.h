@@ -57,14 +57,14 @@ class ChunkCopier {
   // cost.
   void write(std::byte* to, const std::byte* from, uint64_t length) {
     if (!measures_) {
-      std::memcpy(to, from, length);
+      copy_long(to, from, length);
       return;
     }
     const uint64_t start = ticks();
     if (way_ == WriteWay::kStreamed) {
       copy_streaming(to, from, length);
     } else {
-      std::memcpy(to, from, length);
+      copy_long(to, from, length);
     }
     if (length >= ChunkLayout::kMinMeasuredBytes) ways_.wrote(way_, length, ticks() - start);
   }
@@ -73,7 +73,7 @@ class ChunkCopier {
     if (passes_caches_ && length >= ChunkLayout::kMinStreamedBytes) {
       copy_streaming(to, from, length);
     } else {
-      std::memcpy(to, from, length);
+      copy_long(to, from, length);
     }
   }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/copy.h"
 #include "src/base/clock.h"
 
 namespace hetcomm {
@@ -186,9 +187,9 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
                         ? reinterpret_cast<std::byte*>(piece.offset)
                         : static_cast<std::byte*>(piece.memory->address()) + piece.offset;
     if (direction == StreamDirection::kToHost) {
-      std::memcpy(host, address + offset, length);
+      copy_long(host, address + offset, length);
     } else {
-      std::memcpy(address + offset, host, length);
+      copy_long(address + offset, host, length);
     }
     return {};
   }

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/copy.h"
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
 
@@ -20,7 +21,7 @@ class Delivery::ToDevice final : public CopyHandler, public Mortal {
         bytes_(delivery.blocks_, bytes.size()),
         length_(bytes.size()) {
     if (!bytes_) throw std::bad_alloc();
-    std::memcpy(bytes_.get(), bytes.data(), bytes.size());
+    copy_long(bytes_.get(), bytes.data(), bytes.size());
   }
   void start() HETCOMM_UNDER_BATON {
     delivery_.staging_.start(copy_, StreamDirection::kFromHost, receive_.buffers.pieces, 0,

@@ -4,6 +4,7 @@
 #include <new>
 #include <type_traits>
 
+#include "src/base/copy.h"
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
 
@@ -109,7 +110,7 @@ void MessageReceiver::receive_more(const WireHeader& header, ConstByteSpan paylo
   const bool sampled = arriving_sampled_ && header.tag == 0;
   const uint64_t started_ns = sampled ? now_ns() : 0;
   if (message->bytes != nullptr) {
-    std::memcpy(message->bytes + message->received, payload.data(), payload.size());
+    copy_long(message->bytes + message->received, payload.data(), payload.size());
   } else if (message->operation != nullptr) {
     const uint64_t room = message->operation->length;
     if (message->received < room) {

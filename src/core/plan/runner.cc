@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "src/base/copy.h"
 #include "src/base/baton_role.h"
 
 namespace hetcomm::plan {
@@ -140,7 +141,7 @@ void Runner::run_step(const Pipeline& pipeline, const Step& step) {
   }
   std::byte* const to = addresses.of(step.to);
   const std::byte* const from = addresses.of(step.first);
-  if (to != from && step.to.length > 0) std::memcpy(to, from, step.to.length);
+  if (to != from && step.to.length > 0) copy_long(to, from, step.to.length);
 }
 
 void Runner::on_end(Operation& message) {

@@ -1,0 +1,22 @@
+// The command `reshard`: a plan for two layouts, without a job.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hetcomm_info {
+
+struct ReshardQuestion {
+  std::vector<std::string> layouts;  // source and destination, as words of bench/reshard_cases.h
+  std::vector<uint64_t> shape = {16, 16, 65536};
+  std::string strategy = "auto";
+  std::string model;        // a file with a link model; "": nothing is known of the links
+  int ranks_per_host = 1;   // ranks are on the hosts of the model in their order
+  bool same_ranks = false;  // both sides begin with rank 0
+};
+
+// Prints the plan as |format|: text, json or svg. Returns the exit status.
+int print_reshard(const ReshardQuestion& question, const std::string& format);
+
+}  // namespace hetcomm_info

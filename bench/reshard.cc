@@ -1,0 +1,228 @@
+#include "bench/reshard.h"
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <stdexcept>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "bench/reshard_flows.h"
+
+namespace bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double now_us() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
+void wait(hetcomm_request_t* request) {
+  hetcomm_completion_t completion{};
+  require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
+  if (completion.status != HETCOMM_OK) {
+    fail(fmt::format("an execution ended in {}: {}", hetcomm_status_name(completion.status),
+                     completion.text));
+  }
+}
+
+// The larger of all ranks' values, at all of them.
+double largest(hetcomm_communicator_t* communicator, double own) {
+  double result = 0;
+  hetcomm_request_t* request = nullptr;
+  require(hetcomm_allreduce(communicator, hetcomm_buffer_host(&own, sizeof(own)),
+                            hetcomm_buffer_host(&result, sizeof(result)), HETCOMM_FLOAT64,
+                            HETCOMM_REDUCE_MAX, nullptr, &request),
+          "comparing times");
+  wait(request);
+  return result;
+}
+
+// Fills in what |description|, a plan as JSON, says.
+void read_plan(const std::string& description, ReshardRow* row) {
+  const Json plan = Json::parse(description, nullptr, false);
+  if (plan.is_discarded()) return;
+  row->chosen = plan.value("strategy", "");
+  row->forecast_us = static_cast<double>(plan.value("forecast_ns", uint64_t{0})) * 1e-3;
+}
+
+void summarize(std::vector<double> times, ReshardRow* row) {
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  const auto at = [&](double part) {
+    return times[static_cast<size_t>(part * static_cast<double>(times.size() - 1) + 0.5)];
+  };
+  row->runs = static_cast<int>(times.size());
+  row->fastest_us = times.front();
+  row->low_us = at(0.25);
+  row->median_us = at(0.5);
+  row->high_us = at(0.75);
+  row->slowest_us = times.back();
+}
+
+// One strategy in one case, on this rank.
+class Candidate {
+ public:
+  Candidate(hetcomm_communicator_t* communicator, const LayoutHandle& source,
+            const LayoutHandle& destination, const ReshardOptions& options, ReshardRow row)
+      : row_(std::move(row)) {
+    const hetcomm_reshard_tensor_t tensor{source.get(), destination.get(), HETCOMM_FLOAT32,
+                                          HETCOMM_FLOAT32};
+    hetcomm_reshard_options_t wishes{};
+    wishes.struct_size = sizeof(wishes);
+    wishes.strategy = strategy_number(row_.strategy);
+    wishes.slice_bytes = options.slice_bytes;
+    const hetcomm_status_t status =
+        hetcomm_reshard_create(communicator, &tensor, 1, &wishes, &plan_);
+    if (status == HETCOMM_UNSUPPORTED) {
+      row_.refused = hetcomm_last_error();
+      return;
+    }
+    require(status, "planning");
+    size_t size = 0;
+    require(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_JSON, 0, nullptr, &size),
+            "describing a plan");
+    std::string text(size, '\0');
+    require(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_JSON, size, text.data(), &size),
+            "describing a plan");
+    text.resize(size - 1);
+    read_plan(text, &row_);
+  }
+  Candidate(const Candidate&) = delete;
+  Candidate& operator=(const Candidate&) = delete;
+  ~Candidate() {
+    if (plan_ != nullptr) require(hetcomm_reshard_destroy(plan_), "destroying a plan");
+  }
+
+  bool is_refused() const { return plan_ == nullptr; }
+  // One execution; microseconds until the last rank is done.
+  double run(hetcomm_communicator_t* communicator, const hetcomm_buffer_t& from,
+             const hetcomm_buffer_t& to) {
+    require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
+    const double start = now_us();
+    hetcomm_request_t* request = nullptr;
+    require(hetcomm_reshard_start(plan_, &from, &to, nullptr, &request), "starting");
+    wait(request);
+    return largest(communicator, now_us() - start);
+  }
+  void add(double us) { times_.push_back(us); }
+  ReshardRow finish() {
+    summarize(times_, &row_);
+    return row_;
+  }
+
+ private:
+  ReshardRow row_;
+  hetcomm_reshard_t* plan_ = nullptr;
+  std::vector<double> times_;
+};
+
+std::vector<std::string> strategies_of(const ReshardOptions& options) {
+  if (!options.strategies.empty()) return options.strategies;
+  return {std::begin(kStrategies), std::end(kStrategies)};
+}
+
+}  // namespace
+
+std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
+                                        const ReshardOptions& options,
+                                        const std::function<void(const std::string&)>& progress) {
+  Session session(launcher, 0, work, {});
+  const int half = session.ranks() / 2;
+  if (half == 0 || session.ranks() % 2 != 0) {
+    fail("reshard is measured between two halves of the ranks: start an even number");
+  }
+  hetcomm_communicator_t* const communicator =
+      session.create_communicator("reshard", work.transport);
+  const std::vector<ReshardCase> cases =
+      options.cases.empty() ? all_cases(static_cast<uint64_t>(half)) : options.cases;
+  const std::vector<uint64_t> shape = shape_for(options.bytes);
+  const uint64_t bytes = shape[0] * shape[1] * shape[2] * sizeof(float);
+  std::vector<ReshardRow> rows;
+  for (const ReshardCase& each : cases) {
+    if (each.source.ranks() > static_cast<uint64_t>(half) ||
+        each.destination.ranks() > static_cast<uint64_t>(half)) {
+      fail(fmt::format("{} needs more than {} ranks on a side", word_of(each), half));
+    }
+    try {
+      const LayoutHandle source(shape, each.source, ranks_from(0, each.source.ranks()));
+      const LayoutHandle destination(shape, each.destination,
+                                     ranks_from(half, each.destination.ranks()));
+      std::vector<float> from(source.elements(session.rank()), 1.0f);
+      std::vector<float> to(destination.elements(session.rank()), 0.0f);
+      const hetcomm_buffer_t out = hetcomm_buffer_host(from.data(), from.size() * sizeof(float));
+      const hetcomm_buffer_t in = hetcomm_buffer_host(to.data(), to.size() * sizeof(float));
+      std::vector<std::unique_ptr<Candidate>> candidates;
+      for (const std::string& strategy : strategies_of(options)) {
+        progress(fmt::format("{} by {}: planning", word_of(each), strategy));
+        candidates.push_back(std::make_unique<Candidate>(
+            communicator, source, destination, options,
+            ReshardRow{.layouts = word_of(each), .strategy = strategy, .bytes = bytes}));
+      }
+      for (int round = 0; round <= options.rounds; ++round) {
+        for (const auto& candidate : candidates) {
+          if (candidate->is_refused()) continue;
+          progress(fmt::format("{}: round {} of {}", word_of(each), round, options.rounds));
+          // The first round makes connections.
+          double spent = 0;
+          const double share = round == 0 ? 0 : options.seconds * 1e6 / options.rounds;
+          do {
+            const double us = candidate->run(communicator, out, in);
+            if (round > 0) candidate->add(us);
+            spent += us;
+          } while (spent < share);
+        }
+      }
+      for (const auto& candidate : candidates) rows.push_back(candidate->finish());
+      require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
+    } catch (const std::runtime_error& error) {
+      fail(error.what());
+    }
+  }
+  const bool reports = session.rank() == 0;
+  session.destroy_communicator(communicator);
+  return reports ? rows : std::vector<ReshardRow>{};
+}
+
+std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
+                                         const std::function<void(const std::string&)>& progress) {
+  constexpr uint64_t kSide = 16;
+  const std::vector<ReshardCase> cases = options.cases.empty() ? all_cases(kSide) : options.cases;
+  std::vector<ReshardRow> rows;
+  for (const Scenario& scenario : scenarios(kSide, options.bytes)) {
+    const std::vector<uint64_t> shape = shape_for(scenario.bytes);
+    for (const ReshardCase& each : cases) {
+      if (each.source.ranks() > kSide || each.destination.ranks() > kSide) {
+        fail(fmt::format("{} needs more than {} ranks on a side", word_of(each), kSide));
+      }
+      try {
+        const LayoutHandle source(shape, each.source, ranks_from(0, each.source.ranks()));
+        const LayoutHandle destination(shape, each.destination,
+                                       ranks_from(kSide, each.destination.ranks()));
+        for (const std::string& strategy : strategies_of(options)) {
+          progress(fmt::format("{}: {} by {}", scenario.name, word_of(each), strategy));
+          ReshardRow row{.scenario = scenario.name,
+                         .layouts = word_of(each),
+                         .strategy = strategy,
+                         .bytes = shape[0] * shape[1] * shape[2] * sizeof(float)};
+          const std::string plan = draft(scenario, source, destination, strategy, &row.refused);
+          if (row.refused.empty()) {
+            read_plan(plan, &row);
+            summarize({simulate(scenario, plan)}, &row);
+          }
+          rows.push_back(std::move(row));
+        }
+      } catch (const std::runtime_error& error) {
+        fail(error.what());
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace bench

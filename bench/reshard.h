@@ -1,0 +1,58 @@
+// hetcomm_bench reshard: how long a tensor takes from one layout to another, by every strategy, as
+// HetAuto's appendix E compares them.
+//
+// In a job the ranks are halves: the first one holds the tensor, and the second one gets it; it is
+// measured. Without one, plans for two clusters are simulated on models of links (reshard_flows.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/reshard_cases.h"
+#include "bench/session.h"
+
+namespace bench {
+
+struct ReshardOptions {
+  std::vector<ReshardCase> cases;       // empty: all of as many ranks as a half has
+  std::vector<std::string> strategies;  // empty: all
+  uint64_t bytes = uint64_t{64} << 20;
+  uint64_t slice_bytes = 0;
+  double seconds = 0.5;  // of each strategy in each case
+  int rounds = 5;
+};
+
+// One strategy in one case. Times in microseconds: until the last rank is done.
+struct ReshardRow {
+  std::string scenario;  // of a simulation; else ""
+  std::string layouts;   // "4x1:1x4"
+  std::string strategy;
+  std::string chosen;  // the strategy of the plan: of auto the one that it chose
+  uint64_t bytes = 0;
+  std::string refused;  // why there is no plan; then no times
+  double forecast_us = 0;
+  double low_us = 0;  // quartiles
+  double median_us = 0;
+  double high_us = 0;
+  double fastest_us = 0;
+  double slowest_us = 0;
+  int runs = 0;
+};
+
+// One rank of a job that |launcher| started. Rows of rank 0; none elsewhere.
+std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
+                                        const ReshardOptions& options,
+                                        const std::function<void(const std::string&)>& progress);
+
+// Rows of simulated clusters of 16 ranks each, without a job.
+std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
+                                         const std::function<void(const std::string&)>& progress);
+
+std::string reshard_table(const std::vector<ReshardRow>& rows);
+std::string reshard_json(const std::vector<ReshardRow>& rows);
+// Box plots: a panel for each case, a box for each strategy.
+std::string reshard_svg(const std::vector<ReshardRow>& rows);
+
+}  // namespace bench

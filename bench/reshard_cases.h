@@ -1,0 +1,68 @@
+// Cases of resharding: layouts as words of a command line, and handles of them. hetcomm_bench and
+// hetcomm_info share this.
+//
+// A word is DxS[rR][pP]: a tensor [batch, sequence, hidden] whose batch is cut in D pieces and whose
+// sequence in S (HetAuto, appendix E), on D * S ranks; with R replicas, and as a sum of P terms, on
+// so many times the ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <hetcomm/hetcomm.h>
+
+namespace bench {
+
+struct ReshardSide {
+  uint64_t batch = 1;
+  uint64_t sequence = 1;
+  uint64_t replicas = 1;
+  uint64_t terms = 1;
+  uint64_t ranks() const { return batch * sequence * replicas * terms; }
+  bool operator==(const ReshardSide&) const = default;
+};
+
+struct ReshardCase {
+  ReshardSide source;
+  ReshardSide destination;
+};
+
+// Returns what is wrong with |word|, or "".
+std::string parse_side(const std::string& word, ReshardSide* side);
+// "4x1:1x4r2".
+std::string parse_case(const std::string& word, ReshardCase* reshard_case);
+std::string word_of(const ReshardSide& side);
+std::string word_of(const ReshardCase& reshard_case);
+
+// All pairs of different D and S with D * S = |ranks|.
+std::vector<ReshardCase> all_cases(uint64_t ranks);
+
+inline constexpr const char* kStrategies[] = {
+    "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
+// The number of a strategy by its name, -1 if there is none.
+int32_t strategy_number(const std::string& name);
+
+// Batch, sequence and hidden of about |bytes| bytes in float32, which |side|s of up to 16 ranks cut.
+std::vector<uint64_t> shape_for(uint64_t bytes);
+
+// A handle of a layout.
+class LayoutHandle {
+ public:
+  // |ranks|: as many as |side| has. Throws std::runtime_error with the reason.
+  LayoutHandle(const std::vector<uint64_t>& shape, const ReshardSide& side,
+               const std::vector<int32_t>& ranks);
+  LayoutHandle(const LayoutHandle&) = delete;
+  LayoutHandle& operator=(const LayoutHandle&) = delete;
+  ~LayoutHandle();
+  const hetcomm_layout_t* get() const { return handle_; }
+  uint64_t elements(int32_t rank) const;
+
+ private:
+  hetcomm_layout_t* handle_ = nullptr;
+};
+
+// Ranks |first| to |first| + |count| - 1.
+std::vector<int32_t> ranks_from(int32_t first, uint64_t count);
+
+}  // namespace bench

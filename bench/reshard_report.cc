@@ -1,0 +1,170 @@
+// How rows of resharding look: a table, JSON, and box plots.
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "bench/reshard.h"
+
+namespace bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string case_of(const ReshardRow& row) {
+  return row.scenario.empty() ? row.layouts : row.scenario + ", " + row.layouts;
+}
+
+// The least median among the strategies that were asked for by name.
+double best_us(const std::vector<ReshardRow>& rows, const std::string& name) {
+  double best = 0;
+  for (const ReshardRow& row : rows) {
+    if (case_of(row) != name || !row.refused.empty() || row.strategy == "auto") continue;
+    if (best == 0 || row.median_us < best) best = row.median_us;
+  }
+  return best;
+}
+
+std::vector<std::string> cases_of(const std::vector<ReshardRow>& rows) {
+  std::vector<std::string> cases;
+  for (const ReshardRow& row : rows) {
+    const std::string name = case_of(row);
+    if (std::find(cases.begin(), cases.end(), name) == cases.end()) cases.push_back(name);
+  }
+  return cases;
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char letter : text) {
+    if (letter == '<') {
+      result += "&lt;";
+    } else if (letter == '&') {
+      result += "&amp;";
+    } else {
+      result += letter;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string reshard_table(const std::vector<ReshardRow>& rows) {
+  std::string text =
+      "# Times in us until the last rank is done: median, quartiles, and forecast over median\n"
+      "# best: the median over that of the best strategy by name; GB/s: bytes of the tensor\n";
+  for (const std::string& name : cases_of(rows)) {
+    text += fmt::format("{}\n  {:<20} {:>11} {:>11} {:>11} {:>9} {:>8} {:>8}\n", name, "strategy",
+                        "median", "low", "high", "forecast", "best", "GB/s");
+    const double best = best_us(rows, name);
+    for (const ReshardRow& row : rows) {
+      if (case_of(row) != name) continue;
+      const std::string strategy = row.chosen.empty() || row.chosen == row.strategy
+                                       ? row.strategy
+                                       : fmt::format("auto: {}", row.chosen);
+      if (!row.refused.empty()) {
+        text += fmt::format("  {:<20} {}\n", strategy, row.refused);
+        continue;
+      }
+      text += fmt::format(
+          "  {:<20} {:>11.1f} {:>11.1f} {:>11.1f} {:>9.2f} {:>8.2f} {:>8.3f}\n", strategy,
+          row.median_us, row.low_us, row.high_us,
+          row.median_us > 0 ? row.forecast_us / row.median_us : 0,
+          best > 0 ? row.median_us / best : 0,
+          row.median_us > 0 ? static_cast<double>(row.bytes) * 1e-3 / row.median_us : 0);
+    }
+  }
+  return text;
+}
+
+std::string reshard_json(const std::vector<ReshardRow>& rows) {
+  Json list = Json::array();
+  for (const ReshardRow& row : rows) {
+    Json json = {{"test", "reshard"}};
+    if (!row.scenario.empty()) json["scenario"] = row.scenario;
+    json["layouts"] = row.layouts;
+    json["strategy"] = row.strategy;
+    json["bytes"] = row.bytes;
+    if (!row.refused.empty()) {
+      json["refused"] = row.refused;
+    } else {
+      json["plan"] = row.chosen;
+      json["forecast_us"] = row.forecast_us;
+      json["runs"] = row.runs;
+      json["fastest_us"] = row.fastest_us;
+      json["low_us"] = row.low_us;
+      json["median_us"] = row.median_us;
+      json["high_us"] = row.high_us;
+      json["slowest_us"] = row.slowest_us;
+    }
+    list.push_back(std::move(json));
+  }
+  return list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string reshard_svg(const std::vector<ReshardRow>& rows) {
+  constexpr double kRow = 22;
+  constexpr double kLeft = 190;
+  constexpr double kWide = 520;
+  constexpr double kTitle = 26;
+  const std::vector<std::string> cases = cases_of(rows);
+  double height = 10;
+  for (const std::string& name : cases) {
+    const auto count = std::count_if(rows.begin(), rows.end(),
+                                     [&](const ReshardRow& row) { return case_of(row) == name; });
+    height += kTitle + kRow * static_cast<double>(count) + 24;
+  }
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
+      "{1}\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
+      "fill=\"white\"/>\n",
+      kLeft + kWide + 90, height);
+  double y = 10;
+  for (const std::string& name : cases) {
+    double most = 0;
+    for (const ReshardRow& row : rows) {
+      if (case_of(row) == name) most = std::max({most, row.slowest_us, row.forecast_us});
+    }
+    const auto x = [&](double us) { return kLeft + (most > 0 ? us / most * kWide : 0); };
+    svg += fmt::format("<text x=\"10\" y=\"{}\" font-weight=\"bold\">{}</text>\n", y + 16,
+                       escaped(name));
+    y += kTitle;
+    for (const ReshardRow& row : rows) {
+      if (case_of(row) != name) continue;
+      const double middle = y + kRow / 2;
+      svg += fmt::format("<text x=\"10\" y=\"{}\">{}</text>\n", middle + 4, escaped(row.strategy));
+      if (!row.refused.empty()) {
+        svg += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"#888\">not covered</text>\n", kLeft,
+                           middle + 4);
+        y += kRow;
+        continue;
+      }
+      const char* const colour = row.strategy == "auto" ? "#c0392b" : "#5b7fa6";
+      svg += fmt::format(
+          "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\"/>\n"
+          "<rect x=\"{4}\" y=\"{5}\" width=\"{6}\" height=\"12\" fill=\"{3}\" "
+          "fill-opacity=\"0.35\" stroke=\"{3}\"/>\n"
+          "<line x1=\"{7}\" x2=\"{7}\" y1=\"{5}\" y2=\"{8}\" stroke=\"{3}\" "
+          "stroke-width=\"2\"/>\n",
+          x(row.fastest_us), x(row.slowest_us), middle, colour, x(row.low_us), middle - 6,
+          std::max(x(row.high_us) - x(row.low_us), 1.0), x(row.median_us), middle + 6);
+      if (row.forecast_us > 0) {
+        svg += fmt::format(
+            "<path d=\"M{0} {1} l4 4 l-4 4 l-4 -4 z\" "
+            "fill=\"#333\"><title>forecast</title></path>\n",
+            x(row.forecast_us), middle - 4);
+      }
+      svg += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"#444\">{:.0f} us</text>\n",
+                         kLeft + kWide + 12, middle + 4, row.median_us);
+      y += kRow;
+    }
+    svg += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"#bbb\"/>\n",
+                       kLeft, kLeft + kWide, y);
+    y += 24;
+  }
+  return svg + "</svg>\n";
+}
+
+}  // namespace bench
