@@ -43,10 +43,15 @@ double largest(hetcomm_communicator_t* communicator, double own) {
   return result;
 }
 
-// Fills in what |description|, a plan as JSON, says.
-void read_plan(const std::string& description, ReshardRow* row) {
+// Fills in what |description|, a plan as JSON, says. Of auto, why it may not choose others, goes to
+// |*barred|, by strategy.
+void read_plan(const std::string& description, ReshardRow* row,
+               std::map<std::string, std::string>* barred) {
   const Json plan = Json::parse(description, nullptr, false);
   if (plan.is_discarded()) return;
+  for (const Json& each : plan.value("considered", Json::array())) {
+    (*barred)[each.value("strategy", "")] = each.value("refused", "");
+  }
   row->chosen = plan.value("strategy", "");
   row->forecast_us = static_cast<double>(plan.value("forecast_ns", uint64_t{0})) * 1e-3;
 }
@@ -63,6 +68,15 @@ void summarize(std::vector<double> times, ReshardRow* row) {
   row->median_us = at(0.5);
   row->high_us = at(0.75);
   row->slowest_us = times.back();
+}
+
+// Notes in |rows|, from |first| on, what auto may not choose.
+void note_barred(const std::map<std::string, std::string>& barred, size_t first,
+                 std::vector<ReshardRow>* rows) {
+  for (size_t i = first; i < rows->size(); ++i) {
+    const auto found = barred.find((*rows)[i].strategy);
+    if (found != barred.end()) (*rows)[i].barred = found->second;
+  }
 }
 
 // One strategy in one case, on this rank.
@@ -91,7 +105,7 @@ class Candidate {
     require(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_JSON, size, text.data(), &size),
             "describing a plan");
     text.resize(size - 1);
-    read_plan(text, &row_);
+    read_plan(text, &row_, &barred_);
   }
   Candidate(const Candidate&) = delete;
   Candidate& operator=(const Candidate&) = delete;
@@ -99,6 +113,7 @@ class Candidate {
     if (plan_ != nullptr) require(hetcomm_reshard_destroy(plan_), "destroying a plan");
   }
 
+  const std::map<std::string, std::string>& barred() const { return barred_; }
   bool is_refused() const { return plan_ == nullptr; }
   // One execution; microseconds until the last rank is done.
   double run(hetcomm_communicator_t* communicator, const hetcomm_buffer_t& from,
@@ -118,6 +133,7 @@ class Candidate {
 
  private:
   ReshardRow row_;
+  std::map<std::string, std::string> barred_;
   hetcomm_reshard_t* plan_ = nullptr;
   std::vector<double> times_;
 };
@@ -178,7 +194,9 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
           } while (spent < share);
         }
       }
+      const size_t first = rows.size();
       for (const auto& candidate : candidates) rows.push_back(candidate->finish());
+      for (const auto& candidate : candidates) note_barred(candidate->barred(), first, &rows);
       require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
     } catch (const std::runtime_error& error) {
       fail(error.what());
@@ -192,7 +210,15 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
 std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
                                          const std::function<void(const std::string&)>& progress) {
   constexpr uint64_t kSide = 16;
-  const std::vector<ReshardCase> cases = options.cases.empty() ? all_cases(kSide) : options.cases;
+  std::vector<ReshardCase> cases = options.cases;
+  if (cases.empty()) {
+    cases = all_cases(kSide);
+    // Replicas and sums.
+    for (const char* const word : {"4x4:2x2r4", "1x1r16:4x4", "4x1r4:1x4r4", "1x1:1x1r16",
+                                   "1x4:1x2r8", "2x2p4:4x4", "4x1p4:1x4", "4x4:1x1"}) {
+      (void)parse_case(word, &cases.emplace_back());
+    }
+  }
   std::vector<ReshardRow> rows;
   for (const Scenario& scenario : scenarios(kSide, options.bytes)) {
     const std::vector<uint64_t> shape = shape_for(scenario.bytes);
@@ -204,6 +230,8 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
         const LayoutHandle source(shape, each.source, ranks_from(0, each.source.ranks()));
         const LayoutHandle destination(shape, each.destination,
                                        ranks_from(kSide, each.destination.ranks()));
+        const size_t first = rows.size();
+        std::map<std::string, std::string> barred;
         for (const std::string& strategy : strategies_of(options)) {
           progress(fmt::format("{}: {} by {}", scenario.name, word_of(each), strategy));
           ReshardRow row{.scenario = scenario.name,
@@ -212,11 +240,12 @@ std::vector<ReshardRow> simulate_reshard(const ReshardOptions& options,
                          .bytes = shape[0] * shape[1] * shape[2] * sizeof(float)};
           const std::string plan = draft(scenario, source, destination, strategy, &row.refused);
           if (row.refused.empty()) {
-            read_plan(plan, &row);
+            read_plan(plan, &row, &barred);
             summarize({simulate(scenario, plan)}, &row);
           }
           rows.push_back(std::move(row));
         }
+        note_barred(barred, first, &rows);
       } catch (const std::runtime_error& error) {
         fail(error.what());
       }

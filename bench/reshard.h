@@ -32,6 +32,7 @@ struct ReshardRow {
   std::string chosen;  // the strategy of the plan: of auto the one that it chose
   uint64_t bytes = 0;
   std::string refused;  // why there is no plan; then no times
+  std::string barred;   // why auto may not choose it
   double forecast_us = 0;
   double low_us = 0;  // quartiles
   double median_us = 0;

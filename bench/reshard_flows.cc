@@ -270,11 +270,15 @@ std::vector<Scenario> scenarios(int ranks, uint64_t bytes) {
   far.bytes = 65536;
   far.trunk_bytes_per_s = 10 * kGigabit;
   far.trunk_latency_us = 5000;
+  Scenario near = slow;
+  near.name = "64 KiB, all ways 50 us";
+  near.bytes = 65536;
+  near.latency_us = near.trunk_latency_us = 50;
   Scenario narrow = slow;
   narrow.name = "NICs below the trunk";
   narrow.nic_bytes_per_s = 10 * kGigabit;
   narrow.trunk_bytes_per_s = 60 * kGigabit;
-  return {slow, wide, thin, hosts, far, narrow};
+  return {slow, wide, thin, hosts, far, near, narrow};
 }
 
 std::string draft(const Scenario& scenario, const LayoutHandle& source,

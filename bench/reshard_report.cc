@@ -16,11 +16,14 @@ std::string case_of(const ReshardRow& row) {
   return row.scenario.empty() ? row.layouts : row.scenario + ", " + row.layouts;
 }
 
-// The least median among the strategies that were asked for by name.
+// The least median among the strategies that auto may choose.
 double best_us(const std::vector<ReshardRow>& rows, const std::string& name) {
   double best = 0;
   for (const ReshardRow& row : rows) {
-    if (case_of(row) != name || !row.refused.empty() || row.strategy == "auto") continue;
+    if (case_of(row) != name || !row.refused.empty() || row.strategy == "auto" ||
+        !row.barred.empty()) {
+      continue;
+    }
     if (best == 0 || row.median_us < best) best = row.median_us;
   }
   return best;
@@ -54,7 +57,9 @@ std::string escaped(const std::string& text) {
 std::string reshard_table(const std::vector<ReshardRow>& rows) {
   std::string text =
       "# Times in us until the last rank is done: median, quartiles, and forecast over median\n"
-      "# best: the median over that of the best strategy by name; GB/s: bytes of the tensor\n";
+      "# best: the median over that of the best strategy that auto may choose; GB/s: bytes of the "
+      "tensor\n"
+      "# *: auto may not choose it: it sends more than one copy between clusters\n";
   for (const std::string& name : cases_of(rows)) {
     text += fmt::format("{}\n  {:<20} {:>11} {:>11} {:>11} {:>9} {:>8} {:>8}\n", name, "strategy",
                         "median", "low", "high", "forecast", "best", "GB/s");
@@ -69,8 +74,8 @@ std::string reshard_table(const std::vector<ReshardRow>& rows) {
         continue;
       }
       text += fmt::format(
-          "  {:<20} {:>11.1f} {:>11.1f} {:>11.1f} {:>9.2f} {:>8.2f} {:>8.3f}\n", strategy,
-          row.median_us, row.low_us, row.high_us,
+          "{}{:<20} {:>11.1f} {:>11.1f} {:>11.1f} {:>9.2f} {:>8.2f} {:>8.3f}\n",
+          row.barred.empty() ? "  " : "* ", strategy, row.median_us, row.low_us, row.high_us,
           row.median_us > 0 ? row.forecast_us / row.median_us : 0,
           best > 0 ? row.median_us / best : 0,
           row.median_us > 0 ? static_cast<double>(row.bytes) * 1e-3 / row.median_us : 0);
@@ -91,6 +96,7 @@ std::string reshard_json(const std::vector<ReshardRow>& rows) {
       json["refused"] = row.refused;
     } else {
       json["plan"] = row.chosen;
+      if (!row.barred.empty()) json["barred"] = row.barred;
       json["forecast_us"] = row.forecast_us;
       json["runs"] = row.runs;
       json["fastest_us"] = row.fastest_us;

@@ -1,0 +1,154 @@
+"""Times the refresh of an inference engine's weights by a trainer, beside what people use for it.
+
+    python -m hetcomm.bench_weights                      # 4 trainer ranks, 2 engine ranks, 1 GiB
+    python -m hetcomm.bench_weights --mib 256 --rounds 5
+
+The trainer holds each weight in rows (FSDP2), the engine in columns (tensor-parallel). Three ways, in
+turns: hetcomm.reshard; gather on the first trainer and broadcast to all, by Gloo; a checkpoint of
+torch.distributed.checkpoint in memory-backed files (/dev/shm), which the engine loads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any
+
+TRAINERS, ENGINES = 4, 2
+
+
+def _weights(mib: int) -> list[tuple[int, int]]:
+    """Shapes of float32 weights, 16 MiB each."""
+    return [(2048, 2048)] * max(1, mib // 16)
+
+
+def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    import hetcomm.torch
+    from hetcomm import reshard
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(f"{folder}/store", TRAINERS + ENGINES), rank=rank,
+        world_size=TRAINERS + ENGINES,
+    )
+    shapes = _weights(arguments.mib)
+    trains = rank < TRAINERS
+    trainers = DeviceMesh("cpu", list(range(TRAINERS)))
+    engines = DeviceMesh("cpu", list(range(TRAINERS, TRAINERS + ENGINES)))
+    source, target = {}, {}
+    for i, (rows, columns) in enumerate(shapes):
+        if trains:
+            local = torch.full((rows // TRAINERS, columns), float(rank * 1000 + i))
+            source[str(i)] = DTensor.from_local(local, trainers, [Shard(0)], run_check=False)
+        else:
+            local = torch.zeros(rows, columns // ENGINES)
+            target[str(i)] = DTensor.from_local(local, engines, [Shard(1)], run_check=False)
+    world = hetcomm.torch.communicator()
+    transfer = reshard.StateTransfer(
+        world, source if trains else None, None if trains else target
+    )
+    pieces = [torch.empty(rows // TRAINERS, columns) for rows, columns in shapes[:1] * TRAINERS]
+    whole = torch.empty(shapes[0])
+    group = dist.new_group(list(range(TRAINERS)))
+
+    def by_hetcomm() -> None:
+        transfer.run()
+
+    def by_gloo() -> None:
+        for i, (_, columns) in enumerate(shapes):
+            if trains:
+                own = source[str(i)].to_local()
+                dist.gather(own, pieces if rank == 0 else None, dst=0, group=group)
+                if rank == 0:
+                    torch.cat(pieces, out=whole)
+            dist.broadcast(whole, src=0)
+            if not trains:
+                share = columns // ENGINES
+                begin = (rank - TRAINERS) * share
+                target[str(i)].to_local().copy_(whole[:, begin : begin + share])
+
+    def by_checkpoint() -> None:
+        path = f"{folder}/checkpoint"
+        if trains:
+            checkpoint.save(source, checkpoint_id=path, process_group=group, no_dist=False)
+        dist.barrier()
+        if not trains:
+            checkpoint.load(target, checkpoint_id=path, process_group=engine_group)
+        dist.barrier()
+        if rank == 0:
+            shutil.rmtree(path)
+
+    engine_group = dist.new_group(list(range(TRAINERS, TRAINERS + ENGINES)))
+    ways = {"hetcomm": by_hetcomm, "gloo": by_gloo, "checkpoint": by_checkpoint}
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for round_ in range(arguments.rounds + 1):
+        for name, way in ways.items():
+            if not trains:
+                for tensor in target.values():
+                    tensor.to_local().zero_()
+            dist.barrier()
+            start = time.perf_counter()
+            way()
+            dist.barrier()
+            if round_ > 0:  # the first one makes connections
+                times[name].append(time.perf_counter() - start)
+            for i, tensor in enumerate(target.values()):
+                rows = shapes[i][0] // TRAINERS
+                for owner in range(TRAINERS):
+                    part = tensor.to_local()[owner * rows : (owner + 1) * rows]
+                    if not bool((part == owner * 1000 + i).all()):
+                        raise SystemExit(f"{name}: weight {i} is wrong on rank {rank}")
+    if rank == 0:
+        results.put(times)
+    transfer.close()
+    world.close()
+    dist.barrier()
+    os._exit(0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m hetcomm.bench_weights", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=1024, help="size of the model (1024)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each way is measured (3)")
+    arguments = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        ranks = [
+            context.Process(target=_rank, args=(rank, arguments, folder, results))
+            for rank in range(TRAINERS + ENGINES)
+        ]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+        if any(rank.exitcode != 0 for rank in ranks):
+            return 1
+        times = results.get()
+    size = len(_weights(arguments.mib)) * 16 / 1024
+    print(f"# {size:.2f} GiB in float32, {TRAINERS} to {ENGINES} ranks, {arguments.rounds} rounds")
+    print(f"{'way':<12} {'median s':>9} {'fastest':>9} {'GB/s':>7} {'to hetcomm':>11}")
+    own = statistics.median(times["hetcomm"])
+    for name, each in times.items():
+        median = statistics.median(each)
+        rate = size * 1.073741824 / median
+        print(f"{name:<12} {median:>9.3f} {min(each):>9.3f} {rate:>7.2f} {median / own:>11.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

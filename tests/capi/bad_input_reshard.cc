@@ -1,0 +1,265 @@
+// Bad input to layouts and plans.
+#include <string>
+
+#include "tests/capi/bad_input.h"
+
+namespace hetcomm_test {
+namespace {
+
+// A tensor [4, 6] on rank 0, in two parts.
+class BadReshard : public BadInput {
+ protected:
+  void SetUp() override {
+    BadInput::SetUp();
+    const uint64_t axes[] = {1};
+    const int32_t ranks[] = {0};
+    const hetcomm_placement_t whole{HETCOMM_PLACEMENT_REPLICATE, 0, 1, nullptr};
+    ASSERT_EQ(hetcomm_layout_from_mesh(2, kShape, 1, axes, ranks, &whole, nullptr, &layout_),
+              HETCOMM_OK);
+    const hetcomm_reshard_tensor_t tensor = good();
+    ASSERT_EQ(hetcomm_reshard_create(communicator(), &tensor, 1, nullptr, &plan_), HETCOMM_OK);
+  }
+  void TearDown() override {
+    EXPECT_EQ(hetcomm_reshard_destroy(plan_), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_layout_destroy(layout_), HETCOMM_OK);
+    BadInput::TearDown();
+  }
+
+  hetcomm_reshard_tensor_t good() const {
+    return {layout_, layout_, HETCOMM_FLOAT32, HETCOMM_FLOAT32};
+  }
+  static hetcomm_part_t part(uint64_t first, uint64_t last) {
+    hetcomm_part_t made{};
+    made.begin[0] = first;
+    made.end[0] = last;
+    made.end[1] = 6;
+    made.offset = first * 6;
+    return made;
+  }
+  // |text|: a part of what is said.
+  void expect_parts_refused(const char* what, const char* text,
+                            const std::vector<hetcomm_part_t>& parts) {
+    expect_refused({{what, HETCOMM_INVALID_ARGUMENT, [&](Outputs& out) {
+                       return hetcomm_layout_from_parts(2, kShape, parts.data(), parts.size(),
+                                                        nullptr, out.first<hetcomm_layout_t*>());
+                     }}});
+    EXPECT_NE(std::string(hetcomm_last_error()).find(text), std::string::npos)
+        << what << ": " << hetcomm_last_error();
+  }
+  void expect_mesh_refused(const char* what, hetcomm_status_t expected,
+                           const std::vector<uint64_t>& axes, const std::vector<int32_t>& ranks,
+                           const std::vector<hetcomm_placement_t>& placements) {
+    expect_refused({{what, expected, [&](Outputs& out) {
+                       return hetcomm_layout_from_mesh(2, kShape, axes.size(), axes.data(),
+                                                       ranks.data(), placements.data(), nullptr,
+                                                       out.first<hetcomm_layout_t*>());
+                     }}});
+  }
+  void expect_plan_refused(const char* what, hetcomm_status_t expected,
+                           const hetcomm_reshard_tensor_t& tensor,
+                           const hetcomm_reshard_options_t* options = nullptr) {
+    expect_refused({{what, expected, [&](Outputs& out) {
+                       return hetcomm_reshard_create(communicator(), &tensor, 1, options,
+                                                     out.first<hetcomm_reshard_t*>());
+                     }}});
+  }
+
+  static constexpr uint64_t kShape[] = {4, 6};
+  hetcomm_layout_t* layout_ = nullptr;
+  hetcomm_reshard_t* plan_ = nullptr;
+  float values_[24] = {};
+};
+
+TEST_F(BadReshard, PartsThatMakeNoSense) {
+  expect_parts_refused("a hole", "rank", {part(0, 1), part(2, 4)});
+  expect_parts_refused("an overlap", "rank 0", {part(0, 3), part(2, 4)});
+  expect_parts_refused("outside", "rank 0", {part(0, 5)});
+  expect_parts_refused("nothing", "", {});
+  hetcomm_part_t twice = part(0, 4);
+  twice.copy = 1;
+  expect_parts_refused("a rank that holds an element twice", "rank 0", {part(0, 4), twice});
+  hetcomm_part_t crossed = part(0, 4);
+  crossed.strides[0] = 3;
+  crossed.strides[1] = 1;
+  expect_parts_refused("strides that let elements overlap", "rank 0", {crossed});
+  hetcomm_part_t negative = part(0, 4);
+  negative.rank = -1;
+  expect_parts_refused("a negative rank", "-1", {negative});
+  hetcomm_part_t reserved = part(0, 4);
+  reserved.reserved = 1;
+  expect_parts_refused("reserved", "reserved", {reserved});
+  hetcomm_part_t turned = part(3, 1);
+  expect_parts_refused("an end before the beginning", "rank 0", {turned});
+}
+
+TEST_F(BadReshard, Meshes) {
+  const hetcomm_placement_t rows{HETCOMM_PLACEMENT_SHARD, 0, 1, nullptr};
+  const uint64_t sizes[] = {1, 2};
+  expect_mesh_refused("a rank twice", HETCOMM_INVALID_ARGUMENT, {2}, {0, 0}, {rows});
+  expect_mesh_refused("an axis without ranks", HETCOMM_INVALID_ARGUMENT, {0}, {0}, {rows});
+  expect_mesh_refused("a huge axis", HETCOMM_INVALID_ARGUMENT, {UINT64_MAX}, {0}, {rows});
+  expect_mesh_refused("no such dimension", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
+                      {{HETCOMM_PLACEMENT_SHARD, 2, 1, nullptr}});
+  expect_mesh_refused("pieces that do not divide", HETCOMM_INVALID_ARGUMENT, {3}, {0, 1, 2},
+                      {rows});
+  expect_mesh_refused("sizes with another sum", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
+                      {{HETCOMM_PLACEMENT_SHARD, 0, 1, sizes}});
+  expect_mesh_refused("no such placement", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
+                      {{5, 0, 1, nullptr}});
+  expect_mesh_refused("a split of 0", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
+                      {{HETCOMM_PLACEMENT_STRIDED_SHARD, 0, 0, nullptr}});
+  expect_refused({{"nine dimensions", HETCOMM_INVALID_ARGUMENT, [&](Outputs& out) {
+                     const uint64_t shape[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+                     const uint64_t axes[] = {1};
+                     const int32_t ranks[] = {0};
+                     return hetcomm_layout_from_mesh(9, shape, 1, axes, ranks, &rows, nullptr,
+                                                     out.first<hetcomm_layout_t*>());
+                   }}});
+}
+
+TEST_F(BadReshard, Degrees) {
+  hetcomm_degrees_t degrees{};
+  degrees.struct_size = sizeof(degrees);
+  degrees.data = 2;
+  degrees.context = degrees.tensor = 1;
+  const int32_t ranks[] = {0, 1, 2};
+  const auto refuse = [&](const char* what, uint64_t batch, size_t count) {
+    expect_refused({{what, HETCOMM_INVALID_ARGUMENT, [&](Outputs& out) {
+                       return hetcomm_layout_from_degrees(batch, 4, 2, &degrees, ranks, count,
+                                                          out.first<hetcomm_layout_t*>());
+                     }}});
+  };
+  refuse("another number of ranks", 4, 3);
+  refuse("a degree that does not divide", 3, 2);
+  degrees.order = "dcc";
+  refuse("no permutation", 4, 2);
+  degrees.order = nullptr;
+  degrees.zigzag = 2;
+  refuse("zigzag", 4, 2);
+}
+
+TEST_F(BadReshard, Plans) {
+  hetcomm_reshard_tensor_t tensor = good();
+  tensor.source = nullptr;
+  expect_plan_refused("no source", HETCOMM_INVALID_ARGUMENT, tensor);
+  tensor = good();
+  tensor.destination_type = 17;
+  expect_plan_refused("no such type", HETCOMM_INVALID_ARGUMENT, tensor);
+  tensor.destination_type = HETCOMM_INT32;
+  expect_plan_refused("a type that is not converted", HETCOMM_INVALID_ARGUMENT, tensor);
+  hetcomm_reshard_options_t options{};
+  options.struct_size = sizeof(options);
+  options.strategy = 6;
+  expect_plan_refused("no such strategy", HETCOMM_INVALID_ARGUMENT, good(), &options);
+  options.strategy = 0;
+  options.in_flight = 1025;
+  expect_plan_refused("too many in flight", HETCOMM_OUT_OF_RANGE, good(), &options);
+  options.in_flight = 0;
+  options.prove = 2;
+  expect_plan_refused("prove", HETCOMM_INVALID_ARGUMENT, good(), &options);
+
+  const uint64_t axes[] = {2};
+  const int32_t ranks[] = {0, 1};
+  const hetcomm_placement_t rows{HETCOMM_PLACEMENT_SHARD, 0, 1, nullptr};
+  const hetcomm_placement_t sum{HETCOMM_PLACEMENT_PARTIAL, 0, 1, nullptr};
+  const uint64_t other[] = {4, 7};
+  hetcomm_layout_t* far = nullptr;
+  hetcomm_layout_t* wide = nullptr;
+  hetcomm_layout_t* partial = nullptr;
+  const int32_t own[] = {0};
+  const uint64_t one[] = {1};
+  const hetcomm_placement_t whole{HETCOMM_PLACEMENT_REPLICATE, 0, 1, nullptr};
+  ASSERT_EQ(hetcomm_layout_from_mesh(2, kShape, 1, axes, ranks, &rows, nullptr, &far), HETCOMM_OK);
+  ASSERT_EQ(hetcomm_layout_from_mesh(2, other, 1, one, own, &whole, nullptr, &wide), HETCOMM_OK);
+  ASSERT_EQ(hetcomm_layout_from_mesh(2, kShape, 1, axes, ranks, &sum, nullptr, &partial),
+            HETCOMM_OK);
+  tensor = good();
+  tensor.destination = far;
+  expect_plan_refused("a rank that does not exist", HETCOMM_OUT_OF_RANGE, tensor);
+  EXPECT_NE(std::string(hetcomm_last_error()).find("rank 1 holds"), std::string::npos)
+      << hetcomm_last_error();
+  tensor.destination = wide;
+  expect_plan_refused("another shape", HETCOMM_INVALID_ARGUMENT, tensor);
+  const auto draft = [&](const hetcomm_reshard_tensor_t& drafted, int32_t strategy) {
+    hetcomm_reshard_options_t wishes{};
+    wishes.struct_size = sizeof(wishes);
+    wishes.strategy = strategy;
+    size_t size = 0;
+    return hetcomm_reshard_draft(&drafted, 1, &wishes, nullptr, HETCOMM_RESHARD_TEXT, 0, nullptr,
+                                 &size);
+  };
+  tensor = {partial, layout_, HETCOMM_FLOAT32, HETCOMM_FLOAT32};
+  EXPECT_EQ(draft(tensor, HETCOMM_STRATEGY_AUTO), HETCOMM_OK);
+  EXPECT_EQ(draft(tensor, HETCOMM_STRATEGY_BSR), HETCOMM_UNSUPPORTED);
+  tensor.destination_type = HETCOMM_BFLOAT16;
+  EXPECT_EQ(draft(tensor, HETCOMM_STRATEGY_AUTO), HETCOMM_UNSUPPORTED);
+  for (hetcomm_layout_t* layout : {far, wide, partial}) {
+    EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+  }
+}
+
+TEST_F(BadReshard, Starting) {
+  const hetcomm_buffer_t good_buffer = hetcomm_buffer_host(values_, sizeof(values_));
+  const hetcomm_buffer_t short_buffer = hetcomm_buffer_host(values_, sizeof(values_) - 1);
+  const hetcomm_buffer_t null_buffer = hetcomm_buffer_host(nullptr, sizeof(values_));
+  hetcomm_operation_options_t options{};
+  options.struct_size = sizeof(options);
+  options.flags = HETCOMM_OPERATION_NOTIFY;
+  const auto start = [&](const hetcomm_buffer_t* from, const hetcomm_buffer_t* to,
+                         const hetcomm_operation_options_t* with) {
+    return [=, this](Outputs& out) {
+      return hetcomm_reshard_start(plan_, from, to, with, out.first<hetcomm_request_t*>());
+    };
+  };
+  expect_refused({
+      {"no plan", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_reshard_start(nullptr, &good_buffer, &good_buffer, nullptr,
+                                      out.first<hetcomm_request_t*>());
+       }},
+      {"no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) {
+         return hetcomm_reshard_start(plan_, &good_buffer, &good_buffer, nullptr, nullptr);
+       }},
+      {"no sources", HETCOMM_INVALID_ARGUMENT, start(nullptr, &good_buffer, nullptr)},
+      {"no destinations", HETCOMM_INVALID_ARGUMENT, start(&good_buffer, nullptr, nullptr)},
+      {"a short source", HETCOMM_OUT_OF_RANGE, start(&short_buffer, &good_buffer, nullptr)},
+      {"a short destination", HETCOMM_OUT_OF_RANGE, start(&good_buffer, &short_buffer, nullptr)},
+      {"a null pointer", HETCOMM_INVALID_ARGUMENT, start(&null_buffer, &good_buffer, nullptr)},
+      {"flags", HETCOMM_INVALID_ARGUMENT, start(&good_buffer, &good_buffer, &options)},
+  });
+}
+
+TEST_F(BadReshard, Describing) {
+  size_t size = 0;
+  EXPECT_EQ(hetcomm_reshard_describe(plan_, 3, 0, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_SVG, 10, nullptr, &size),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_SVG, 0, nullptr, nullptr),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_describe(plan_, HETCOMM_RESHARD_SVG, 0, nullptr, &size), HETCOMM_OK);
+  EXPECT_GT(size, 100u);
+  const hetcomm_reshard_tensor_t tensor = good();
+  const char* const hosts[] = {"nowhere"};
+  hetcomm_reshard_links_t links{};
+  links.struct_size = sizeof(links);
+  links.model = "{}";
+  links.hosts = hosts;
+  links.rank_count = 1;
+  EXPECT_EQ(
+      hetcomm_reshard_draft(&tensor, 1, nullptr, &links, HETCOMM_RESHARD_TEXT, 0, nullptr, &size),
+      HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_layout_elements(nullptr, 0, nullptr), HETCOMM_INVALID_ARGUMENT);
+  size_t count = 0;
+  EXPECT_EQ(hetcomm_layout_parts(layout_, -1, 1, nullptr, &count), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_layout_parts(layout_, -1, 0, nullptr, &count), HETCOMM_OK);
+  EXPECT_EQ(count, 1u);
+}
+
+TEST_F(BadReshard, NullHandlesCanBeDestroyed) {
+  EXPECT_EQ(hetcomm_layout_destroy(nullptr), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_reshard_destroy(nullptr), HETCOMM_OK);
+}
+
+}  // namespace
+}  // namespace hetcomm_test
