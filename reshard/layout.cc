@@ -63,6 +63,9 @@ bool are_strides_distinct(const Part& part) {
 
 Status check_part(const Layout& layout, const Part& part) {
   if (part.rank < 0) return invalid(fmt::format("{}: ranks start at 0", name_of(part)));
+  if (static_cast<size_t>(part.rank) >= kMaxParts) {
+    return invalid(fmt::format("{}: there are not so many ranks", name_of(part)));
+  }
   if (part.box.dimensions != layout.shape.size()) {
     return invalid(fmt::format("{}: the box has {} dimensions, the tensor {}", name_of(part),
                                part.box.dimensions, layout.shape.size()));

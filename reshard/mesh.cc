@@ -54,7 +54,8 @@ Status check_placement(const std::vector<uint64_t>& shape, const Mesh& mesh, siz
     return invalid(fmt::format("axis {} cuts dimension {} of a tensor that has {}", axis,
                                placement.dimension, shape.size()));
   }
-  if (placement.split == 0 || placement.split > kMaxElements) {
+  if (placement.split == 0 ||
+      placement.split > std::max<uint64_t>(shape[placement.dimension], 1u << 16)) {
     return invalid(fmt::format("axis {}: a split factor of {}", axis, placement.split));
   }
   if (!placement.sizes.empty() && placement.sizes.size() != mesh.axes[axis]) {
@@ -228,7 +229,11 @@ Result<Layout> activations(uint64_t batch, uint64_t sequence, uint64_t hidden,
     return name == 'd' ? degrees.data : name == 'c' ? degrees.context : degrees.tensor;
   };
   mesh.axes = {degrees.data, degrees.context, degrees.tensor};
-  const uint64_t count = degrees.data * degrees.context * degrees.tensor;
+  uint64_t count = 1;
+  for (const uint64_t degree : mesh.axes) {
+    count = degree == 0 || degree > ranks.size() / count ? 0 : count * degree;
+    if (count == 0) break;
+  }
   if (count == 0 || count != ranks.size()) {
     return invalid(fmt::format("{} x {} x {} ranks, and {} are given", degrees.data,
                                degrees.context, degrees.tensor, ranks.size()));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -183,9 +184,9 @@ std::vector<Box> cut(const Box& box, uint64_t pieces) {
 
 // The copies of |layout|; ranks may hold further ones in part.
 uint64_t copies_of(const Layout& layout) {
-  uint64_t copies = 1;
-  for (const Part& part : layout.parts) copies = std::max<uint64_t>(copies, part.copy + 1);
-  return copies;
+  std::set<uint32_t> copies;
+  for (const Part& part : layout.parts) copies.insert(part.copy);
+  return std::max<uint64_t>(copies.size(), 1);
 }
 
 // The layout in which ranks that hold the same in |destination| have a piece of it each.
@@ -210,7 +211,7 @@ Layout scattered(const Layout& source, const Layout& destination) {
     // As many for each receiver, and for each sender where that is a small number.
     constexpr uint64_t kMostPieces = 64;
     uint64_t pieces = std::lcm(senders, ranks.size());
-    if (pieces > kMostPieces) pieces = (senders + ranks.size() - 1) / ranks.size() * ranks.size();
+    if (pieces > kMostPieces) pieces = ranks.size();
     const std::vector<Box> boxes = cut(box, pieces);
     for (size_t i = 0; i < boxes.size(); ++i) {
       add_dense(result, ranks[i * ranks.size() / boxes.size()], boxes[i]);

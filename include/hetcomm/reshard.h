@@ -231,7 +231,7 @@ typedef struct hetcomm_reshard_options {
  * afterwards. Waits for nobody. |options| may be NULL. The communicator cannot be destroyed before
  * the plan (BUSY).
  *   INVALID_ARGUMENT  No tensors; shapes differ; types cannot be converted; a strategy is none.
- *   OUT_OF_RANGE      A rank of a layout is not in the communicator.
+ *   OUT_OF_RANGE      A rank of a layout is not in the communicator; in_flight is above 1024.
  *   UNSUPPORTED       The strategy does not cover the layouts; a sum is to be converted.
  * The text names the tensor, and the first rank and box that does not fit. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_create(
@@ -282,7 +282,7 @@ typedef struct hetcomm_reshard_links {
 
 /* Plans without a communicator, and writes the plan as hetcomm_reshard_describe(). |links| NULL:
  * nothing is known of the links; then there is no forecast, and AUTO is BSR, or DIRECT for sums. Of
- * |options|, which may be NULL, strategy, outer and prove count.
+ * |options|, which may be NULL, strategy, outer, slice_bytes and prove count.
  *   INVALID_ARGUMENT  As for hetcomm_reshard_create(), or the model is none.
  *   NOT_FOUND         The model lacks a host or a NIC of a rank.
  *   UNSUPPORTED       As for hetcomm_reshard_create().

@@ -36,6 +36,7 @@ __all__ = [
     "StridedShard",
     "TensorSpec",
     "Zigzag",
+    "close_plans",
     "layout",
     "layout_of_boxes",
     "layout_of_degrees",
@@ -208,10 +209,22 @@ _MOST_CACHED = 64
 
 
 def close_plans(communicator: Communicator) -> None:
-    """Closes all plans of a communicator, which is about to go."""
+    """Closes all plans of a communicator, those that :func:`redistribute` keeps too. The communicator's
+    close() calls it."""
     _caches.pop(communicator, None)
-    for plan in list(_plans.pop(communicator, ())):
-        plan.close()
+    _close_all(_plans.pop(communicator, ()))
+
+
+def _close_all(plans: Iterable[Plan]) -> None:
+    """Closes all of them, and raises the first failure afterwards."""
+    failure: Exception | None = None
+    for plan in list(plans):
+        try:
+            plan.close()
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 class Plan:
@@ -343,6 +356,12 @@ def redistribute(
         ]
         return Plan(communicator, tensors, strategy=strategy, tag=1 << 63)
 
+    if 0 in shape:
+        empty = torch.empty(_local_shape(shape, mesh, placements), dtype=tensor.dtype)
+        return DTensor.from_local(
+            empty, mesh, placements, run_check=False, shape=torch.Size(shape),
+            stride=spec.tensor_meta.stride,
+        )
     plan = _cached_plan(communicator, key, make)
     target = layout(shape, mesh, placements)
     local_shape = _local_shape(shape, mesh, placements)
@@ -351,7 +370,13 @@ def redistribute(
     rank = communicator.rank
     holds = own.numel() > 0
     gets = target.elements(rank) > 0
-    plan.start([own if holds else None], [local if gets else None], timeout).wait()
+    try:
+        plan.start([own if holds else None], [local if gets else None], timeout).wait()
+    except Exception:
+        # It has ended with the execution; the next call makes another one.
+        _caches.get(communicator, {}).pop(key, None)
+        plan.close()
+        raise
     return DTensor.from_local(
         local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=spec.tensor_meta.stride
     )
@@ -545,18 +570,27 @@ class StateTransfer:
         self._rooms: list[Any] = [None, None]
 
     def close(self) -> None:
-        for plan in self._plans:
-            plan.close()
+        _close_all(self._plans)
 
     def run(self) -> None:
-        """Moves the model once. Raises what went wrong."""
+        """Moves the model once. Raises what went wrong; then it has to be made anew, on all ranks."""
         under_way: list[tuple[int, Request]] = []
-        for index in range(len(self._plans)):
-            if len(under_way) == 2:
+        try:
+            for index in range(len(self._plans)):
+                if len(under_way) == 2:
+                    self._finish(*under_way.pop(0))
+                under_way.append((index, self._start(index)))
+            while under_way:
                 self._finish(*under_way.pop(0))
-            under_way.append((index, self._start(index)))
-        for each in under_way:
-            self._finish(*each)
+        except BaseException:
+            # Nothing is under way when the caller hears of it.
+            for _, request in under_way:
+                try:
+                    request.cancel()
+                    request.wait()
+                except Exception:  # the first failure is the one to tell
+                    pass
+            raise
 
     # What this rank tells the others.
     def _say(self, names: Mapping[str, str] | None) -> dict[str, Any]:
@@ -588,6 +622,8 @@ class StateTransfer:
             if origin not in sources:
                 continue
             source, destination = sources[origin], destinations[name]
+            if 0 in source.shape and 0 in destination.shape:
+                continue  # nothing to move
             if source.shape != destination.shape:
                 raise ValueError(
                     f"{name}: the source has shape {source.shape}, the destination {destination.shape}"
@@ -603,7 +639,7 @@ class StateTransfer:
                 target = layout_of_boxes(
                     source.shape,
                     [next(own) if box.rank == self._rank else box for box in others],
-                    padded_shape=destination.padded_shape,
+                    padded_shape=None if destination.mesh is not None else destination.padded_shape,
                     terms=1 + max(box.term for box in others),
                 )
             entries.append(
@@ -758,24 +794,20 @@ def _overlap(one: Box, other: Box) -> bool:
 
 
 def _number_copies(boxes: list[Box]) -> list[Box]:
-    """The n-th rank with the same box has copy n; boxes that overlap in part go to further copies."""
-    seen: dict[tuple[Any, Any], int] = {}
+    """Each box gets the first copy in which nothing of it is held yet."""
+    first: dict[tuple[Any, Any], int] = {}  # copies before it have the same box
     copies: list[list[Box]] = []
     result = []
     for box in boxes:
         key = (box.begin, box.end)
-        first = seen.get(key, 0)
-        number = first
-        if first == 0:
-            while number < len(copies) and any(_overlap(box, other) for other in copies[number]):
-                number += 1
-        seen[key] = number + 1
-        while len(copies) <= number:
+        number = first.get(key, 0)
+        while number < len(copies) and any(_overlap(box, other) for other in copies[number]):
+            number += 1
+        first[key] = number + 1
+        if number == len(copies):
             copies.append([])
-        own = Box(box.rank, box.begin, box.end, box.offset, box.strides, number, 0)
-        if first == 0:
-            copies[number].append(own)
-        result.append(own)
+        copies[number].append(box)
+        result.append(Box(box.rank, box.begin, box.end, box.offset, box.strides, number, 0))
     return result
 
 

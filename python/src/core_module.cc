@@ -244,7 +244,8 @@ void bind_communicator(nb::class_<Communicator>& type) {
             check(hetcomm_communicator_abort(self.handle(), reason.c_str()));
           },
           "reason"_a, "Ends all operations on all ranks.")
-      .def("close", &Communicator::close, "Says goodbye; the communicator cannot be used any more.")
+      .def("close", &Communicator::close_with_plans,
+           "Says goodbye; the communicator cannot be used any more.")
       .def(
           "send",
           [](const Communicator& self, Input buffer, int32_t destination, uint64_t tag,

@@ -560,6 +560,14 @@ class Communicator {
   int32_t rank() const { return place().first; }
   int32_t size() const { return place().second; }
 
+  // |self| is this as Python has it.
+  static void close_with_plans(const nb::object& self) {
+    // Plans that redistribute() keeps.
+    const nb::object modules = nb::module_::import_("sys").attr("modules");
+    const nb::object reshard = modules.attr("get")("hetcomm.reshard");
+    if (!reshard.is_none()) reshard.attr("close_plans")(self);
+    nb::cast<Communicator&>(self).close();
+  }
   void close() {
     if (handle_ == nullptr) return;
     hetcomm_status_t status = HETCOMM_OK;

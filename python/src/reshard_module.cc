@@ -268,14 +268,37 @@ class Plan {
     return buffers;
   }
 
+  // Python's lock guards the count of calls that use the handle without the lock.
+  class Use {
+   public:
+    explicit Use(const Plan& plan) : plan_(plan) { ++plan_.uses_; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() { --plan_.uses_; }
+
+   private:
+    const Plan& plan_;
+  };
+
   void close() {
     if (handle_ == nullptr) return;
-    check(hetcomm_reshard_destroy(handle_));
-    handle_ = nullptr;
+    if (uses_ > 0) throw StatusError{HETCOMM_BUSY, "another thread uses the plan"};
+    hetcomm_reshard_t* const closing = std::exchange(handle_, nullptr);
+    hetcomm_status_t status;
+    std::string why;
+    {
+      const nb::gil_scoped_release unlocked;
+      status = hetcomm_reshard_destroy(closing);
+      if (status != HETCOMM_OK) why = hetcomm_last_error();
+    }
+    if (status == HETCOMM_OK) return;
+    handle_ = closing;
+    throw StatusError{status, why};
   }
 
  private:
   hetcomm_reshard_t* handle_ = nullptr;
+  mutable int uses_ = 0;
   std::vector<std::array<hetcomm_datatype_t, 2>> types_;
 };
 
@@ -330,6 +353,7 @@ void bind_reshard(nb::module_& module) {
             options.struct_size = sizeof(options);
             options.timeout_ns = nanoseconds(timeout);
             hetcomm_reshard_t* const handle = self.handle();
+            const Plan::Use use(self);
             const std::vector<hetcomm_buffer_t> from = self.buffers(sources, 0);
             const std::vector<hetcomm_buffer_t> to = self.buffers(destinations, 1);
             return start(keep(sources, destinations), [&](hetcomm_request_t** request) {
@@ -344,6 +368,7 @@ void bind_reshard(nb::module_& module) {
           "describe",
           [](const Plan& self, const std::string& format) {
             hetcomm_reshard_t* const handle = self.handle();
+            const Plan::Use use(self);
             const int32_t number = format_named(format);
             return text_of([&](size_t capacity, char* text, size_t* size) {
               return hetcomm_reshard_describe(handle, number, capacity, text, size);

@@ -55,7 +55,6 @@ Execution::~Execution() {
 
 void Execution::bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
                      Operation& operation) {
-  has_place_ = true;
   const Program& program = shared_.program;
   for (size_t i = 0; i < sources_.size(); ++i) {
     if (program.sources[i].bytes > 0) sources_[i].bind(sources[i], program.sources[i]);
@@ -65,7 +64,7 @@ void Execution::bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* de
   }
   for (const auto* side : {&sources_, &destinations_}) {
     for (const SideMemory& memory : *side) {
-      if (memory.memory() == nullptr) continue;
+      if (memory.named_memory() == nullptr) continue;
       operation.buffers.pieces.push_back(memory.piece());
     }
   }

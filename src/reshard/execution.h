@@ -82,8 +82,10 @@ class Execution final : public CompositeOperation, private EndHandler, private C
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
 
-  // A fresh execution takes a place, and the buffers of all tensors, which have been checked. Then
-  // |operation| stands for it. May throw std::bad_alloc. [any-thread]
+  // A place was taken for it, and is given back by reset() or with it. [any-thread]
+  void own_place() { has_place_ = true; }
+  // A fresh execution takes the buffers of all tensors, which have been checked. Then |operation|
+  // stands for it. May throw std::bad_alloc. [any-thread]
   void bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
             Operation& operation);
 

@@ -1,6 +1,7 @@
 #include "src/reshard/preparation.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -219,16 +220,22 @@ Status Order::make_plans() {
 uint64_t Order::hash() const {
   Mixer mixer;
   mixer.add(orders_.size());
-  const Layout* source = nullptr;
-  const Layout* destination = nullptr;
+  // Many tensors of a model have the same layouts.
+  std::map<const Layout*, uint64_t> known;
+  const auto hash_of = [&](const Layout& layout) {
+    const auto [found, added] = known.try_emplace(&layout, 0);
+    if (added) {
+      Mixer own;
+      own.add(layout);
+      found->second = own.value();
+    }
+    return found->second;
+  };
   for (const TensorOrder& order : orders_) {
     mixer.add(static_cast<uint64_t>(order.types.source) << 32 |
               static_cast<uint64_t>(order.types.destination));
-    // Many tensors of a model have the same layouts.
-    if (order.source.get() != source) mixer.add(*order.source);
-    if (order.destination.get() != destination) mixer.add(*order.destination);
-    source = order.source.get();
-    destination = order.destination.get();
+    mixer.add(hash_of(*order.source));
+    mixer.add(hash_of(*order.destination));
   }
   mixer.add(static_cast<uint64_t>(options_.strategy));
   mixer.add(options_.outer);

@@ -91,17 +91,37 @@ Code Redistribution::check(const hetcomm_buffer_t* buffers, const std::vector<Pr
   return Code::kOk;
 }
 
+// False: as many executions are under way as may be.
+bool Redistribution::take_place() {
+  uint32_t taken = under_way_.load(std::memory_order_relaxed);
+  while (taken < in_flight_) {
+    if (under_way_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+// An execution that has a place; null: there is none.
 std::unique_ptr<Execution> Redistribution::take() {
+  std::unique_ptr<Execution> execution;
   {
     const Engine::Baton baton(communicator_.engine());
     sweep_over();
+    if (!take_place()) return nullptr;
     if (!spare_.empty()) {
-      std::unique_ptr<Execution> execution = std::move(spare_.back());
+      execution = std::move(spare_.back());
       spare_.pop_back();
-      return execution;
     }
   }
-  return std::unique_ptr<Execution>(new Execution(*this, shared_));
+  if (execution == nullptr) {
+    try {
+      execution.reset(new Execution(*this, shared_));
+    } catch (const std::bad_alloc&) {
+      give_place();
+      throw;
+    }
+  }
+  execution->own_place();
+  return execution;
 }
 
 Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
@@ -111,10 +131,7 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
     code = check(destinations, shared_.program.destinations, "destination", text);
   if (code != Code::kOk) return code;
   std::unique_ptr<Execution> execution = take();
-  if (under_way_.fetch_add(1, std::memory_order_relaxed) >= in_flight_) {
-    give_place();
-    const Engine::Baton baton(communicator_.engine());
-    spare_.push_back(std::move(execution));
+  if (execution == nullptr) {
     *text = fmt::format(
         "{} executions are under way, which is all that may be; wait for the oldest", in_flight_);
     return Code::kBusy;
@@ -122,10 +139,7 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
   Engine& engine = communicator_.engine();
   Poster& poster = communicator_.poster();
   Operation* operation = poster.allocate();
-  if (operation == nullptr) {
-    give_place();
-    return Code::kOutOfMemory;
-  }
+  if (operation == nullptr) return Code::kOutOfMemory;
   poster.filler().fill_common(OperationKind::kCollective, communicator_.rank(), 0, 0, *operation);
   operation->options.high_priority = options.high_priority;
   if (options.timeout_ns != 0) {
@@ -157,9 +171,16 @@ Status Redistribution::begin(Execution& execution, Operation& operation) {
   if (!broken_.ok()) {
     return broken_.annotate("an earlier execution has failed; prepare it anew on all ranks");
   }
-  active_.reserve(active_.size() + 1);
+  try {
+    active_.reserve(active_.size() + 1);
+    set_busy(true);
+  } catch (const std::bad_alloc&) {
+    // The other ranks count on this execution.
+    break_off(Code::kOutOfMemory);
+    sweep_over();
+    return Code::kOutOfMemory;
+  }
   active_.emplace_back(&execution);
-  set_busy(true);
   ready_ = true;
   execution.start(next_number_++, operation);
   return {};
@@ -180,9 +201,13 @@ void Redistribution::sweep_over() {
   const size_t before = active_.size();
   for (auto& execution : active_) {
     if (!execution->is_over()) continue;
-    execution->reset();
-    spare_.reserve(spare_.size() + 1);
-    spare_.push_back(std::move(execution));
+    // There is room for as many as can be under way; what cannot be kept goes.
+    if (spare_.size() < spare_.capacity()) {
+      execution->reset();
+      spare_.push_back(std::move(execution));
+    } else {
+      execution.reset();
+    }
   }
   std::erase(active_, nullptr);
   if (active_.size() != before) ready_ = ready_ || !active_.empty();
@@ -193,12 +218,12 @@ void Redistribution::sweep_over() {
 
 void Redistribution::set_busy(bool busy) {
   if (busy_ == busy) return;
-  busy_ = busy;
   if (busy) {
     communicator_.job().tasks().add(*this);
   } else {
     communicator_.job().tasks().remove(*this);
   }
+  busy_ = busy;
 }
 
 void Redistribution::break_off(const Status& why) {

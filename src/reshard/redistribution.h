@@ -75,6 +75,7 @@ class Redistribution final : private JobTask, private ExecutionOwner {
 
   Code check(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
              const char* name, std::string* text) const;
+  bool take_place();
   std::unique_ptr<Execution> take() HETCOMM_EXCLUDES(baton_role);
   void sweep_over() HETCOMM_UNDER_BATON;
   void set_busy(bool busy) HETCOMM_UNDER_BATON;

@@ -26,8 +26,9 @@ class SideMemory {
   void bind(const hetcomm_buffer_t& buffer, const ProgramSide& side);
 
   bool has_shadow() const { return shadowed_; }
-  Memory* memory() const { return memory_; }
-  BufferPiece piece() const { return {memory_, buffer_.offset, buffer_.length}; }
+  // The memory of the buffer, if it has a handle.
+  Memory* named_memory() const { return reinterpret_cast<Memory*>(buffer_.memory); }
+  BufferPiece piece() const { return {named_memory(), buffer_.offset, buffer_.length}; }
   // Where byte 0 of the buffer lies, or would lie in the shadow.
   std::byte* host() const { return reinterpret_cast<std::byte*>(base_); }
   // The |length| bytes from |offset| on, as a message takes them.

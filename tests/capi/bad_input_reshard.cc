@@ -85,6 +85,9 @@ TEST_F(BadReshard, PartsThatMakeNoSense) {
   hetcomm_part_t negative = part(0, 4);
   negative.rank = -1;
   expect_parts_refused("a negative rank", "-1", {negative});
+  hetcomm_part_t remote = part(0, 4);
+  remote.rank = INT32_MAX;
+  expect_parts_refused("a rank beyond all", "not so many", {remote});
   hetcomm_part_t reserved = part(0, 4);
   reserved.reserved = 1;
   expect_parts_refused("reserved", "reserved", {reserved});
@@ -106,6 +109,8 @@ TEST_F(BadReshard, Meshes) {
                       {{HETCOMM_PLACEMENT_SHARD, 0, 1, sizes}});
   expect_mesh_refused("no such placement", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
                       {{5, 0, 1, nullptr}});
+  expect_mesh_refused("a huge split", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
+                      {{HETCOMM_PLACEMENT_STRIDED_SHARD, 0, UINT64_C(1) << 40, nullptr}});
   expect_mesh_refused("a split of 0", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
                       {{HETCOMM_PLACEMENT_STRIDED_SHARD, 0, 0, nullptr}});
   expect_refused({{"nine dimensions", HETCOMM_INVALID_ARGUMENT, [&](Outputs& out) {
@@ -131,6 +136,11 @@ TEST_F(BadReshard, Degrees) {
   };
   refuse("another number of ranks", 4, 3);
   refuse("a degree that does not divide", 3, 2);
+  degrees.data = UINT64_C(6148914691236517206);  // with the next one 2^64 + 2
+  degrees.context = 3;
+  refuse("degrees that overflow", 4, 2);
+  degrees.data = 2;
+  degrees.context = 1;
   degrees.order = "dcc";
   refuse("no permutation", 4, 2);
   degrees.order = nullptr;

@@ -549,6 +549,82 @@ TEST_P(Resharding, CancelEndsAllThatIsUnderWay) {
   });
 }
 
+// What is left of a plan that the ranks did not agree on is in no later plan's way.
+TEST_P(Resharding, AfterAMismatchTheRightPlanWorks) {
+  run_job(GetParam(), 2, [](Member& me) {
+    const Task task = from_one_to_other(50'000);
+    for (const int32_t strategy : {HETCOMM_STRATEGY_LEADER, HETCOMM_STRATEGY_DIRECT}) {
+      Task wrong = task;
+      wrong.sources[0] = on_one(0, 50'000);
+      wrong.options.strategy = me.rank() == 0 ? strategy : HETCOMM_STRATEGY_BSR;
+      wrong.options.slice_bytes = me.rank() == 0 ? 0 : 3000;
+      hetcomm_reshard_t* plan = create(me, wrong);
+      Values values(task, me.rank(), 0);
+      EXPECT_NE(execute(plan, values, 500 * kMs).status, HETCOMM_OK);
+      EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
+      me.meet();
+      plan = create(me, task);
+      const Outcome outcome = execute(plan, values);
+      EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      values.check();
+      me.meet();
+      EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+      me.meet();
+    }
+  });
+}
+
+// Ranks say the same with other handles: one for two tensors, and one for each.
+TEST_P(Resharding, EqualLayoutsMakeEqualPlans) {
+  run_job(GetParam(), 2, [](Member& me) {
+    const Grid from = on_one(0, 700);
+    const Grid to = on_one(1, 700);
+    const Made source(from);
+    const Made destination(to);
+    const Made other(from);
+    std::vector<hetcomm_reshard_tensor_t> tensors(
+        2, {source.get(), destination.get(), HETCOMM_UINT32, HETCOMM_UINT32});
+    if (me.rank() == 1) tensors[1].source = other.get();
+    hetcomm_reshard_t* plan = nullptr;
+    ASSERT_EQ(hetcomm_reshard_create(me.communicator(), tensors.data(), 2, nullptr, &plan),
+              HETCOMM_OK);
+    const Task task{.sources = {from, from}, .destinations = {to, to}};
+    Values values(task, me.rank(), 0);
+    const Outcome outcome = execute(plan, values);
+    EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+    values.check();
+    me.meet();
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    me.meet();
+  });
+}
+
+// Memory of the host that has a handle is in use, too.
+TEST_P(Resharding, MemoryInUseIsNotFreed) {
+  run_job(GetParam(), 2, [](Member& me) {
+    const Task task = from_one_to_other(1000);
+    hetcomm_reshard_t* plan = create(me, task);
+    Values values(task, me.rank(), 0);
+    if (me.rank() == 1) {
+      hetcomm_memory_t* memory = nullptr;
+      ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 4000, &memory), HETCOMM_OK);
+      const hetcomm_buffer_t buffer = hetcomm_buffer_memory(memory, 0, 4000);
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(hetcomm_reshard_start(plan, nullptr, &buffer, nullptr, &request), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY);
+      me.meet();
+      EXPECT_EQ(finish(request).status, HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    } else {
+      me.meet();
+      EXPECT_EQ(execute(plan, values).status, HETCOMM_OK);
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    me.meet();
+  });
+}
+
 // The receiver has started when it hears that the sender gave up.
 TEST_P(Resharding, WhoStartsBeforeItHearsOfTheEndIsToldToo) {
   run_job(GetParam(), 2, [](Member& me) {

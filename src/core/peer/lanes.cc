@@ -14,6 +14,27 @@ bool have_same_size(const LaneTerms& one, const LaneTerms& other) {
   return one.depth == other.depth && one.most_bytes == other.most_bytes;
 }
 
+// The first of |ends| that belongs to one with |terms|, among those for which |fits|. Ends of queues
+// are joined in their order. What is left of a plan that the ranks did not agree on is in nobody's
+// way: an end that exists comes before one that is gone, and one with the same content before others.
+template <typename End, typename Fits>
+typename std::vector<End>::iterator find_partner(std::vector<End>& ends, Fits&& fits,
+                                                 const LaneTerms& terms) {
+  if (terms.use == 0) return std::find_if(ends.begin(), ends.end(), fits);
+  const auto first = [&](auto&& also) {
+    return std::find_if(ends.begin(), ends.end(),
+                        [&](const End& end) { return fits(end) && also(end); });
+  };
+  const auto same = [&](const End& end) { return end.content() == terms.content; };
+  auto found = first([&](const End& end) { return same(end) && !end.is_gone(); });
+  if (found == ends.end()) found = first(same);
+  if (found == ends.end()) found = first([](const End& end) { return !end.is_gone(); });
+  // Those that are gone and came before are nobody's any more.
+  const auto stale = [&](const End& end) { return fits(end) && end.is_gone(); };
+  const auto kept = std::remove_if(ends.begin(), found, stale);
+  return ends.erase(kept, found);
+}
+
 }  // namespace
 
 // --- opening and closing ------------------------------------------------------
@@ -44,13 +65,12 @@ void Lanes::open_sending(Lane& lane) {
 }
 
 void Lanes::open_receiving(Lane& lane) {
-  const auto opening = std::find_if(openings_.begin(), openings_.end(), [&](const Opening& each) {
-    return each.body.channel == lane.channel() && each.body.use == lane.terms().use &&
-           each.tag == lane.terms().tag;
-  });
+  const auto opening = find_partner(
+      openings_, [&](const Opening& each) { return each.is_for(lane); }, lane.terms());
   if (opening == openings_.end()) {
     drop_gone();
-    unopened_.push_back({lane.channel(), lane.terms().use, lane.terms().tag, &lane});
+    unopened_.push_back(
+        {lane.channel(), lane.terms().use, lane.terms().tag, lane.terms().content, &lane});
     return;
   }
   const Opening found = *opening;
@@ -78,9 +98,12 @@ void Lanes::receive_open(const WireHeader& header, ConstByteSpan payload) {
     }
     return;
   }
-  const auto own = std::find_if(unopened_.begin(), unopened_.end(), [&](const Unopened& each) {
-    return each.channel == body.channel && each.use == body.use && each.tag == header.tag;
-  });
+  const auto own = find_partner(
+      unopened_,
+      [&](const Unopened& each) {
+        return each.channel == body.channel && each.use == body.use && each.tag == header.tag;
+      },
+      LaneTerms{.use = body.use, .content = body.content});
   if (own == unopened_.end()) {
     drop_gone();
     if (openings_.size() >= kMaxOpenings) {
@@ -389,7 +412,11 @@ void Lanes::begin_receive(Lane& lane, Operation& run) {
 void Lanes::end_unopened(Operation& run, Code code, std::string text) {
   Lane& lane = *run.transfer.lane;
   lane.waiting().remove(run);
-  lane.untold().push_back({run.transfer.run, code});  // there is room
+  if (lane.is_open()) {
+    association_.send_protocol(MessageKind::kStop, run_id(lane.number(), run.transfer.run), code);
+  } else {
+    lane.untold().push_back({run.transfer.run, code});  // there is room
+  }
   refuse(run, code, std::move(text));
 }
 

@@ -59,6 +59,13 @@ class Lanes {
     uint64_t tag;
     LaneOpenBody body;
     Code closed = Code::kOk;
+
+    bool is_for(const Lane& lane) const {
+      return body.channel == lane.channel() && body.use == lane.terms().use &&
+             tag == lane.terms().tag;
+    }
+    uint64_t content() const { return body.content; }
+    bool is_gone() const { return closed != Code::kOk; }
   };
   // A receiving end that waits for the peer's. It may have been closed since: the peer's end that
   // belongs to it hears of it.
@@ -66,9 +73,13 @@ class Lanes {
     uint32_t channel;
     uint32_t use;
     uint64_t tag;
-    Lane* lane;  // null: closed
+    uint64_t wanted;  // content
+    Lane* lane;       // null: closed
+
+    uint64_t content() const { return wanted; }
+    bool is_gone() const { return lane == nullptr; }
   };
-  static constexpr size_t kMaxOpenings = 4096;
+  static constexpr size_t kMaxOpenings = 1u << 16;
   static constexpr size_t kMostGrants = 64;  // of one run, that come before its start
   // The data of longer runs does not move in the call that starts them: who pushes an item wants to
   // compute, and the progress thread copies.
