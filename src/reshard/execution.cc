@@ -145,16 +145,19 @@ void Execution::move(bool oldest) {
 
 void Execution::store() {
   stage_ = Stage::kStoring;
+  const bool any = std::any_of(destinations_.begin(), destinations_.end(),
+                               [](const SideMemory& memory) { return memory.has_shadow(); });
+  if (any) start_storing();
+  if (copies_ == 0) complete();
+}
+
+void Execution::start_storing() {
   std::vector<std::vector<const Region*>> regions(destinations_.size());
-  bool any = false;
-  for (const SideMemory& memory : destinations_) any = any || memory.has_shadow();
-  if (any) {
-    for (const ProgramPhase& phase : shared_.program.phases) {
-      for (const ProgramArrival& arrival : phase.arrivals) {
-        const Region& to = arrival.to;
-        if (to.memory != Space::kDestination || arrival.adds) continue;
-        if (destinations_[to.tensor].has_shadow()) regions[to.tensor].push_back(&to);
-      }
+  for (const ProgramPhase& phase : shared_.program.phases) {
+    for (const ProgramArrival& arrival : phase.arrivals) {
+      const Region& to = arrival.to;
+      if (to.memory != Space::kDestination || arrival.adds) continue;
+      if (destinations_[to.tensor].has_shadow()) regions[to.tensor].push_back(&to);
     }
   }
   for (size_t i = 0; i < destinations_.size(); ++i) {
@@ -162,7 +165,6 @@ void Execution::store() {
     destinations_[i].store(shared_.commons.staging, regions[i], *this);
     ++copies_;
   }
-  if (copies_ == 0) complete();
 }
 
 void Execution::complete() {

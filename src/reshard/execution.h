@@ -135,6 +135,7 @@ class Execution final : public CompositeOperation, private EndHandler, private C
   void let_go(MessageState& state, bool sends) HETCOMM_UNDER_BATON;
   CopySide side_of(const Region& region) HETCOMM_UNDER_BATON;
   void store() HETCOMM_UNDER_BATON;
+  void start_storing() HETCOMM_UNDER_BATON;
   void complete() HETCOMM_UNDER_BATON;
   void drop_landings() HETCOMM_UNDER_BATON;
   void try_to_end() HETCOMM_UNDER_BATON;

