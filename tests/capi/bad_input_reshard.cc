@@ -260,6 +260,8 @@ TEST_F(BadReshard, Describing) {
       hetcomm_reshard_draft(&tensor, 1, nullptr, &links, HETCOMM_RESHARD_TEXT, 0, nullptr, &size),
       HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_layout_elements(nullptr, 0, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_layout_describe(nullptr, 0, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_layout_describe(layout_, 10, nullptr, &size), HETCOMM_INVALID_ARGUMENT);
   size_t count = 0;
   EXPECT_EQ(hetcomm_layout_parts(layout_, -1, 1, nullptr, &count), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_layout_parts(layout_, -1, 0, nullptr, &count), HETCOMM_OK);

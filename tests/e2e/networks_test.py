@@ -86,7 +86,9 @@ def main():
             assert status not in (None, 0), text
             assert f"offers {mine}, rank " in output, text
             assert f"offers {theirs}: no transport joins them" in output, text
-            assert "no transport reaches it" in output, text
+            # The other rank may have ended with that reason before this one came to it.
+            assert "no transport reaches it" in output or "its process is gone" in output, text
+        assert "no transport reaches it" in text, text
 
 
 if __name__ == "__main__":

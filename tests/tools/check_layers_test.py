@@ -24,7 +24,7 @@ GOOD = {
     "transports/shm/shm.h": '#include "transports/transport.h"\n',
     "src/core/job/core.h": '#include "transports/transport.h"\n#include "src/bootstrap/bootstrap.h"\n',
     "reshard/plan.h": '#include "src/base/status.h"\n',
-    "reshard/execute.cc": '#include "src/core/job/core.h"\n#include "reshard/plan.h"\n',
+    "src/reshard/execution.cc": '#include "src/core/job/core.h"\n#include "reshard/plan.h"\n',
     "src/capi/context.cc": '#include "src/core/job/core.h"\n#include "transports/tcp/tcp.h"\nextern "C" {}\n',
     "src/mpi/mpi.cc": "#include <mpi.h>\n#include <hetcomm/hetcomm.h>\n",
     "bench/main.cc": "#include <CLI/CLI.hpp>\n#include <hetcomm/hetcomm.h>\n",
