@@ -89,8 +89,8 @@ TESTS
                gather_p2p_scatter, sendrecv_allgather and bsr; --slice is about the
                size of a message. Strategies are measured in turns, --rounds times
                (5), --seconds each (0.5). --simulate needs no job: 28 cases of 16 to
-               16 ranks on seven models of links, by max-min fair flows. --plot draws
-               box plots.
+               16 ranks on seven models of links, by max-min fair flows. --plot
+               draws box plots.
   One-sided memory is registered memory of the library's allocator. put, get,
   put_notify and fetch_add stand for both tests of the name.
   In windowed tests every message in flight has buffers of its own on both sides;
