@@ -83,7 +83,11 @@ void Execution::start(uint64_t number, Operation& operation) {
                   .receives_left = static_cast<uint32_t>(phase.receives.size())};
     next += phases_[i].sends_left + phases_[i].receives_left;
   }
-  std::fill(messages_.begin(), messages_.end(), MessageState{});
+  for (MessageState& state : messages_) {
+    state.operation = nullptr;
+    state.landing = nullptr;
+    state.started = false;
+  }
   first_ = receive_phase_ = receive_index_ = 0;
   stage_ = Stage::kLoading;
   try {
@@ -314,7 +318,8 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
          .handler = this,
          .high_priority = operation_->options.high_priority,
          .lane = &lane.lane,
-         .buffers = buffers_});
+         .buffers = buffers_,
+         .lists = &state.lists});
     if (operation == nullptr) throw std::bad_alloc();
   } catch (const std::bad_alloc&) {
     lane.lane.give_place();
@@ -343,6 +348,7 @@ void Execution::on_end(Operation& message) {
   PhaseState& state = phases_[phase_index];
   MessageState& own = messages_[state.first_message + (sends ? index : phase.sends.size() + index)];
   own.operation = nullptr;
+  message.swap_lists(own.lists);
   --under_way_;
   const Code code = message.outcome.code;
   const bool whole = sends || message.outcome.bytes_received == message.length;

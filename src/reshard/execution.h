@@ -110,6 +110,7 @@ class Execution final : public CompositeOperation, private EndHandler, private C
     Operation* operation = nullptr;  // while it is under way
     std::byte* landing = nullptr;
     bool started = false;
+    PieceLists lists;  // of the operation, while it is not under way
   };
   struct PhaseState {
     uint32_t first_message = 0;  // in |messages_|: those sent, then those received

@@ -267,6 +267,8 @@ Operation* Poster::begin_for_peer(OperationKind kind, int peer, Registration& re
 // False: there is no memory. Its buffers have been checked.
 bool Poster::fill_internal(const InternalMessage& message, Operation& operation) {
   std::string text;
+  operation.clear_pieces();
+  if (message.lists != nullptr) operation.swap_lists(*message.lists);
   try {
     return OperationFiller::fill_buffers({.kind = message.kind,
                                           .peer = -1,
@@ -297,6 +299,8 @@ Operation* Poster::make_internal(const InternalMessage& message) {
   OperationFiller::fill_host(hetcomm_buffer_host(message.bytes.data(), message.bytes.size()),
                              *operation);
   if (!message.buffers.empty() && !fill_internal(message, *operation)) {
+    operation->clear_pieces();
+    if (message.lists != nullptr) operation->swap_lists(*message.lists);
     engine_.pool().recycle_locked(operation);
     return nullptr;
   }

@@ -36,6 +36,8 @@ struct InternalMessage {
   bool high_priority = false;
   Lane* lane = nullptr;  // to or from |peer|: the message is its next run, whose place was taken
   std::span<const hetcomm_buffer_t> buffers{};  // instead of |bytes|, if there are any
+  // With |buffers|: the operation has it until |handler|'s on_end takes it back (swap_lists).
+  PieceLists* lists = nullptr;
 };
 
 class CommunicatorBase {

@@ -109,6 +109,11 @@ struct BufferPiece {
   uint64_t offset;  // host: address
   uint64_t length;
 };
+// Memory for the lists of pieces of an operation, which whoever starts the same one again keeps.
+struct PieceLists {
+  std::vector<BufferPiece> pieces;
+  std::vector<iovec> extents;
+};
 
 // Notes about neighbouring slots, so that the sweep looks only where something may be due.
 struct SlotBlock {
@@ -286,6 +291,11 @@ struct alignas(kOperationAlign) Operation {
   void clear_pieces() {
     buffers.pieces.clear();
     buffers.extent_list.clear();
+  }
+  // Lends the operation the memory of |lists|, or takes it back: both are empty.
+  void swap_lists(PieceLists& lists) {
+    buffers.pieces.swap(lists.pieces);
+    buffers.extent_list.swap(lists.extents);
   }
 };
 // Matching touches the first line; posting and completing a common message touches five.
