@@ -22,7 +22,8 @@
  * An execution that fails on one rank, by its deadline, a cancel, the loss of a rank or for want of
  * memory, fails on the ranks that have something to do with that one (ABORTED, or PEER_LOST), and
  * ends the plan: later executions end at once with the reason. Whoever goes on destroys it on all
- * ranks and creates another one.                                                              */
+ * ranks and creates another one. Where ranks were lost, hetcomm_reshard_rebuild() makes the plan
+ * again among those that are left.                                                            */
 #ifndef HETCOMM_RESHARD_H_
 #define HETCOMM_RESHARD_H_
 
@@ -154,6 +155,17 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_degrees(
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_elements(
     const hetcomm_layout_t* layout, int32_t rank, uint64_t* out_elements) HETCOMM_NOEXCEPT;
 
+/* Makes the layout that is left when ranks were lost and the others have new numbers. |ranks|[r] is
+ * the number that rank r has from now on, or -1: it is lost. Every rank that is left holds what it
+ * held, in the same places; replicas stand in for what was lost.
+ *   PEER_LOST         Only lost ranks held some box; the text names the first one, and its rank.
+ *   INVALID_ARGUMENT  A rank of the layout is not below |rank_count|; a number is below -1, or there
+ *                     twice.
+ * [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_layout_after_loss(const hetcomm_layout_t* layout, const int32_t* ranks, size_t rank_count,
+                          hetcomm_layout_t** out_layout) HETCOMM_NOEXCEPT;
+
 /* Writes up to |capacity| of the parts that |rank| holds, or of all where |rank| is -1, to
  * |out_parts|, and their number to |*out_count|. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
@@ -238,6 +250,19 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_create(
     hetcomm_communicator_t* communicator, const hetcomm_reshard_tensor_t* tensors,
     size_t tensor_count, const hetcomm_reshard_options_t* options,
     hetcomm_reshard_t** out_reshard) HETCOMM_NOEXCEPT;
+
+/* Makes the plan of |reshard| again in |communicator|, usually one that was rebuilt after ranks were
+ * lost: with the same options, for the layouts that are left (hetcomm_layout_after_loss()).
+ * |ranks|[r] is the number in |communicator| of rank r of the old one, or -1; |rank_count| is the size
+ * of the old one. Each rank knows its own two numbers, and an allgather tells the others'. All ranks
+ * of |communicator| that the layouts have call this alike. Waits for nobody. |reshard| stays as it is,
+ * and is to be destroyed as ever.
+ *   PEER_LOST         Only lost ranks held some box; the text names tensor, box and rank.
+ *   INVALID_ARGUMENT  As for hetcomm_layout_after_loss().
+ * Other errors are those of hetcomm_reshard_create(). [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_rebuild(
+    const hetcomm_reshard_t* reshard, hetcomm_communicator_t* communicator, const int32_t* ranks,
+    size_t rank_count, hetcomm_reshard_t** out_reshard) HETCOMM_NOEXCEPT;
 
 /* Starts to move the tensors from |sources| to |destinations|, which have a buffer for each tensor,
  * in host or device memory, that is not looked at where this rank holds no part. An array is NULL

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "reshard/mesh.h"
+#include "reshard/survivors.h"
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/post.h"
@@ -54,6 +55,13 @@ std::vector<uint64_t> copy_of(size_t count, const uint64_t* numbers) {
 // A single number is a tensor with one dimension of one element.
 std::vector<uint64_t> shape_of(size_t dimensions, const uint64_t* shape) {
   return dimensions == 0 ? std::vector<uint64_t>{1} : copy_of(dimensions, shape);
+}
+
+Status check_ranks(const int32_t* ranks, size_t rank_count) {
+  if (rank_count > reshard::kMaxParts) {
+    return Status(Code::kOutOfRange, fmt::format("{} ranks are too many", rank_count));
+  }
+  return rank_count > 0 && ranks == nullptr ? capi::null_argument("ranks") : Status();
 }
 
 Status give(Layout layout, hetcomm_layout_t** out_layout) {
@@ -219,6 +227,17 @@ Status check_known(const std::vector<reshard::TensorOrder>& orders, const reshar
   return {};
 }
 
+Status make_reshard(hetcomm::Communicator& communicator, std::vector<reshard::TensorOrder> orders,
+                    const reshard::OrderOptions& options, hetcomm_reshard_t** out_reshard) {
+  Result<std::unique_ptr<Order>> order = Order::create(communicator, std::move(orders), options);
+  if (!order.ok()) return order.status();
+  auto made = std::make_unique<hetcomm_reshard>();
+  made->order = std::move(order).value();
+  made->impl = made->order->prepare();
+  *out_reshard = made.release();
+  return {};
+}
+
 // Handles of memories, where this rank looks at the buffers at all.
 Status check_buffers(const hetcomm::DeviceSet& devices, const hetcomm_buffer_t* buffers,
                      const std::vector<reshard::ProgramSide>& sides) {
@@ -343,6 +362,18 @@ hetcomm_status_t hetcomm_layout_from_degrees(uint64_t batch, uint64_t sequence, 
   });
 }
 
+hetcomm_status_t hetcomm_layout_after_loss(const hetcomm_layout_t* layout, const int32_t* ranks,
+                                           size_t rank_count,
+                                           hetcomm_layout_t** out_layout) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(layout);
+    HETCOMM_REQUIRE(out_layout);
+    HETCOMM_RETURN_IF_ERROR(check_ranks(ranks, rank_count));
+    return give(reshard::layout_of_survivors(*layout->impl, {ranks, ranks + rank_count}),
+                out_layout);
+  });
+}
+
 hetcomm_status_t hetcomm_layout_elements(const hetcomm_layout_t* layout, int32_t rank,
                                          uint64_t* out_elements) noexcept {
   return capi::guard([&]() -> Status {
@@ -401,14 +432,25 @@ hetcomm_status_t hetcomm_reshard_create(hetcomm_communicator_t* communicator,
     HETCOMM_RETURN_IF_ERROR(check_options(known));
     Result<std::vector<reshard::TensorOrder>> orders = orders_of(tensors, tensor_count);
     if (!orders.ok()) return orders.status();
-    Result<std::unique_ptr<Order>> order =
-        Order::create(own, std::move(orders).value(), order_options(known));
-    if (!order.ok()) return order.status();
-    auto made = std::make_unique<hetcomm_reshard>();
-    made->order = std::move(order).value();
-    made->impl = made->order->prepare();
-    *out_reshard = made.release();
-    return {};
+    return make_reshard(own, std::move(orders).value(), order_options(known), out_reshard);
+  });
+}
+
+hetcomm_status_t hetcomm_reshard_rebuild(const hetcomm_reshard_t* reshard,
+                                         hetcomm_communicator_t* communicator, const int32_t* ranks,
+                                         size_t rank_count,
+                                         hetcomm_reshard_t** out_reshard) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(reshard);
+    HETCOMM_REQUIRE_HANDLE(communicator);
+    HETCOMM_REQUIRE(out_reshard);
+    HETCOMM_RETURN_IF_ERROR(check_ranks(ranks, rank_count));
+    hetcomm::Communicator& own = *communicator->impl;
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(own.context()));
+    Result<std::vector<reshard::TensorOrder>> orders =
+        reshard::orders_of_survivors(reshard->order->tensors(), {ranks, ranks + rank_count});
+    if (!orders.ok()) return orders.status();
+    return make_reshard(own, std::move(orders).value(), reshard->order->options(), out_reshard);
   });
 }
 

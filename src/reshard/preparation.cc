@@ -11,6 +11,7 @@
 #include "reshard/plan_draw.h"
 #include "reshard/plan_json.h"
 #include "reshard/proof.h"
+#include "reshard/survivors.h"
 
 namespace hetcomm::reshard {
 namespace {
@@ -161,6 +162,31 @@ Result<std::string> draft(const std::vector<TensorOrder>& tensors, const OrderOp
   }
   if (format == PlanFormat::kJson && is_list) text += all->empty() ? "[]" : "]";
   return text;
+}
+
+Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
+                                                     const std::vector<int>& rank_now) {
+  // Many tensors of a model have the same layouts.
+  std::map<const Layout*, std::shared_ptr<const Layout>> known;
+  const auto left_of = [&](std::shared_ptr<const Layout>& layout) -> Status {
+    std::shared_ptr<const Layout>& left = known[layout.get()];
+    if (left == nullptr) {
+      Result<Layout> made = layout_of_survivors(*layout, rank_now);
+      if (!made.ok()) return made.status();
+      left = std::make_shared<const Layout>(std::move(made).value());
+    }
+    layout = left;
+    return {};
+  };
+  std::vector<TensorOrder> orders = tensors;
+  for (size_t i = 0; i < orders.size(); ++i) {
+    for (const bool is_source : {true, false}) {
+      const Status status = left_of(is_source ? orders[i].source : orders[i].destination);
+      if (status.ok()) continue;
+      return named(status.annotate(is_source ? "source" : "destination"), i, orders.size());
+    }
+  }
+  return orders;
 }
 
 Result<std::unique_ptr<Order>> Order::create(Communicator& communicator,

@@ -41,6 +41,10 @@ enum class PlanFormat : uint8_t { kText, kJson, kSvg };
 Result<std::string> draft(const std::vector<TensorOrder>& tensors, const OrderOptions& options,
                           const Links* links, PlanFormat format);
 
+// The same orders for the ranks that are left: see layout_of_survivors(). The text names the tensor.
+Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
+                                                     const std::vector<int>& rank_now);
+
 // What all ranks want.
 class Order {
  public:
@@ -53,6 +57,8 @@ class Order {
                                                const OrderOptions& options);
   // What this rank does. Once.
   std::unique_ptr<Redistribution> prepare();
+  const std::vector<TensorOrder>& tensors() const { return orders_; }
+  const OrderOptions& options() const { return options_; }
   // The plans of all ranks. May take as long as planning.
   Result<std::string> describe(PlanFormat format) const;
 

@@ -148,6 +148,43 @@ TEST_F(BadReshard, Degrees) {
   refuse("zigzag", 4, 2);
 }
 
+TEST_F(BadReshard, Losses) {
+  const int32_t stays[] = {0};
+  const int32_t lost[] = {-1};
+  const int32_t below[] = {-2};
+  const int32_t twice[] = {0, 0};
+  const int32_t beyond[] = {7};
+  const auto layout = [&](const hetcomm_layout_t* from, const int32_t* ranks, size_t count) {
+    return [=](Outputs& out) {
+      return hetcomm_layout_after_loss(from, ranks, count, out.first<hetcomm_layout_t*>());
+    };
+  };
+  const auto plan = [&](const hetcomm_reshard_t* from, hetcomm_communicator_t* in,
+                        const int32_t* ranks, size_t count) {
+    return [=](Outputs& out) {
+      return hetcomm_reshard_rebuild(from, in, ranks, count, out.first<hetcomm_reshard_t*>());
+    };
+  };
+  expect_refused({
+      {"no layout", HETCOMM_INVALID_ARGUMENT, layout(nullptr, stays, 1)},
+      {"no numbers", HETCOMM_INVALID_ARGUMENT, layout(layout_, nullptr, 1)},
+      {"too few numbers", HETCOMM_INVALID_ARGUMENT, layout(layout_, stays, 0)},
+      {"a number below -1", HETCOMM_INVALID_ARGUMENT, layout(layout_, below, 1)},
+      {"a number twice", HETCOMM_INVALID_ARGUMENT, layout(layout_, twice, 2)},
+      {"too many numbers", HETCOMM_OUT_OF_RANGE, layout(layout_, stays, SIZE_MAX)},
+      {"all is lost", HETCOMM_PEER_LOST, layout(layout_, lost, 1)},
+      {"no place for a layout", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_layout_after_loss(layout_, stays, 1, nullptr); }},
+      {"no plan", HETCOMM_INVALID_ARGUMENT, plan(nullptr, communicator(), stays, 1)},
+      {"no communicator", HETCOMM_INVALID_ARGUMENT, plan(plan_, nullptr, stays, 1)},
+      {"no numbers of a plan", HETCOMM_INVALID_ARGUMENT, plan(plan_, communicator(), nullptr, 1)},
+      {"a rank that is not there", HETCOMM_OUT_OF_RANGE, plan(plan_, communicator(), beyond, 1)},
+      {"all of a plan is lost", HETCOMM_PEER_LOST, plan(plan_, communicator(), lost, 1)},
+      {"no place for a plan", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_reshard_rebuild(plan_, communicator(), stays, 1, nullptr); }},
+  });
+}
+
 TEST_F(BadReshard, Plans) {
   hetcomm_reshard_tensor_t tensor = good();
   tensor.source = nullptr;

@@ -8,6 +8,7 @@
 //   * a communicator that was split from another one can be rebuilt like it;
 //   * a rank that lives and does not come fails the call on all ranks, by its number; the next call
 //   works;
+//   * plans of redistributions are made again where copies of what was lost are left;
 //   * where the store died with rank 0 every rank learns that at once and is told what to do, and
 //   that works.
 //
@@ -19,7 +20,9 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "tests/conformance/capi_job.h"
 
@@ -109,6 +112,10 @@ class Launched {
     ASSERT_EQ(try_rebuild(options, communicator_, &fresh), HETCOMM_OK) << hetcomm_last_error();
     EXPECT_EQ(hetcomm_communicator_destroy(communicator_), HETCOMM_OK) << hetcomm_last_error();
     communicator_ = fresh;
+  }
+  // Returns the old communicator, which is the caller's.
+  hetcomm_communicator_t* replace(hetcomm_communicator_t* fresh) {
+    return std::exchange(communicator_, fresh);
   }
   // The communicator and the bootstrap are this rank's place among |left|, and messages pass.
   void expect_ranks(const std::vector<int>& left) {
@@ -246,6 +253,104 @@ TEST_P(Rebuild, KeepsAllWhereNobodyDied) {
     EXPECT_EQ(hetcomm_communicator_epoch(me.communicator(), &epoch), HETCOMM_OK);
     EXPECT_EQ(epoch, 1u);
   });
+}
+
+// What each old rank is from now on; -1: it is lost.
+std::vector<int32_t> ranks_now(Launched& me) {
+  int32_t rank = 0;
+  int32_t size = 0;
+  EXPECT_EQ(hetcomm_communicator_rank(me.communicator(), &rank, &size), HETCOMM_OK);
+  std::vector<int32_t> old(static_cast<size_t>(size));
+  const int32_t own = me.rank();
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(hetcomm_allgather(me.communicator(), hetcomm_buffer_host(&own, sizeof(own)),
+                              hetcomm_buffer_host(old.data(), old.size() * sizeof(own)),
+                              HETCOMM_INT32, nullptr, &request),
+            HETCOMM_OK);
+  EXPECT_EQ(finish(request).status, HETCOMM_OK);
+  std::vector<int32_t> now(static_cast<size_t>(me.size()), -1);
+  for (int32_t i = 0; i < size; ++i) now[static_cast<size_t>(old[static_cast<size_t>(i)])] = i;
+  return now;
+}
+
+// Rank 3 wants [8], which ranks 0 and 1 hold in halves and rank 2 holds as a whole.
+hetcomm_reshard_t* make_plan(hetcomm_communicator_t* communicator, bool has_copy) {
+  const uint64_t shape[] = {8};
+  hetcomm_part_t held[3] = {};
+  for (int32_t i = 0; i < 3; ++i) {
+    held[i].rank = i;
+    held[i].begin[0] = i == 1 ? 4 : 0;
+    held[i].end[0] = i == 0 ? 4 : 8;
+    held[i].copy = i == 2;
+  }
+  hetcomm_part_t wanted{};
+  wanted.rank = 3;
+  wanted.end[0] = 8;
+  hetcomm_layout_t* layouts[2] = {};
+  EXPECT_EQ(hetcomm_layout_from_parts(1, shape, held, has_copy ? 3 : 2, nullptr, &layouts[0]),
+            HETCOMM_OK);
+  EXPECT_EQ(hetcomm_layout_from_parts(1, shape, &wanted, 1, nullptr, &layouts[1]), HETCOMM_OK);
+  const hetcomm_reshard_tensor_t tensor{layouts[0], layouts[1], HETCOMM_INT32, HETCOMM_INT32};
+  hetcomm_reshard_t* plan = nullptr;
+  EXPECT_EQ(hetcomm_reshard_create(communicator, &tensor, 1, nullptr, &plan), HETCOMM_OK)
+      << hetcomm_last_error();
+  for (hetcomm_layout_t* layout : layouts) EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+  return plan;
+}
+
+// Element i of the tensor is i.
+Outcome execute(Launched& me, hetcomm_reshard_t* plan) {
+  std::vector<int32_t> from(8);
+  std::iota(from.begin(), from.end(), me.rank() == 1 ? 4 : 0);
+  std::vector<int32_t> to(8, -1);
+  const hetcomm_buffer_t source = hetcomm_buffer_host(from.data(), from.size() * 4);
+  const hetcomm_buffer_t destination = hetcomm_buffer_host(to.data(), to.size() * 4);
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(hetcomm_reshard_start(plan, &source, &destination, nullptr, &request), HETCOMM_OK)
+      << hetcomm_last_error();
+  Outcome outcome = finish(request);
+  if (outcome.status == HETCOMM_OK && me.rank() == 3) {
+    EXPECT_EQ(to, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  }
+  return outcome;
+}
+
+TEST_P(Rebuild, PlansAreMadeAgainWhereACopyIsLeft) {
+  for (const int victim : {1, 2}) {
+    run(4, {victim}, [victim](Launched& me) {
+      hetcomm_reshard_t* plan = make_plan(me.communicator(), true);
+      hetcomm_reshard_t* without_copy = make_plan(me.communicator(), false);
+      EXPECT_EQ(execute(me, plan).status, HETCOMM_OK);
+      me.board().meet(0, 4);
+      if (me.rank() == victim) die();
+      hetcomm_communicator_t* fresh = nullptr;
+      ASSERT_EQ(me.try_rebuild(shrinking(), me.communicator(), &fresh), HETCOMM_OK)
+          << hetcomm_last_error();
+      hetcomm_communicator_t* const old = me.replace(fresh);
+      const std::vector<int32_t> now = ranks_now(me);
+      hetcomm_reshard_t* again = nullptr;
+      ASSERT_EQ(hetcomm_reshard_rebuild(plan, fresh, now.data(), now.size(), &again), HETCOMM_OK)
+          << hetcomm_last_error();
+      for (int i = 0; i < 3; ++i) {
+        const Outcome outcome = execute(me, again);
+        EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      }
+      hetcomm_reshard_t* refused = nullptr;
+      const hetcomm_status_t status =
+          hetcomm_reshard_rebuild(without_copy, fresh, now.data(), now.size(), &refused);
+      if (victim == 1) {
+        EXPECT_EQ(status, HETCOMM_PEER_LOST);
+        EXPECT_STREQ(hetcomm_last_error(),
+                     "source: rank 1 was lost with [4:8], which no other holds");
+      } else {
+        EXPECT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
+      }
+      for (hetcomm_reshard_t* each : {plan, without_copy, again, refused}) {
+        EXPECT_EQ(hetcomm_reshard_destroy(each), HETCOMM_OK) << hetcomm_last_error();
+      }
+      EXPECT_EQ(hetcomm_communicator_destroy(old), HETCOMM_OK) << hetcomm_last_error();
+    });
+  }
 }
 
 TEST_P(Rebuild, StartsFromASplitCommunicatorToo) {

@@ -1,6 +1,8 @@
 // Layouts:
 //   - what check() refuses is named: holes, overlaps, boxes outside, strides that let elements meet;
 //   - meshes give what PyTorch's placements give, and degrees what HetAuto's section 5.2 says;
+//   - after ranks were lost the others hold what they held, and copies take over what was lost, by
+//     brute force over random cuts; what nobody holds is named;
 //   - every element of a rank's memory is one element of the tensor, by brute force over random meshes.
 #include <algorithm>
 #include <map>
@@ -14,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "reshard/mesh.h"
+#include "reshard/survivors.h"
 
 namespace hetcomm::reshard {
 namespace {
@@ -305,6 +308,123 @@ TEST(Mesh, RandomOnesAreSound) {
     EXPECT_EQ(elements, copies * whole_of(shape).elements());
     for (const auto& [rank, taken] : places) EXPECT_EQ(*taken.rbegin() + 1, held[rank]);
   }
+}
+
+// --- after ranks were lost ------------------------------------------------------
+
+// Cuts |box| at random into parts of ranks from |*rank| on.
+void cut(std::mt19937& random, const Box& box, uint32_t copy, uint32_t term, int depth, int* rank,
+         Layout* layout) {
+  const size_t d = random() % box.dimensions;
+  if (depth > 0 && box.extent(d) > 1) {
+    Box first = box;
+    Box second = box;
+    first.end[d] = second.begin[d] = box.begin[d] + 1 + random() % (box.extent(d) - 1);
+    cut(random, first, copy, term, depth - 1, rank, layout);
+    cut(random, second, copy, term, depth - 1, rank, layout);
+    return;
+  }
+  Part part = part_of((*rank)++, box, copy);
+  part.term = term;
+  part.offset = random() % 5;
+  layout->parts.push_back(part);
+}
+
+// Which element of which term lies at which place of each rank's memory.
+using Places = std::map<std::pair<int, uint64_t>, std::pair<uint32_t, Numbers>>;
+
+Places places_of(const Layout& layout) {
+  Places places;
+  for (const Part& part : layout.parts) {
+    const Box box = clip(layout, part);
+    if (box.is_empty()) continue;
+    Numbers at = box.begin;
+    for (uint64_t left = box.elements(); left > 0; --left) {
+      uint64_t place = part.offset;
+      for (size_t d = 0; d < box.dimensions; ++d) {
+        place += (at[d] - part.box.begin[d]) * part.strides[d];
+      }
+      const bool fresh =
+          places.emplace(std::pair(part.rank, place), std::pair(part.term, at)).second;
+      EXPECT_TRUE(fresh);
+      for (size_t d = box.dimensions; d-- > 0;) {
+        if (++at[d] < box.end[d]) break;
+        at[d] = box.begin[d];
+      }
+    }
+  }
+  return places;
+}
+
+TEST(Survivors, KeepWhatTheyHaveAndTakeOverWhatTheyCan) {
+  std::mt19937 random(7);
+  int refused = 0;
+  int repaired = 0;
+  for (int round = 0; round < 4000; ++round) {
+    SCOPED_TRACE(round);
+    Layout layout;
+    for (size_t d = 1 + random() % 3; d > 0; --d) layout.shape.push_back(1 + random() % 5);
+    if (random() % 3 == 0) {
+      layout.padded_shape = layout.shape;
+      layout.padded_shape[random() % layout.shape.size()] += 1 + random() % 3;
+    }
+    layout.terms = 1 + (random() % 4 == 0);
+    int ranks = 0;
+    for (uint32_t term = 0; term < layout.terms; ++term) {
+      const auto copies = static_cast<uint32_t>(1 + random() % 3);
+      for (uint32_t copy = 0; copy < copies; ++copy) {
+        cut(random, whole_of(layout.outer_shape()), copy, term, static_cast<int>(random() % 4),
+            &ranks, &layout);
+      }
+    }
+    // Of further copies some boxes are missing.
+    std::erase_if(layout.parts,
+                  [&](const Part& part) { return part.copy > 0 && random() % 5 == 0; });
+    ASSERT_EQ(fault(layout), "");
+
+    std::vector<int> rank_now(static_cast<size_t>(ranks));
+    const uint64_t one_in = 2 + random() % 8;
+    int next = 0;
+    for (int& rank : rank_now) rank = random() % one_in == 0 ? -1 : next++;
+    Places left;
+    std::set<std::pair<uint32_t, Numbers>> held;
+    for (const auto& [where, what] : places_of(layout)) {
+      const int now = rank_now[static_cast<size_t>(where.first)];
+      if (now < 0) continue;
+      left.emplace(std::pair(now, where.second), what);
+      held.insert(what);
+    }
+    const bool all_held = held.size() == layout.terms * layout.whole().elements();
+    const Result<Layout> found = layout_of_survivors(layout, rank_now);
+    ASSERT_EQ(found.ok(), all_held) << fault(found);
+    if (!found.ok()) {
+      ++refused;
+      EXPECT_EQ(found.status().code(), Code::kPeerLost);
+      EXPECT_THAT(fault(found), HasSubstr("which no other holds"));
+      continue;
+    }
+    repaired += next < ranks;
+    EXPECT_EQ(fault(found.value()), "");
+    EXPECT_EQ(places_of(found.value()), left);
+  }
+  EXPECT_GT(refused, 500);
+  EXPECT_GT(repaired, 500);
+}
+
+TEST(Survivors, FaultsAreNamed) {
+  Layout layout;
+  layout.shape = {4, 6};
+  layout.parts = {part_of(0, box_of({{0, 2}, {0, 6}})), part_of(1, box_of({{2, 4}, {0, 6}})),
+                  part_of(2, box_of({{0, 4}, {0, 3}}), 1)};
+  EXPECT_EQ(fault(layout_of_survivors(layout, {0, 1, -1})), "");
+  EXPECT_THAT(fault(layout_of_survivors(layout, {0, -1, 1})),
+              HasSubstr("rank 1 was lost with [2:4, 3:6], which no other holds"));
+  EXPECT_THAT(fault(layout_of_survivors(layout, {0, 1})),
+              HasSubstr("rank 2 holds [0:4, 0:3], and has no number among 2"));
+  EXPECT_THAT(fault(layout_of_survivors(layout, {0, 1, 1})),
+              HasSubstr("two ranks are to be rank 1"));
+  EXPECT_THAT(fault(layout_of_survivors(layout, {0, 1, -2})),
+              HasSubstr("rank 2 cannot be rank -2"));
 }
 
 }  // namespace
