@@ -27,6 +27,7 @@
 #include "bench/peers/peers.h"
 #include "bench/probe.h"
 #include "bench/queue.h"
+#include "bench/queue_share.h"
 #include "bench/rank.h"
 #include "bench/report.h"
 #include "bench/reshard.h"
@@ -312,7 +313,27 @@ int run_affinity_in_job(Launcher launcher, const Options& options) {
 }
 
 // One rank of a job. Rank 0 reports.
+int run_share_in_job(Launcher launcher, const Options& options) {
+  ShareOptions share;
+  if (options.first_given) share.item_bytes = options.first_bytes;
+  share.weights = options.weights.empty() ? std::vector<uint32_t>{3, 1} : options.weights;
+  if (options.window > 0) share.depth = options.window;
+  if (options.seconds > 0) share.seconds = options.seconds;
+  if (options.rounds_given) share.rounds = options.rounds;
+  ProgressLine progress;
+  const std::vector<ShareRow> rows = measure_share(
+      launcher, work_of_job(options), share, [&](const std::string& text) { progress.show(text); });
+  progress.clear();
+  if (rows.empty()) return kOk;
+  const bool json = options.format == "json";
+  return print(options, json ? share_json(rows) : share_table(rows)) ? kOk : kFailed;
+}
+
+// One rank of a job. Rank 0 reports.
 int run_queue_in_job(Launcher launcher, const Options& options) {
+  if (options.patterns == std::vector<std::string>{"share"}) {
+    return run_share_in_job(launcher, options);
+  }
   QueueOptions queue;
   if (options.first_given) queue.item_bytes = options.first_bytes;
   queue.patterns =

@@ -31,7 +31,7 @@ constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allg
                                             "broadcast", "reduce",         "barrier"};
 // Each measures a job and no sizes, so that it is alone.
 constexpr const char* kJobTests[] = {"links", "affinity", "queue", "reshard"};
-constexpr const char* kPatterns[] = {"stream", "1f1b"};
+constexpr const char* kPatterns[] = {"stream", "1f1b", "share"};
 constexpr const char* kComputes[] = {"timer", "burn"};
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
 constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
@@ -346,6 +346,7 @@ struct Texts {
   std::string computes;
   std::string warmups;
   std::string ratios;
+  std::string weights;
   std::string cases;
   std::string strategies;
   std::string slice;
@@ -385,10 +386,25 @@ std::string check_queue(const Texts& texts, Options* options) {
       return fmt::format("--ratios takes numbers from 0.01 to 100, not '{}'", text);
     }
   }
+  for (const std::string& text : comma_separated(texts.weights)) {
+    options->weights.push_back(static_cast<uint32_t>(number_within(text, 1, 1000)));
+    if (options->weights.back() == 0) {
+      return fmt::format("--weights takes numbers from 1 to 1000, not '{}'", text);
+    }
+  }
   const bool any = !options->patterns.empty() || !options->computes.empty() ||
-                   !options->warmups.empty() || !options->ratios.empty();
+                   !options->warmups.empty() || !options->ratios.empty() ||
+                   !options->weights.empty();
   if (wrong.empty() && any && !options->measures_queue()) {
-    wrong = "--pattern, --compute, --warmups and --ratios are for queue";
+    wrong = "--pattern, --compute, --warmups, --ratios and --weights are for queue";
+  }
+  const bool shares = std::find(options->patterns.begin(), options->patterns.end(), "share") !=
+                      options->patterns.end();
+  if (wrong.empty() && shares && (options->patterns.size() > 1 || options->format == "osu")) {
+    wrong = "--pattern share is measured alone, and has no format osu";
+  }
+  if (wrong.empty() && !options->weights.empty() && !shares) {
+    wrong = "--weights is for --pattern share";
   }
   return wrong;
 }
@@ -451,6 +467,7 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--compute", texts->computes);
   app->add_option("--warmups", texts->warmups);
   app->add_option("--ratios", texts->ratios);
+  app->add_option("--weights", texts->weights);
   app->add_option("--cases", texts->cases);
   app->add_option("--strategies", texts->strategies);
   app->add_option("--slice", texts->slice);

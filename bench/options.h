@@ -48,6 +48,7 @@ struct Options {
   std::vector<std::string> computes;
   std::vector<int> warmups;
   std::vector<double> ratios;
+  std::vector<uint32_t> weights;
 
   // Of reshard; empty: its defaults.
   std::vector<ReshardCase> cases;

@@ -107,7 +107,8 @@ class Way {
                                           .tag = tag,
                                           .max_item_bytes = bytes,
                                           .depth = static_cast<uint32_t>(depth),
-                                          .reserved = 0};
+                                          .weight = 0,
+                                          .max_bytes_per_second = 0};
     require(
         hetcomm_queue_create(communicator, peer, sends ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL,
                              &options, &queue_),

@@ -38,6 +38,8 @@ enum { HETCOMM_QUEUE_PUSH = 1, HETCOMM_QUEUE_PULL = 2 };
 
 /* The most items under way that a queue can have. */
 #define HETCOMM_QUEUE_MAX_DEPTH UINT32_C(1024)
+/* The most that a queue can weigh. */
+#define HETCOMM_QUEUE_MAX_WEIGHT UINT32_C(1000)
 
 typedef struct hetcomm_queue hetcomm_queue_t;
 
@@ -51,16 +53,24 @@ typedef struct hetcomm_queue_options {
   uint64_t max_item_bytes;
   /* So many items are under way at a time, at most; 0: 4. The other rank says the same. */
   uint32_t depth;
-  /* 0. */
-  uint32_t reserved;
+  /* Queues from this rank to the same other one share the way there in proportion to their weights,
+   * while each has items of together some MiB to push; 0: 1. At most HETCOMM_QUEUE_MAX_WEIGHT. How
+   * queues to different ranks share a link is left to the network: give them rates. The pushing end
+   * says it; the pulling end has 0. */
+  uint32_t weight;
+  /* Items leave at this rate at most, in bytes a second, but for some 20 ms of it after a pause; 0:
+   * without a limit. The pushing end says it; the pulling end has 0. */
+  uint64_t max_bytes_per_second;
 } hetcomm_queue_options_t;
 
 /* Creates this rank's |end| of a queue, HETCOMM_QUEUE_PUSH or HETCOMM_QUEUE_PULL, whose other end
  * rank |peer| creates, which may be this rank. Does not wait for it: items wait instead. The
  * communicator cannot be destroyed before the queue (BUSY).
- *   INVALID_ARGUMENT  |end| is none, |options| is NULL or wrong, or max_item_bytes is 0.
+ *   INVALID_ARGUMENT  |end| is none, |options| is NULL or wrong, max_item_bytes is 0, or the pulling
+ *                     end has a weight or a rate.
  *   OUT_OF_RANGE      There is no rank |peer|; max_item_bytes is 2^48 or more; the depth is more
- *                     than HETCOMM_QUEUE_MAX_DEPTH.
+ *                     than HETCOMM_QUEUE_MAX_DEPTH, or the weight more than
+ *                     HETCOMM_QUEUE_MAX_WEIGHT.
  *   UNSUPPORTED       The context's progress is not |thread|.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_create(
@@ -74,10 +84,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_create(
  *   INVALID_ARGUMENT  It is the pulling end, or as for hetcomm_send.
  *   OUT_OF_RANGE      The item is longer than max_item_bytes, or as for hetcomm_send.
  * [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_queue_push(hetcomm_queue_t* queue, hetcomm_buffer_t buffer,
-                   const hetcomm_operation_options_t* options,
-                   hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_push(
+    hetcomm_queue_t* queue, hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
+    hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Pulls the next item into |buffer|, in host or device memory, which has room for it; |buffer| may
  * be shorter than max_item_bytes where the next item is known to be. The completion says how long
@@ -87,16 +96,14 @@ hetcomm_queue_push(hetcomm_queue_t* queue, hetcomm_buffer_t buffer,
  *   INVALID_ARGUMENT  It is the pushing end, the buffer is empty, or as for hetcomm_recv.
  *   OUT_OF_RANGE      The buffer is longer than max_item_bytes, or as for hetcomm_recv.
  * [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_queue_pull(hetcomm_queue_t* queue, hetcomm_buffer_t buffer,
-                   const hetcomm_operation_options_t* options,
-                   hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_pull(
+    hetcomm_queue_t* queue, hetcomm_buffer_t buffer, const hetcomm_operation_options_t* options,
+    hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Waits until no item is under way at this end. Their requests still have to be waited for or
  * released. |timeout_ns| 0: HETCOMM_TIMEOUT. TIMED_OUT: some still are. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_drain(hetcomm_queue_t* queue,
-                                                                   uint64_t timeout_ns)
-    HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_queue_drain(hetcomm_queue_t* queue, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 
 /* Asks to end all items under way at this end with CANCELLED, as hetcomm_request_cancel.
  * [any-thread] */

@@ -43,12 +43,13 @@ hetcomm_reduction_t reduction_of(const std::string& name) {
 class Queue {
  public:
   Queue(const Communicator& communicator, int32_t peer, int32_t end, uint64_t max_item_bytes,
-        uint32_t depth, uint64_t tag) {
+        uint32_t depth, uint64_t tag, uint32_t weight, uint64_t max_bytes_per_second) {
     const hetcomm_queue_options_t options{.struct_size = sizeof(options),
                                           .tag = tag,
                                           .max_item_bytes = max_item_bytes,
                                           .depth = depth,
-                                          .reserved = 0};
+                                          .weight = weight,
+                                          .max_bytes_per_second = max_bytes_per_second};
     check(hetcomm_queue_create(communicator.handle(), peer, end, &options, &handle_));
   }
   ~Queue() {
@@ -282,20 +283,28 @@ void bind_communicator(nb::class_<Communicator>& type) {
 }
 
 void bind_queues(nb::module_& module, nb::class_<Communicator>& communicator) {
-  const auto make = [](int32_t end) {
-    return [end](const Communicator& self, int32_t peer, uint64_t max_item_bytes, uint32_t depth,
-                 uint64_t tag) {
-      return std::make_unique<Queue>(self, peer, end, max_item_bytes, depth, tag);
-    };
-  };
   communicator
       .def(
-          "push_queue", make(HETCOMM_QUEUE_PUSH), "peer"_a, "max_item_bytes"_a, "depth"_a = 4,
-          "tag"_a = 0, kKeepsCommunicator,
-          "The end of a queue to rank peer that this rank pushes into. Needs Context(thread=True).")
-      .def("pull_queue", make(HETCOMM_QUEUE_PULL), "peer"_a, "max_item_bytes"_a, "depth"_a = 4,
-           "tag"_a = 0, kKeepsCommunicator,
-           "The end of a queue from rank peer that this rank pulls from.");
+          "push_queue",
+          [](const Communicator& self, int32_t peer, uint64_t max_item_bytes, uint32_t depth,
+             uint64_t tag, uint32_t weight, uint64_t max_bytes_per_second) {
+            return std::make_unique<Queue>(self, peer, HETCOMM_QUEUE_PUSH, max_item_bytes, depth,
+                                           tag, weight, max_bytes_per_second);
+          },
+          "peer"_a, "max_item_bytes"_a, "depth"_a = 4, "tag"_a = 0, "weight"_a = 1,
+          "max_bytes_per_second"_a = 0, kKeepsCommunicator,
+          "The end of a queue to rank peer that this rank pushes into. Needs Context(thread=True). "
+          "Queues to the same rank share the way there by weight; max_bytes_per_second 0: no "
+          "limit.")
+      .def(
+          "pull_queue",
+          [](const Communicator& self, int32_t peer, uint64_t max_item_bytes, uint32_t depth,
+             uint64_t tag) {
+            return std::make_unique<Queue>(self, peer, HETCOMM_QUEUE_PULL, max_item_bytes, depth,
+                                           tag, 0, 0);
+          },
+          "peer"_a, "max_item_bytes"_a, "depth"_a = 4, "tag"_a = 0, kKeepsCommunicator,
+          "The end of a queue from rank peer that this rank pulls from.");
   nb::class_<Queue>(module, "Queue",
                     "One end of an ordered, bounded way to another rank, which moves items while "
                     "both ranks compute.")

@@ -53,7 +53,6 @@ hetcomm_status_t hetcomm_queue_create(hetcomm_communicator_t* communicator, int3
     if (end != HETCOMM_QUEUE_PUSH && end != HETCOMM_QUEUE_PULL) {
       return Status(Code::kInvalidArgument, "end is not one of HETCOMM_QUEUE_*");
     }
-    if (known.reserved != 0) return Status(Code::kInvalidArgument, "reserved is not 0");
     if (peer < 0 || peer >= own.size()) {
       return Status(Code::kOutOfRange,
                     fmt::format("there is no rank {} among {}", peer, own.size()));
@@ -62,7 +61,8 @@ hetcomm_status_t hetcomm_queue_create(hetcomm_communicator_t* communicator, int3
         own, peer, end == HETCOMM_QUEUE_PUSH ? Lane::End::kSending : Lane::End::kReceiving,
         {.tag = known.tag,
          .most_bytes = known.max_item_bytes,
-         .depth = known.depth == 0 ? Queue::kDefaultDepth : known.depth});
+         .depth = known.depth == 0 ? Queue::kDefaultDepth : known.depth},
+        {.weight = known.weight, .bytes_per_second = known.max_bytes_per_second});
     if (!made.ok()) return made.status();
     *out_queue = new hetcomm_queue{.impl = std::move(made).value()};
     return {};

@@ -9,7 +9,8 @@
 namespace hetcomm {
 
 Result<std::unique_ptr<Queue>> Queue::create(Communicator& communicator, int32_t peer,
-                                             Lane::End end, const LaneTerms& terms) {
+                                             Lane::End end, const LaneTerms& terms,
+                                             LaneShare share) {
   if (terms.most_bytes == 0) {
     return Status(Code::kInvalidArgument, "max_item_bytes is 0");
   }
@@ -20,6 +21,14 @@ Result<std::unique_ptr<Queue>> Queue::create(Communicator& communicator, int32_t
     return Status(Code::kOutOfRange, fmt::format("a depth of {} is not between 1 and {}",
                                                  terms.depth, Lane::kMaxDepth));
   }
+  if (end == Lane::End::kReceiving && (share.weight != 0 || share.bytes_per_second != 0)) {
+    return Status(Code::kInvalidArgument, "the end that pushes says the weight and the rate");
+  }
+  if (share.weight == 0) share.weight = 1;
+  if (share.weight > kMaxWeight) {
+    return Status(Code::kOutOfRange,
+                  fmt::format("a weight of {} is more than {}", share.weight, kMaxWeight));
+  }
   if (!communicator.engine().threaded()) {
     return Status(Code::kUnsupported,
                   "a queue moves items while its rank computes: its context needs the progress "
@@ -28,17 +37,18 @@ Result<std::unique_ptr<Queue>> Queue::create(Communicator& communicator, int32_t
   const uint32_t channel = end == Lane::End::kSending
                                ? communicator.poster().filler().member(peer).channel
                                : communicator.id();
-  std::unique_ptr<Queue> queue(new Queue(communicator, peer, end, channel, terms));
+  std::unique_ptr<Queue> queue(new Queue(communicator, peer, end, channel, terms, share));
   communicator.poster().open_lane(queue->lane_);
   communicator.add_lane_user();
   return queue;
 }
 
 Queue::Queue(Communicator& communicator, int32_t peer, Lane::End end, uint32_t channel,
-             const LaneTerms& terms)
+             const LaneTerms& terms, const LaneShare& share)
     : communicator_(communicator),
       peer_(peer),
-      lane_(end, communicator, communicator.ranks()[static_cast<size_t>(peer)], channel, terms) {}
+      lane_(end, communicator, communicator.ranks()[static_cast<size_t>(peer)], channel, terms,
+            share) {}
 
 Queue::~Queue() = default;
 

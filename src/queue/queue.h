@@ -13,11 +13,14 @@ namespace hetcomm {
 class Queue {
  public:
   static constexpr uint32_t kDefaultDepth = 4;
+  static constexpr uint32_t kMaxWeight = 1000;
 
-  // |peer|: the other rank of |communicator|, which exists. Fails where |terms| are out of range or
-  // the context has no progress thread. May throw std::bad_alloc.
+  // |peer|: the other rank of |communicator|, which exists. |share| is of a pushing end; a weight of 0
+  // stands for 1. Fails where |terms| or |share| are out of range or the context has no progress
+  // thread. May throw std::bad_alloc.
   static Result<std::unique_ptr<Queue>> create(Communicator& communicator, int32_t peer,
-                                               Lane::End end, const LaneTerms& terms);
+                                               Lane::End end, const LaneTerms& terms,
+                                               LaneShare share);
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
   // closed() is true.
@@ -38,7 +41,7 @@ class Queue {
 
  private:
   Queue(Communicator& communicator, int32_t peer, Lane::End end, uint32_t channel,
-        const LaneTerms& terms);
+        const LaneTerms& terms, const LaneShare& share);
 
   Communicator& communicator_;
   const int32_t peer_;

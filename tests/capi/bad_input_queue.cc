@@ -59,8 +59,20 @@ TEST_F(BadQueue, Options) {
   options.depth = HETCOMM_QUEUE_MAX_DEPTH + 1;
   expect_options_refused("a large depth", HETCOMM_OUT_OF_RANGE, options);
   options = good();
-  options.reserved = 1;
-  expect_options_refused("reserved", HETCOMM_INVALID_ARGUMENT, options);
+  options.weight = HETCOMM_QUEUE_MAX_WEIGHT + 1;
+  expect_options_refused("a large weight", HETCOMM_OUT_OF_RANGE, options);
+  for (const bool has_rate : {false, true}) {
+    options = good();
+    if (has_rate) {
+      options.max_bytes_per_second = 5;
+    } else {
+      options.weight = 5;
+    }
+    expect_refused({{"a share of the pulling end", HETCOMM_INVALID_ARGUMENT, [&](Outputs& out) {
+                       return hetcomm_queue_create(communicator(), 0, HETCOMM_QUEUE_PULL, &options,
+                                                   out.first<hetcomm_queue_t*>());
+                     }}});
+  }
   options = good();
   options.struct_size = 3;
   expect_options_refused("a struct size of 3", HETCOMM_INVALID_ARGUMENT, options);

@@ -37,7 +37,8 @@ hetcomm_queue_options_t terms(uint64_t size, uint32_t depth = 0, uint64_t tag = 
           .tag = tag,
           .max_item_bytes = size,
           .depth = depth,
-          .reserved = 0};
+          .weight = 0,
+          .max_bytes_per_second = 0};
 }
 
 // One end of a queue.

@@ -37,8 +37,8 @@ uint64_t contents_of(uint64_t seed, uint64_t number) { return mix(seed * 1000 + 
 // One end of a lane that carries |count| runs. Some are given up where |cancels|.
 class Carrier {
  public:
-  Carrier(CoreMember& me, End end, int peer, const LaneTerms& terms, uint64_t seed, uint64_t count,
-          bool cancels)
+  Carrier(CoreMember& me, End end, int peer, const LaneTerms& terms, const LaneShare& share,
+          uint64_t seed, uint64_t count, bool cancels)
       : me_(me),
         sends_(end == End::kSending),
         terms_(terms),
@@ -46,7 +46,7 @@ class Carrier {
         count_(count),
         cancels_(cancels),
         random_(mix(seed) + static_cast<uint64_t>(me.rank())),
-        end_(me, end, peer, terms) {}
+        end_(me, end, peer, terms, share) {}
 
   ~Carrier() {
     for (Run& run : running_) {
@@ -117,20 +117,27 @@ class Carrier {
   uint64_t whole_ = 0;
 };
 
-// Lanes in both directions between all ranks, each with its own depth and size.
+// Lanes in both directions between all ranks, each with its own depth and size. Some are queues in
+// pairs that share the way by weight, and some of these have a rate.
 void carry(CoreMember& me, uint64_t seed, uint64_t count, bool cancels) {
   std::vector<std::unique_ptr<Carrier>> carriers;
   for (int from = 0; from < me.size(); ++from) {
     for (int to = 0; to < me.size(); ++to) {
       if (from == to || (me.rank() != from && me.rank() != to)) continue;
       Random random(mix(seed) + static_cast<uint64_t>(from * 8 + to));
-      const LaneTerms terms{.tag = 7,
-                            .most_bytes = random.between(1, 400'000),
-                            .depth = static_cast<uint32_t>(random.between(1, 6))};
       const bool sends = me.rank() == from;
-      carriers.push_back(std::make_unique<Carrier>(
-          me, sends ? End::kSending : End::kReceiving, sends ? to : from, terms,
-          seed * 100 + static_cast<uint64_t>(from * 8 + to), count, cancels));
+      const uint64_t lanes = random.between(1, 2);
+      for (uint64_t tag = 7; tag < 7 + lanes; ++tag) {
+        const LaneTerms terms{.tag = tag,
+                              .most_bytes = random.between(1, 400'000),
+                              .depth = static_cast<uint32_t>(random.between(1, 6))};
+        const LaneShare share{
+            .weight = static_cast<uint32_t>(random.between(1, 9)),
+            .bytes_per_second = random.chance(0.3) ? random.between(4'000'000, 80'000'000) : 0};
+        carriers.push_back(std::make_unique<Carrier>(
+            me, sends ? End::kSending : End::kReceiving, sends ? to : from, terms, share,
+            seed * 100 + static_cast<uint64_t>(from * 8 + to) + 1000 * tag, count, cancels));
+      }
     }
   }
   bool more = true;

@@ -14,14 +14,15 @@ namespace hetcomm::test {
 
 class LaneEnd {
  public:
-  LaneEnd(CoreMember& me, Lane::End end, int peer, const LaneTerms& terms)
+  LaneEnd(CoreMember& me, Lane::End end, int peer, const LaneTerms& terms,
+          const LaneShare& share = {})
       : me_(me),
         peer_(peer),
         kind_(end == Lane::End::kSending ? OperationKind::kSend : OperationKind::kReceive),
         lane_(end, me.communicator(), me.communicator().ranks()[static_cast<size_t>(peer)],
               end == Lane::End::kSending ? me.communicator().poster().filler().member(peer).channel
                                          : me.communicator().id(),
-              terms) {
+              terms, share) {
     me.communicator().poster().open_lane(lane_);
   }
   LaneEnd(const LaneEnd&) = delete;

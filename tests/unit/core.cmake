@@ -68,6 +68,11 @@ hetcomm_test(core_bulk_chooser_test
   DEPENDS core
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_pacer_test
+  SOURCES core_pacer_test.cc
+  DEPENDS core base
+  LABELS asan
+  TIMEOUT 30)
 hetcomm_test(core_far_ways_test
   SOURCES core_far_ways_test.cc
   DEPENDS core

@@ -25,6 +25,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
+#include "src/core/peer/pacer.h"
 #include "src/core/peer/wire.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation_queue.h"
@@ -92,11 +93,14 @@ class SendRuns {
   }
 
  private:
+  static constexpr size_t kGrantsOfRun = 4;  // as many as come early for a common message
+
   SendRun& at(uint64_t run) HETCOMM_UNDER_BATON { return ring_[run & (ring_.size() - 1)]; }
   void grow(uint64_t least) HETCOMM_UNDER_BATON {
     size_t size = ring_.empty() ? 8 : ring_.size();
     while (size < least) size *= 2;
     std::vector<SendRun> bigger(size);
+    for (SendRun& run : bigger) run.grants.reserve(kGrantsOfRun);
     for (uint64_t i = 0; i < count_; ++i) {
       bigger[(first_ + i) & (size - 1)] = std::move(at(first_ + i));
     }
@@ -115,9 +119,16 @@ class Lane {
   // A receiver may be so many runs ahead of its sender, having given them up.
   static constexpr uint64_t kMostAhead = 4096;
 
-  // |peer|: the other rank, in the job. |channel|: number of the receiver's channel.
-  Lane(End end, CommunicatorBase& communicator, int peer, uint32_t channel, const LaneTerms& terms)
-      : end_(end), communicator_(communicator), peer_(peer), channel_(channel), terms_(terms) {}
+  // |peer|: the other rank, in the job. |channel|: number of the receiver's channel. |share| counts
+  // for a sending end of a queue.
+  Lane(End end, CommunicatorBase& communicator, int peer, uint32_t channel, const LaneTerms& terms,
+       const LaneShare& share = {})
+      : end_(end),
+        communicator_(communicator),
+        peer_(peer),
+        channel_(channel),
+        terms_(terms),
+        flow_(share) {}
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
@@ -156,6 +167,7 @@ class Lane {
 
   // The sending end.
   SendRuns& runs() HETCOMM_UNDER_BATON { return runs_; }
+  Pacer::Flow& flow() HETCOMM_UNDER_BATON { return flow_; }
   // The transfer of run |run| has ended in |code|. |peer_knows|: it needs not be told.
   void run_ended(uint64_t run, Code code, bool peer_knows) HETCOMM_UNDER_BATON {
     if (SendRun* entry = runs_.find(run); entry != nullptr) {
@@ -198,6 +210,7 @@ class Lane {
   Status closed_;
   uint64_t next_run_ = 0;
   SendRuns runs_;
+  Pacer::Flow flow_;
   uint64_t transports_ = ~uint64_t{0};
   uint64_t peer_runs_ = 0;
   OperationQueue waiting_;

@@ -50,9 +50,11 @@ void Lanes::open(Lane& lane, const Status& lost) {
 }
 
 void Lanes::open_sending(Lane& lane) {
+  pacer_.make_room();
   while (sending_.contains(next_number_)) next_number_ = (next_number_ + 1) & kMaxLaneNumber;
   sending_.emplace(next_number_, &lane);
   lane.opened(next_number_);
+  if (lane.terms().use == 0) pacer_.add(lane.flow());
   next_number_ = (next_number_ + 1) & kMaxLaneNumber;
   const LaneOpenBody body{.channel = lane.channel(),
                           .number = lane.number(),
@@ -162,6 +164,7 @@ void Lanes::close(Lane& lane, Code code) {
     if (each.lane == &lane) each.lane = nullptr;
   }
   if (!lane.is_open()) return;
+  pacer_.remove(lane.flow());
   auto& lanes = lane.is_sending() ? sending_ : receiving_;
   const auto own = lanes.find(lane.number());
   if (own == lanes.end() || own->second != &lane) return;
@@ -368,6 +371,22 @@ void Lanes::move_left() {
   }
 }
 
+// Those that wait for their turn go on, in turns.
+void Lanes::move_paced() {
+  const uint64_t now_ns = common().now_ns();
+  while (Pacer::Flow* flow = pacer_.next(now_ns)) {
+    const auto own = std::find_if(sending_.begin(), sending_.end(),
+                                  [&](const auto& each)
+                                      HETCOMM_UNDER_BATON { return &each.second->flow() == flow; });
+    if (own == sending_.end()) continue;
+    Lane& lane = *own->second;
+    for (uint64_t run = lane.runs().first(); run < lane.runs().end() && !flow->waits; ++run) {
+      const SendRun* entry = lane.runs().find(run);
+      if (entry != nullptr && entry->transfer != nullptr) entry->transfer->go_on();
+    }
+  }
+}
+
 void Lanes::start_receive(Lane& lane, Operation& run) {
   if (lane.ahead() >= Lane::kMostAhead) {
     refuse(run, Code::kBusy, text_or_none([&]() HETCOMM_UNDER_BATON {
@@ -544,6 +563,7 @@ void Lanes::fail_everything(const Status& why) {
     lane.set_closed(why);
     end_waiting(lane, why);
   });
+  pacer_.clear();
   sending_.clear();
   receiving_.clear();
   unopened_.clear();

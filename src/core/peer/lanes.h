@@ -17,7 +17,9 @@ namespace hetcomm {
 class Lanes {
  public:
   Lanes(Association& association, TransferTable& transfers)
-      : association_(association), transfers_(transfers) {}
+      : association_(association),
+        transfers_(transfers),
+        pacer_(association.common().schedule, association.pair()) {}
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
@@ -28,11 +30,15 @@ class Lanes {
   void close(Lane& lane, Code code) HETCOMM_UNDER_BATON;
   // Starts |run|, which is pending and has its place.
   void start(Operation& run) HETCOMM_UNDER_BATON;
-  // Starts to move the data of runs that were left to the end of the pass.
+  // Starts to move the data of runs that were left to the end of the pass, or that wait for their
+  // turn.
   void go_on() HETCOMM_UNDER_BATON {
     if (left_) [[unlikely]]
       move_left();
+    if (pacer_.any_waits()) [[unlikely]]
+      move_paced();
   }
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return pacer_.next_timer_ns(); }
   // Ends a run of stage kUnopened.
   void end_unopened(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
 
@@ -92,6 +98,7 @@ class Lanes {
   void start_send(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
   void take_grants(Lane& lane, uint64_t number) HETCOMM_UNDER_BATON;
   void move_left() HETCOMM_UNDER_BATON;
+  void move_paced() HETCOMM_UNDER_BATON;
   void start_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
   void begin_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
   void refuse(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
@@ -112,6 +119,7 @@ class Lanes {
 
   Association& association_;
   TransferTable& transfers_;
+  Pacer pacer_;
   uint32_t next_number_ = 0;
   bool left_ = false;                              // runs have started whose grants were not taken
   std::unordered_map<uint32_t, Lane*> sending_;    // by number

@@ -122,13 +122,16 @@ void Pair::retry_at(uint64_t at_ns) {
 
 uint64_t Pair::next_timer_ns() const {
   return std::min({retry_at_ns_, rail_switch_.next_timer_ns(), extra_rails_.next_timer_ns(),
-                   traffic_.sender().push_at_ns()});
+                   traffic_.sender().push_at_ns(), traffic_.lanes().next_timer_ns()});
 }
 
 void Pair::tick(uint64_t now_ns) {
   extra_rails_.tick(now_ns);
   if (now_ns >= traffic_.sender().push_at_ns()) traffic_.sender().push_overdue(now_ns);
   rail_switch_.tick(now_ns);
+  if (now_ns >= traffic_.lanes().next_timer_ns() && association_.is_ready()) {
+    traffic_.lanes().go_on();
+  }
   if (now_ns < retry_at_ns_) return;
   retry_at_ns_ = kForever;
   if (untold_) tell_loss();

@@ -250,8 +250,7 @@ void Traffic::ask_for_acknowledgement() {
 
 void Traffic::restart() {
   lanes_.go_on();
-  transfers_.sends().for_each([](SendTransfer& transfer)
-                                  HETCOMM_UNDER_BATON { transfer.rail_ready(); });
+  transfers_.sends().for_each([](SendTransfer& transfer) HETCOMM_UNDER_BATON { transfer.go_on(); });
   transfers_.receives().for_each([](ReceiveTransfer& transfer)
                                      HETCOMM_UNDER_BATON { transfer.rail_ready(); });
   access_.initiator().direct().go_on();

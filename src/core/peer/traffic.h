@@ -34,6 +34,7 @@ class Traffic {
   MessageReceiver& receiver() HETCOMM_UNDER_BATON { return receiver_; }
   RemoteAccess& access() HETCOMM_UNDER_BATON { return access_; }
   Lanes& lanes() HETCOMM_UNDER_BATON { return lanes_; }
+  const Lanes& lanes() const HETCOMM_UNDER_BATON { return lanes_; }
 
   // --- operations ---
   // Takes an operation, which is pending and in no list, if the association may send and nothing

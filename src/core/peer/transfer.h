@@ -73,8 +73,9 @@ class SendTransfer final : public Mortal {
            std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the receiver
   // The connection broke: nothing is under way on it any more, other grants will come.
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
-  // Goes on after a connection failed or came: grants may have waited for pieces that have ended.
-  void rail_ready() HETCOMM_UNDER_BATON { start_pieces(); }
+  // Goes on after a connection failed or came, or when its queue's turn has come: grants may have
+  // waited for pieces that have ended.
+  void go_on() HETCOMM_UNDER_BATON { start_pieces(); }
   // Something is under way on it, or will be.
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
 
@@ -83,6 +84,7 @@ class SendTransfer final : public Mortal {
   struct Grant {
     GrantBody body;
     uint64_t started = 0;
+    bool direct = false;  // it has begun so
   };
   static constexpr size_t kMaxPieces = 16;  // pieces under way
   static_assert(Staging::kMaxDepth <= kMaxPieces);
@@ -94,7 +96,9 @@ class SendTransfer final : public Mortal {
   void start_pieces() HETCOMM_UNDER_BATON;
   bool start_grant(Grant& grant) HETCOMM_UNDER_BATON;
   bool start_staged(Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
-  bool start_direct(const Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
+  bool start_direct(Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
+  uint64_t allowed(uint64_t bytes) HETCOMM_UNDER_BATON;
+  void bury(size_t piece) HETCOMM_UNDER_BATON;
   void piece_finished(Piece& piece, Code code) HETCOMM_UNDER_BATON;
   void finish_as(Code code, std::string text) HETCOMM_UNDER_BATON;
   void quiesce() HETCOMM_UNDER_BATON;

@@ -17,11 +17,17 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     bulk_.remote_offset = remote_offset;
     bulk_.high_priority = transfer.send_->options.high_priority;
     bulk_.local.length = length;
+    if (Lane* lane = transfer.lane_; lane != nullptr && lane->flow().pacer != nullptr) {
+      flow_ = &lane->flow();
+      paced_ = flow_->pacer->started(*flow_, length, transfer.association_.common().now_ns());
+    }
   }
   ~Piece() { let_go(); }
-  // Its memory is quiet and another piece may have it.
+  // Its memory is quiet and another piece may have it. Its transfer's operation has not ended.
   void let_go() HETCOMM_UNDER_BATON {
     if (chunk_ != nullptr) transfer_.chunks_.give(std::exchange(chunk_, nullptr));
+    Pacer::Flow* const flow = std::exchange(flow_, nullptr);
+    if (flow != nullptr && flow->pacer != nullptr) flow->pacer->ended(*flow, paced_);
   }
 
   uint64_t length() const { return bulk_.local.length; }
@@ -72,6 +78,8 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   CopyJob copy_;
   iovec extent_{};
   std::byte* chunk_ = nullptr;
+  Pacer::Flow* flow_ = nullptr;  // that it counts in
+  uint64_t paced_ = 0;
   bool putting_ = false;
   bool stopped_ = false;
   bool as_chosen_ = false;  // it goes far, the way that the transfer has chosen
@@ -201,8 +209,9 @@ bool SendTransfer::start_grant(Grant& grant) {
   Rail& rail = *association_.rails().find(grant.body.rail);
   may_lose_ = may_lose_ || !rail.capabilities().lossless;
   const bool direct =
-      grant.started == 0 && association_.common().reaches(*send_, rail.ends.own) &&
-      !table_.prefers_staging(*send_, rail, StreamDirection::kToHost, accepted_, far_);
+      grant.direct ||
+      (grant.started == 0 && association_.common().reaches(*send_, rail.ends.own) &&
+       !table_.prefers_staging(*send_, rail, StreamDirection::kToHost, accepted_, far_));
   return direct ? start_direct(grant, rail) : start_staged(grant, rail);
 }
 
@@ -213,15 +222,28 @@ void SendTransfer::start_pieces() {
   }
 }
 
-// What has not been started of |grant| goes as one piece.
-bool SendTransfer::start_direct(const Grant& grant, Rail& rail) {
-  if (pieces_.full()) return false;
-  const uint64_t offset = grant.body.offset + grant.started;
-  const uint64_t length = grant.body.length - grant.started;
-  if (!send_->buffers.on_host) rail.counters().device_bytes_direct += length;
-  pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail, offset, length,
-                                  grant.body.target, grant.started));
-  pieces_.back().put_from(send_->extents(), offset);
+// So many of the next |bytes| may leave now; 0: others of the same queue or of other queues come
+// first.
+uint64_t SendTransfer::allowed(uint64_t bytes) {
+  if (lane_ == nullptr || lane_->flow().pacer == nullptr) return bytes;
+  return lane_->flow().pacer->allowed(lane_->flow(), bytes, association_.common().now_ns());
+}
+
+// What has not been started of |grant| goes as one piece, unless the pacer cuts it.
+bool SendTransfer::start_direct(Grant& grant, Rail& rail) {
+  grant.direct = true;
+  while (grant.started < grant.body.length) {
+    if (pieces_.full()) return false;
+    const uint64_t length = allowed(grant.body.length - grant.started);
+    if (length == 0) return false;
+    const uint64_t offset = grant.body.offset + grant.started;
+    pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail, offset, length,
+                                    grant.body.target, grant.started));
+    if (!send_->buffers.on_host) rail.counters().device_bytes_direct += length;
+    grant.started += length;
+    pieces_.back().put_from(send_->extents(), offset);
+    if (ending_) return false;
+  }
   return true;
 }
 
@@ -235,6 +257,9 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
   chunks_.choose_shape(accepted_, StreamDirection::kToHost, send_->buffers.pieces);
   while (grant.started < grant.body.length) {
     if (pieces_.size() >= chunks_.shape().depth) return false;
+    const uint64_t part =
+        allowed(std::min(chunks_.shape().chunk_bytes, grant.body.length - grant.started));
+    if (part == 0) return false;
     bool exhausted = false;
     std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);
     if (chunk == nullptr) {
@@ -249,7 +274,6 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
       }
       return false;
     }
-    const uint64_t part = std::min(chunks_.shape().chunk_bytes, grant.body.length - grant.started);
     try {
       pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail,
                                       grant.body.offset + grant.started, part, grant.body.target,
@@ -335,6 +359,12 @@ void SendTransfer::finish_as(Code code, std::string text) {
   maybe_finish();
 }
 
+// Piece number |piece| has been stopped, and copies nothing.
+void SendTransfer::bury(size_t piece) {
+  pieces_[piece].let_go();
+  association_.common().retire(pieces_.take(piece));
+}
+
 // Ends what is under way on the connection; device copies run out by themselves.
 void SendTransfer::quiesce() {
   grants_.clear();
@@ -344,7 +374,7 @@ void SendTransfer::quiesce() {
     if (pieces_[i].copying()) {
       ++i;
     } else {
-      association_.common().retire(pieces_.take(i));
+      bury(i);
     }
   }
 }
@@ -362,7 +392,7 @@ void SendTransfer::rail_failed(const Rail& rail) {
     if (pieces_[i].copying()) {
       ++i;
     } else {
-      association_.common().retire(pieces_.take(i));
+      bury(i);
     }
   }
   if (received_ && pieces_.empty()) finish_as(Code::kOk, {});

@@ -1,0 +1,196 @@
+#include "bench/queue_share.h"
+
+#include <algorithm>
+#include <ctime>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double now_s() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// One end of a queue. Its items have all bytes, but for the last one, which is empty.
+class End {
+ public:
+  End(hetcomm_communicator_t* communicator, bool pushes, const ShareOptions& options,
+      uint32_t weight, uint64_t tag)
+      : pushes_(pushes), depth_(static_cast<size_t>(options.depth)) {
+    buffers_.assign(depth_, std::vector<std::byte>(options.item_bytes, std::byte{1}));
+    const hetcomm_queue_options_t terms{.struct_size = sizeof(terms),
+                                        .tag = tag,
+                                        .max_item_bytes = options.item_bytes,
+                                        .depth = static_cast<uint32_t>(depth_),
+                                        .weight = pushes ? weight : 0,
+                                        .max_bytes_per_second = 0};
+    require(hetcomm_queue_create(communicator, pushes ? 1 : 0,
+                                 pushes ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL, &terms, &queue_),
+            "creating a queue");
+  }
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+  ~End() { require(hetcomm_queue_destroy(queue_), "destroying a queue"); }
+
+  // Pushes for |seconds|. Returns the bytes a second that have left after a tenth of that.
+  double push_for(double seconds) {
+    const double start = now_s();
+    const double counted_from = start + seconds / 10;
+    double bytes = 0;
+    double now = start;
+    while (now < start + seconds) {
+      const uint64_t left = requests_.size() == depth_ ? take() : 0;
+      now = now_s();
+      if (now > counted_from) bytes += static_cast<double>(left);
+      post(buffers_[0].size());
+    }
+    while (!requests_.empty()) (void)take();
+    post(0);
+    (void)take();
+    return bytes / (now - counted_from);
+  }
+  void pull() {
+    bool more = true;
+    while (more) {
+      while (requests_.size() < depth_) post(buffers_[0].size());
+      more = take() > 0;
+    }
+    // Nobody pushes what was posted ahead.
+    require(hetcomm_queue_cancel(queue_), "ending pulls");
+    for (hetcomm_request_t* request : requests_) {
+      hetcomm_completion_t completion{};
+      require(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion), "waiting");
+    }
+    requests_.clear();
+  }
+
+ private:
+  void post(uint64_t bytes) {
+    hetcomm_request_t* request = nullptr;
+    const hetcomm_buffer_t buffer =
+        hetcomm_buffer_host(buffers_[next_++ % buffers_.size()].data(), bytes);
+    require(pushes_ ? hetcomm_queue_push(queue_, buffer, nullptr, &request)
+                    : hetcomm_queue_pull(queue_, buffer, nullptr, &request),
+            "starting an item");
+    requests_.push_back(request);
+  }
+  uint64_t take() {
+    hetcomm_completion_t completion{};
+    require(hetcomm_request_wait(requests_.front(), HETCOMM_TIMEOUT_INFINITE, &completion),
+            "waiting");
+    requests_.pop_front();
+    if (completion.status != HETCOMM_OK) {
+      fail(fmt::format("an item ended in {}: {}", hetcomm_status_name(completion.status),
+                       completion.text));
+    }
+    return completion.bytes_received;
+  }
+
+  const bool pushes_;
+  const size_t depth_;
+  std::vector<std::vector<std::byte>> buffers_;
+  size_t next_ = 0;
+  hetcomm_queue_t* queue_ = nullptr;
+  std::deque<hetcomm_request_t*> requests_;
+};
+
+// All queues at once, a thread for each; the rates of rank 0.
+std::vector<double> run_pass(hetcomm_communicator_t* communicator, bool pushes,
+                             const ShareOptions& options) {
+  std::vector<std::unique_ptr<End>> ends;
+  for (size_t i = 0; i < options.weights.size(); ++i) {
+    ends.push_back(std::make_unique<End>(communicator, pushes, options, options.weights[i], i + 1));
+  }
+  require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
+  std::vector<double> rates(ends.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    threads.emplace_back([&, i] {
+      if (pushes) {
+        rates[i] = ends[i]->push_for(options.seconds);
+      } else {
+        ends[i]->pull();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
+  return rates;
+}
+
+}  // namespace
+
+std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
+                                    const ShareOptions& options,
+                                    const std::function<void(const std::string&)>& progress) {
+  Work threaded = work;
+  threaded.progress = "thread";
+  Session session(launcher, 0, threaded, {});
+  if (session.ranks() != 2) fail("queue is measured between two ranks: start two");
+  const bool pushes = session.rank() == 0;
+  hetcomm_communicator_t* const communicator = session.create_communicator("queue", work.transport);
+  std::vector<std::vector<double>> rates(options.weights.size());
+  for (int round = 0; round < options.rounds; ++round) {
+    progress(fmt::format("share, round {} of {}", round + 1, options.rounds));
+    const std::vector<double> found = run_pass(communicator, pushes, options);
+    for (size_t i = 0; i < found.size(); ++i) rates[i].push_back(found[i]);
+  }
+  session.destroy_communicator(communicator);
+  if (!pushes) return {};
+  std::vector<ShareRow> rows;
+  const auto all = std::accumulate(options.weights.begin(), options.weights.end(), uint64_t{0});
+  double sum = 0;
+  for (size_t i = 0; i < rates.size(); ++i) {
+    rows.push_back({.weight = options.weights[i],
+                    .item_bytes = options.item_bytes,
+                    .bytes_per_second = median(rates[i]),
+                    .wanted = options.weights[i] / static_cast<double>(all)});
+    sum += rows.back().bytes_per_second;
+  }
+  for (ShareRow& row : rows) row.share = sum > 0 ? row.bytes_per_second / sum : 0;
+  return rows;
+}
+
+std::string share_table(const std::vector<ShareRow>& rows) {
+  std::string text =
+      "# What each queue gets of the way to the same rank\n"
+      "weight      bytes      MB/s    share   wanted\n";
+  for (const ShareRow& row : rows) {
+    text += fmt::format("{:<6} {:>10} {:>9.2f} {:>7.1f}% {:>7.1f}%\n", row.weight, row.item_bytes,
+                        row.bytes_per_second / 1e6, 100 * row.share, 100 * row.wanted);
+  }
+  return text;
+}
+
+std::string share_json(const std::vector<ShareRow>& rows) {
+  Json list = Json::array();
+  for (const ShareRow& row : rows) {
+    Json json;
+    json["test"] = "queue";
+    json["pattern"] = "share";
+    json["weight"] = row.weight;
+    json["item_bytes"] = row.item_bytes;
+    json["bytes_per_second"] = row.bytes_per_second;
+    json["share"] = row.share;
+    json["wanted"] = row.wanted;
+    list.push_back(std::move(json));
+  }
+  return list.dump(2) + "\n";
+}
+
+}  // namespace bench

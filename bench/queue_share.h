@@ -1,0 +1,40 @@
+// hetcomm_bench queue --pattern share: queues with weights from rank 0 to rank 1, which all have
+// something to push all the time. What does each get of the way?
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/session.h"
+
+namespace bench {
+
+struct ShareOptions {
+  uint64_t item_bytes = uint64_t{1} << 20;
+  std::vector<uint32_t> weights;  // of each queue
+  int depth = 8;
+  double seconds = 1;  // of a pass
+  int rounds = 3;
+};
+
+// Of one queue, the median over the rounds.
+struct ShareRow {
+  uint32_t weight = 0;
+  uint64_t item_bytes = 0;
+  double bytes_per_second = 0;
+  double share = 0;   // of all bytes
+  double wanted = 0;  // its weight over the sum of all
+};
+
+// One rank of a job of two that |launcher| started. Rows of rank 0; none elsewhere. |progress| gets
+// lines at rank 0. Ends the process where something fails.
+std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
+                                    const ShareOptions& options,
+                                    const std::function<void(const std::string&)>& progress);
+
+std::string share_table(const std::vector<ShareRow>& rows);
+std::string share_json(const std::vector<ShareRow>& rows);
+
+}  // namespace bench

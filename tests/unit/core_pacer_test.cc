@@ -1,0 +1,253 @@
+// The pacer:
+//   * queues that always have something to send get bytes in proportion to their weights, whatever
+//     the length of their items
+//   * a queue that pauses has no claim on the time that it missed, and the others get all of it
+//   * a rate is kept, and hinders nobody else
+//   * one queue without a rate is left alone
+//   * whatever comes and goes: no more than the window is under way, and nobody is forgotten
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "src/core/peer/pacer.h"
+#include "tests/support/pattern.h"
+
+namespace hetcomm {
+namespace {
+
+using test::Random;
+
+constexpr uint64_t kMiB = 1u << 20;
+constexpr uint64_t kMs = 1'000'000;
+
+class NoPair final : public ScheduledPair {
+ public:
+  void send_update() override {}
+  bool copy_some() override { return false; }
+  void tick(uint64_t /*now_ns*/) override {}
+  uint64_t next_timer_ns() const override { return kForever; }
+  void out_of_memory() override {}
+};
+
+class Nobody final : public Submitter {
+ public:
+  void start(Operation& /*operation*/) override {}
+  uint64_t sweep(uint64_t /*now_ns*/) override { return kForever; }
+};
+
+// A queue with items to send, as its transfers would ask for it.
+struct Source {
+  explicit Source(const LaneShare& share) : flow(share) {}
+  Pacer::Flow flow;
+  uint64_t item_bytes = 4 * kMiB;
+  uint64_t left = 0;  // of what it has to send
+  uint64_t of_item = 0;
+  uint64_t sent = 0;
+};
+
+class CorePacer : public ::testing::Test {
+ protected:
+  Source& add(const LaneShare& share, uint64_t bytes, uint64_t item_bytes = 4 * kMiB) {
+    sources_.push_back(std::make_unique<Source>(share));
+    Source& source = *sources_.back();
+    source.left = bytes;
+    source.item_bytes = item_bytes;
+    pacer_.make_room();
+    pacer_.add(source.flow);
+    return source;
+  }
+  // Starts what |source| may send.
+  void push(Source& source) {
+    while (source.left > 0) {
+      if (source.of_item == 0) source.of_item = std::min(source.left, source.item_bytes);
+      const uint64_t bytes = pacer_.allowed(source.flow, source.of_item, now_ns_);
+      if (bytes == 0) return;
+      ASSERT_LE(bytes, source.of_item);
+      way_.push_back({&source, pacer_.started(source.flow, bytes, now_ns_)});
+      under_way_ += bytes;
+      source.of_item -= bytes;
+      source.left -= bytes;
+    }
+  }
+  void push_all() {
+    for (const auto& source : sources_) push(*source);
+    resume();
+  }
+  void resume() {
+    while (Pacer::Flow* flow = pacer_.next(now_ns_)) {
+      const auto own = std::find_if(sources_.begin(), sources_.end(),
+                                    [&](const auto& each) { return &each->flow == flow; });
+      ASSERT_NE(own, sources_.end());
+      push(**own);
+    }
+  }
+  // The oldest piece has arrived.
+  void arrive() {
+    ASSERT_FALSE(way_.empty());
+    const Piece piece = way_.front();
+    way_.pop_front();
+    under_way_ -= piece.bytes;
+    piece.source->sent += piece.bytes;
+    pacer_.ended(piece.source->flow, piece.bytes);
+    resume();
+  }
+  void arrive(uint64_t bytes) {
+    uint64_t before = 0;
+    for (const auto& source : sources_) before += source->sent;
+    for (uint64_t now = before; now < before + bytes && !way_.empty();) {
+      arrive();
+      now = 0;
+      for (const auto& source : sources_) now += source->sent;
+    }
+  }
+
+  struct Piece {
+    Source* source;
+    uint64_t bytes;
+  };
+  Nobody nobody_;
+  NoPair pair_;
+  uint64_t now_ns_ = 1'000 * kMs;
+  std::deque<Piece> way_;
+  uint64_t under_way_ = 0;
+  std::vector<std::unique_ptr<Source>> sources_;
+  Engine engine_{nobody_};
+  PairSchedule schedule_{engine_};
+  Pacer pacer_{schedule_, pair_};
+};
+
+TEST_F(CorePacer, WeightsAreKept) {
+  for (const uint64_t item : {4 * kMiB, 64 * kMiB, uint64_t{300'000}}) {
+    for (const auto& source : sources_) pacer_.remove(source->flow);
+    way_.clear();
+    sources_.clear();
+    Source& heavy = add({.weight = 3}, 3000 * kMiB, item);
+    Source& light = add({.weight = 1}, 3000 * kMiB, 4 * kMiB);
+    push_all();
+    arrive(16 * kMiB);
+    const uint64_t heavy_before = heavy.sent;
+    const uint64_t light_before = light.sent;
+    arrive(800 * kMiB);
+    const double ratio = static_cast<double>(heavy.sent - heavy_before) /
+                         static_cast<double>(light.sent - light_before);
+    EXPECT_NEAR(ratio, 3.0, 0.1) << item;
+  }
+}
+
+TEST_F(CorePacer, APauseGivesNoClaim) {
+  Source& one = add({.weight = 1}, 200 * kMiB);
+  Source& other = add({.weight = 1}, 0);
+  push_all();
+  arrive(100 * kMiB);
+  EXPECT_EQ(one.sent, 100 * kMiB);  // alone, it has all
+  other.left = 200 * kMiB;
+  push(other);
+  arrive(40 * kMiB);
+  // Half of it, but for what was under way.
+  EXPECT_GE(one.sent, (120 - 3) * kMiB);
+  EXPECT_LE(other.sent, 20 * kMiB);
+  EXPECT_GE(other.sent, (20 - 4) * kMiB);
+}
+
+TEST_F(CorePacer, ARateIsKeptAndHindersNobody) {
+  Source& slow = add({.weight = 1000, .bytes_per_second = 100'000'000}, 3000 * kMiB);
+  Source& fast = add({.weight = 1}, 3000 * kMiB);
+  push_all();
+  const uint64_t start_ns = now_ns_;
+  // A way of 1 GB/s.
+  for (int i = 0; i < 1000 && !way_.empty(); ++i) {
+    now_ns_ += way_.front().bytes;
+    if (now_ns_ >= pacer_.next_timer_ns()) resume();
+    arrive();
+  }
+  const double seconds = static_cast<double>(now_ns_ - start_ns) / 1e9;
+  EXPECT_NEAR(static_cast<double>(slow.sent) / seconds, 1e8, 0.05e8);
+  EXPECT_NEAR(static_cast<double>(fast.sent) / seconds, 9e8, 0.2e8);
+}
+
+TEST_F(CorePacer, ASlowRateIsKept) {
+  Source& slow = add({.weight = 1, .bytes_per_second = 1000}, kMiB);
+  push(slow);
+  // One piece at once, and a timer.
+  ASSERT_EQ(way_.size(), 1u);
+  ASSERT_EQ(way_.front().bytes, Pacer::kLeastPieceBytes);
+  arrive();
+  EXPECT_TRUE(way_.empty());
+  EXPECT_NEAR(static_cast<double>(pacer_.next_timer_ns() - now_ns_),
+              static_cast<double>(Pacer::kLeastPieceBytes) * 1e6, 3e7);
+  now_ns_ = pacer_.next_timer_ns();
+  resume();
+  EXPECT_EQ(way_.size(), 1u);
+}
+
+TEST_F(CorePacer, AloneItIsLeftAlone) {
+  Source& alone = add({}, 64 * kMiB, 64 * kMiB);
+  push(alone);
+  ASSERT_EQ(way_.size(), 1u);
+  EXPECT_EQ(way_.front().bytes, 64 * kMiB);
+}
+
+TEST_F(CorePacer, NobodyIsForgotten) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const size_t count = random.between(1, 5);
+    bool cut = count > 1;  // no piece was as long as it liked
+    for (size_t i = 0; i < count; ++i) {
+      const bool has_rate = random.chance(0.3);
+      add({.weight = static_cast<uint32_t>(random.between(1, 1000)),
+           .bytes_per_second = has_rate ? random.between(1'000'000, 4'000'000'000) : 0},
+          0, random.between(1, 8 * kMiB));
+    }
+    for (int step = 0; step < 300; ++step) {
+      const size_t which = random.below(sources_.size());
+      Source& source = *sources_[which];
+      if (random.chance(0.3)) {
+        source.left += random.below(6 * kMiB);
+        push(source);
+      } else if (random.chance(0.1)) {
+        // Given up: what is under way ends, the rest is not sent.
+        source.left = source.of_item = 0;
+      } else if (random.chance(0.02) && sources_.size() > 1) {
+        std::erase_if(way_, [&](const Piece& piece) {
+          if (piece.source != &source) return false;
+          under_way_ -= piece.bytes;
+          return true;
+        });
+        pacer_.remove(source.flow);
+        sources_.erase(sources_.begin() + static_cast<ptrdiff_t>(which));
+        cut = cut && sources_.size() > 1;
+        resume();
+      } else if (!way_.empty()) {
+        now_ns_ += random.below(kMs);
+        arrive();
+      }
+      if (HasFatalFailure()) return;
+      if (cut) {
+        ASSERT_LT(under_way_, Pacer::kWindowBytes + Pacer::kPieceBytes);
+      }
+    }
+    // All of it arrives, with no event but ends of pieces and the timer.
+    while (std::any_of(sources_.begin(), sources_.end(),
+                       [](const auto& each) { return each->left > 0; })) {
+      if (way_.empty()) {
+        ASSERT_NE(pacer_.next_timer_ns(), kForever) << "nobody goes on";
+        now_ns_ = std::max(now_ns_, pacer_.next_timer_ns());
+        resume();
+        ASSERT_FALSE(way_.empty());
+      } else {
+        arrive();
+      }
+    }
+    while (!way_.empty()) arrive();
+    for (const auto& source : sources_) EXPECT_EQ(source->flow.under_way, 0u);
+    pacer_.clear();
+    sources_.clear();
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm
