@@ -79,6 +79,32 @@ void note_barred(const std::map<std::string, std::string>& barred, size_t first,
   }
 }
 
+// Element |index| of a tensor of |shape| in a term of a sum. Sums of few terms are exact.
+float element(uint64_t index) { return static_cast<float>(index % 4093); }
+
+// Calls use(its place in the rank's memory, its number in the tensor) for each element of |rank|.
+template <typename Use>
+void for_each_element(const LayoutHandle& layout, int32_t rank, const std::vector<uint64_t>& shape,
+                      Use&& use) {
+  size_t count = 0;
+  require(hetcomm_layout_parts(layout.get(), rank, 0, nullptr, &count), "looking at a layout");
+  std::vector<hetcomm_part_t> parts(count);
+  require(hetcomm_layout_parts(layout.get(), rank, count, parts.data(), &count),
+          "looking at a layout");
+  for (const hetcomm_part_t& part : parts) {
+    for (uint64_t i = part.begin[0]; i < part.end[0]; ++i) {
+      for (uint64_t j = part.begin[1]; j < part.end[1]; ++j) {
+        const uint64_t row = part.offset + (i - part.begin[0]) * part.strides[0] +
+                             (j - part.begin[1]) * part.strides[1];
+        const uint64_t first = (i * shape[1] + j) * shape[2];
+        for (uint64_t k = part.begin[2]; k < part.end[2]; ++k) {
+          use(row + (k - part.begin[2]) * part.strides[2], first + k);
+        }
+      }
+    }
+  }
+}
+
 // One strategy in one case, on this rank.
 class Candidate {
  public:
@@ -115,6 +141,7 @@ class Candidate {
 
   const std::map<std::string, std::string>& barred() const { return barred_; }
   bool is_refused() const { return plan_ == nullptr; }
+  const std::string& strategy() const { return row_.strategy; }
   // One execution; microseconds until the last rank is done.
   double run(hetcomm_communicator_t* communicator, const hetcomm_buffer_t& from,
              const hetcomm_buffer_t& to) {
@@ -169,8 +196,20 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
       const LayoutHandle source(shape, each.source, ranks_from(0, each.source.ranks()));
       const LayoutHandle destination(shape, each.destination,
                                      ranks_from(half, each.destination.ranks()));
-      std::vector<float> from(source.elements(session.rank()), 1.0f);
+      std::vector<float> from(source.elements(session.rank()), 0.0f);
       std::vector<float> to(destination.elements(session.rank()), 0.0f);
+      for_each_element(source, session.rank(), shape,
+                       [&](uint64_t place, uint64_t index) { from[place] = element(index); });
+      // What has come is right, and all of it has.
+      const auto check = [&](const std::string& strategy) {
+        for_each_element(destination, session.rank(), shape, [&](uint64_t place, uint64_t index) {
+          const float wanted = element(index) * static_cast<float>(each.source.terms);
+          if (to[place] == wanted) return;
+          fail(fmt::format("{} by {}: element {} is {} on rank {}, and not {}", word_of(each),
+                           strategy, index, to[place], session.rank(), wanted));
+        });
+        std::fill(to.begin(), to.end(), 0.0f);
+      };
       const hetcomm_buffer_t out = hetcomm_buffer_host(from.data(), from.size() * sizeof(float));
       const hetcomm_buffer_t in = hetcomm_buffer_host(to.data(), to.size() * sizeof(float));
       std::vector<std::unique_ptr<Candidate>> candidates;
@@ -192,6 +231,7 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
             if (round > 0) candidate->add(us);
             spent += us;
           } while (spent < share);
+          if (round == 0) check(candidate->strategy());
         }
       }
       const size_t first = rows.size();

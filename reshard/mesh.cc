@@ -96,18 +96,18 @@ Status check_mesh(const std::vector<uint64_t>& shape, const Mesh& mesh,
   return {};
 }
 
-// The pieces of |placement|'s dimension that rank |place| of |ranks| gets, by number, of |pieces|.
-std::vector<uint64_t> pieces_of(const Placement& placement, uint64_t ranks, uint64_t place,
-                                uint64_t* pieces) {
-  if (placement.kind == Kind::kZigzag) {
-    *pieces = 2 * ranks;
-    return {place, 2 * ranks - 1 - place};
-  }
-  const uint64_t split = placement.kind == Kind::kStrided ? placement.split : 1;
-  *pieces = ranks * split;
-  std::vector<uint64_t> numbers;
-  for (uint64_t i = 0; i < split; ++i) numbers.push_back(place + i * ranks);
-  return numbers;
+uint64_t pieces_of(const Placement& placement, uint64_t ranks) {
+  if (placement.kind == Kind::kZigzag) return 2 * ranks;
+  return placement.kind == Kind::kStrided ? placement.split * ranks : ranks;
+}
+
+// Takes piece |number| of |pieces| of the elements from |begin| to |end| of |indices|: pieces of the
+// quotient rounded up while there are elements, as torch.chunk() cuts.
+void take_piece(const Indices& indices, uint64_t begin, uint64_t end, uint64_t pieces,
+                uint64_t number, Indices* kept) {
+  const uint64_t size = (end - begin + pieces - 1) / pieces;
+  take(indices, std::min(end, begin + number * size), std::min(end, begin + (number + 1) * size),
+       kept);
 }
 
 // Cuts |indices|, and keeps what rank |place| of |ranks| along the axis gets.
@@ -127,15 +127,23 @@ Result<Indices> cut(const Indices& indices, const Placement& placement, uint64_t
     take(indices, begin, begin + *until, &kept);
     return kept;
   }
-  uint64_t pieces = 0;
-  const std::vector<uint64_t> numbers = pieces_of(placement, ranks, place, &pieces);
+  const uint64_t pieces = pieces_of(placement, ranks);
   if (uneven == Uneven::kRefuse && count % pieces != 0) {
     return invalid(fmt::format("{} pieces do not divide the {} elements of dimension {}", pieces,
                                count, placement.dimension));
   }
-  const uint64_t size = (count + pieces - 1) / pieces;
-  for (const uint64_t number : numbers) {
-    take(indices, std::min(count, number * size), std::min(count, (number + 1) * size), &kept);
+  if (placement.kind == Kind::kZigzag) {
+    take_piece(indices, 0, count, pieces, place, &kept);
+    take_piece(indices, 0, count, pieces, pieces - 1 - place, &kept);
+  } else if (placement.kind == Kind::kStrided) {
+    // First as the later axis cuts, then each of these pieces along this one.
+    const uint64_t size = (count + placement.split - 1) / placement.split;
+    for (uint64_t i = 0; i < placement.split; ++i) {
+      take_piece(indices, std::min(count, i * size), std::min(count, (i + 1) * size), ranks, place,
+                 &kept);
+    }
+  } else {
+    take_piece(indices, 0, count, pieces, place, &kept);
   }
   return kept;
 }

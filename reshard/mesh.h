@@ -26,10 +26,10 @@ struct Placement {
     kShard,      // rank i has piece i of |dimension|
     kZigzag,     // |dimension| is cut in twice as many pieces as ranks; rank i has piece i from the
                  // beginning and piece i from the end (context parallelism with causal attention)
-    kStrided,    // |dimension| is cut in |split| times as many pieces as ranks; rank i has every
-                 // piece whose number is i modulo the ranks (_StridedShard: a later axis cuts
-                 // |dimension| in |split| pieces, and counts as if it had acted before)
-    kPartial,    // the tensor is the sum of what the ranks along the axis hold
+    kStrided,  // |dimension| is cut in |split| pieces, each of them in as many as there are ranks,
+               // and rank i has piece i of each (PyTorch's _StridedShard: a later axis cuts
+               // |dimension| in |split| pieces, and counts as if it had acted before)
+    kPartial,  // the tensor is the sum of what the ranks along the axis hold
   };
   Kind kind = Kind::kReplicate;
   size_t dimension = 0;

@@ -30,7 +30,12 @@ std::vector<std::string> hosts_of(const std::string& model, const std::string& n
   const auto json = nlohmann::json::parse(model, nullptr, false);
   std::vector<std::string> labels;
   if (json.is_object() && json.contains("hosts") && json["hosts"].is_array()) {
-    for (const auto& host : json["hosts"]) labels.push_back(host.value("label", ""));
+    for (const auto& host : json["hosts"]) {
+      if (!host.is_object() || !host.contains("label") || !host["label"].is_string()) {
+        throw std::runtime_error(fmt::format("{}: a host has no label", name));
+      }
+      labels.push_back(host["label"].get<std::string>());
+    }
   }
   if (labels.empty()) throw std::runtime_error(fmt::format("{} is no link model", name));
   return labels;

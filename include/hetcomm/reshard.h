@@ -70,8 +70,8 @@ enum {
   /* The dimension is cut in twice as many pieces as ranks, and rank i holds piece i from the
    * beginning and piece i from the end: context parallelism with causal attention. */
   HETCOMM_PLACEMENT_ZIGZAG = 2,
-  /* The dimension is cut in |split| times as many pieces as ranks, and rank i holds each piece
-   * whose number is i modulo the ranks: a later axis with |split| ranks cuts the dimension first
+  /* The dimension is cut in |split| pieces and each of these in as many as there are ranks; rank i
+   * holds piece i of each. That is as if a later axis with |split| ranks had cut the dimension first
    * (_StridedShard of PyTorch). */
   HETCOMM_PLACEMENT_STRIDED_SHARD = 3,
   /* The tensor is the sum of what the ranks along the axis hold. */

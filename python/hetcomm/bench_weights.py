@@ -4,7 +4,7 @@
     python -m hetcomm.bench_weights --mib 256 --rounds 5
 
 The trainer holds each weight in rows (FSDP2), the engine in columns (tensor-parallel). Three ways, in
-turns: hetcomm.reshard; gather on the first trainer and broadcast to all, by Gloo; a checkpoint of
+turns: hetcomm.reshard; gather on the first trainer and broadcast to the engine, by Gloo; a checkpoint of
 torch.distributed.checkpoint in memory-backed files (/dev/shm), which the engine loads.
 """
 
@@ -26,6 +26,13 @@ TRAINERS, ENGINES = 4, 2
 def _weights(mib: int) -> list[tuple[int, int]]:
     """Shapes of float32 weights, 16 MiB each."""
     return [(2048, 2048)] * max(1, mib // 16)
+
+
+def _values(rows: int, columns: int, number: int) -> Any:
+    """What weight ``number`` holds: no two elements near each other are alike."""
+    import torch
+
+    return (torch.arange(rows * columns, dtype=torch.float32) % 65521 + number).reshape(rows, columns)
 
 
 def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -> None:
@@ -51,7 +58,7 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -
     source, target = {}, {}
     for i, (rows, columns) in enumerate(shapes):
         if trains:
-            local = torch.full((rows // TRAINERS, columns), float(rank * 1000 + i))
+            local = _values(rows, columns, i)[rank * rows // TRAINERS : (rank + 1) * rows // TRAINERS].clone()
             source[str(i)] = DTensor.from_local(local, trainers, [Shard(0)], run_check=False)
         else:
             local = torch.zeros(rows, columns // ENGINES)
@@ -63,6 +70,7 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -
     pieces = [torch.empty(rows // TRAINERS, columns) for rows, columns in shapes[:1] * TRAINERS]
     whole = torch.empty(shapes[0])
     group = dist.new_group(list(range(TRAINERS)))
+    receivers = dist.new_group([0, *range(TRAINERS, TRAINERS + ENGINES)])
 
     def by_hetcomm() -> None:
         transfer.run()
@@ -74,7 +82,8 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -
                 dist.gather(own, pieces if rank == 0 else None, dst=0, group=group)
                 if rank == 0:
                     torch.cat(pieces, out=whole)
-            dist.broadcast(whole, src=0)
+            if rank == 0 or not trains:
+                dist.broadcast(whole, src=0, group=receivers)
             if not trains:
                 share = columns // ENGINES
                 begin = (rank - TRAINERS) * share
@@ -106,11 +115,10 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -
             if round_ > 0:  # the first one makes connections
                 times[name].append(time.perf_counter() - start)
             for i, tensor in enumerate(target.values()):
-                rows = shapes[i][0] // TRAINERS
-                for owner in range(TRAINERS):
-                    part = tensor.to_local()[owner * rows : (owner + 1) * rows]
-                    if not bool((part == owner * 1000 + i).all()):
-                        raise SystemExit(f"{name}: weight {i} is wrong on rank {rank}")
+                share = shapes[i][1] // ENGINES
+                begin = (rank - TRAINERS) * share
+                if not torch.equal(tensor.to_local(), _values(*shapes[i], i)[:, begin : begin + share]):
+                    raise SystemExit(f"{name}: weight {i} is wrong on rank {rank}")
     if rank == 0:
         results.put(times)
     transfer.close()

@@ -8,16 +8,18 @@
     plan.start([my_part], [None]).wait()                                           # as often as you like
 
 ``redistribute`` does it for DTensors, also between meshes that share no rank. ``transfer_state`` moves
-whole state dicts. Ranks are those of the communicator.
+whole state dicts. Ranks are those of the communicator; those of a DeviceMesh are translated where the
+communicator is a process group's. Arrays and tensors are in host memory and contiguous.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hetcomm._core import Communicator, Layout, Request
@@ -110,6 +112,28 @@ def _mesh_of(mesh: Any) -> tuple[list[int], list[int]]:
     for _ in axes[1:]:
         flat = [rank for row in flat for rank in row]
     return axes, [int(rank) for rank in flat]
+
+
+def _axes_and_ranks(mesh: Any, communicator: Communicator) -> tuple[list[int], list[int]]:
+    """The mesh by ranks of ``communicator``: a DeviceMesh has those of torch's default group."""
+    axes, ranks = _mesh_of(mesh)
+    module = sys.modules.get("hetcomm.torch")
+    known = module.ranks_of(communicator) if module is not None and hasattr(mesh, "mesh") else None
+    if known is None:
+        return axes, ranks
+    place = {rank: i for i, rank in enumerate(known)}
+    for rank in ranks:
+        if rank not in place:
+            raise ValueError(f"rank {rank} is in the mesh, and not in the group of the communicator")
+    return axes, [place[rank] for rank in ranks]
+
+
+def _layout_on(
+    communicator: Communicator, shape: Sequence[int], mesh: Any, placements: Sequence[Any]
+) -> Layout:
+    axes, ranks = _axes_and_ranks(mesh, communicator)
+    own = [_placement_of(each, len(shape)) for each in placements]
+    return Layout.from_mesh(list(shape), axes, ranks, own, True, 0, None)
 
 
 def _placement_of(placement: Any, dimensions: int) -> tuple[str, int, int, list[int] | None]:
@@ -211,8 +235,9 @@ _MOST_CACHED = 64
 def close_plans(communicator: Communicator) -> None:
     """Closes all plans of a communicator, those that :func:`redistribute` keeps too. The communicator's
     close() calls it."""
+    _close_all(_plans.get(communicator, ()))
     _caches.pop(communicator, None)
-    _close_all(_plans.pop(communicator, ()))
+    _plans.pop(communicator, None)
 
 
 def _close_all(plans: Iterable[Plan]) -> None:
@@ -250,6 +275,9 @@ class Plan:
         prove: bool = False,
     ) -> None:
         own = [(each[0], each[1], _type_name(each[2]), _type_name(each[-1])) for each in tensors]
+        self._rank, self._size = communicator.rank, communicator.size
+        # Of the source and of the destination, on this rank.
+        self._elements = [tuple(side.elements(self._rank) for side in each[:2]) for each in own]
         self._plan = _Plan(
             communicator,
             own,
@@ -262,6 +290,25 @@ class Plan:
             prove,
         )
         _plans.setdefault(communicator, weakref.WeakSet()).add(self)
+
+    def rebuild(self, communicator: Communicator, ranks: Sequence[int] | None = None) -> Plan:
+        """The plan again after ranks were lost, in a communicator of those that are left: replicas stand
+        in for what was lost, and what only lost ranks held raises PEER_LOST with its box.
+
+        ``ranks``: what each old rank is from now on, or -1. Without it the ranks tell each other, for
+        which all ranks of ``communicator`` call this together, each with a plan of the same old one.
+        """
+        if ranks is None:
+            told = _exchange(communicator, {"rank": self._rank, "size": self._size}, None)
+            ranks = [-1] * self._size
+            for now, each in enumerate(told):
+                ranks[each["rank"]] = now
+        plan = object.__new__(Plan)
+        plan._plan = self._plan.rebuild(communicator, list(ranks))
+        plan._rank, plan._size = communicator.rank, communicator.size
+        plan._elements = []
+        _plans.setdefault(communicator, weakref.WeakSet()).add(plan)
+        return plan
 
     def start(
         self,
@@ -320,22 +367,105 @@ def redistribute(
     strategy: str = "auto",
     timeout: float | None = None,
 ) -> Any:
-    """A DTensor with the contents of ``tensor`` on ``mesh``, which may share ranks with the tensor's
-    own mesh or not.
+    """A DTensor with the contents of ``tensor`` on ``mesh``, a DeviceMesh, which may share ranks with the
+    tensor's own mesh or not. ``placements``: torch's, or those of this module that torch has too.
 
-    All ranks of the default group call it, or those of ``communicator``, which has their numbers. Ranks
-    outside of the tensor's mesh give the DTensor with an empty part that torch makes there. Plans are
-    kept, so that later calls with the same layouts only move data.
+    All ranks of the default group call it, or those of ``communicator``. Ranks outside of the tensor's
+    mesh give the DTensor with an empty part that torch makes there. Plans are kept, so that later calls
+    with the same layouts only move data.
+
+    Gradients go back the same way: backward() moves them to the tensor's mesh, so that all ranks call
+    it, those whose part of the result is empty too. A sum that nobody had formed gets its gradient on
+    each of its ranks, as in torch.
     """
     import torch
-    from torch.distributed.tensor import DTensor
 
     if communicator is None:
         from hetcomm.torch import communicator as communicator_of
 
         communicator = communicator_of()
+    own = tuple(_torch_placement(each) for each in placements)
+    options = (communicator, strategy, timeout)
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        return _with_gradient().apply(tensor, mesh, own, options)
+    return _move(tensor, mesh, own, *options)
+
+
+def _torch_placement(placement: Any) -> Any:
+    """torch's placement for one of this module, since a DTensor has no other."""
+    from torch.distributed.tensor import placement_types
+
+    if isinstance(placement, placement_types.Placement):
+        return placement
+    if isinstance(placement, Replicate):
+        return placement_types.Replicate()
+    if isinstance(placement, Partial):
+        return placement_types.Partial()
+    if isinstance(placement, Shard) and placement.sizes is None:
+        return placement_types.Shard(placement.dim)
+    if isinstance(placement, StridedShard):
+        return placement_types._StridedShard(placement.dim, split_factor=placement.split_factor)
+    raise ValueError(f"{placement!r}: torch has no such placement, and the result is a DTensor")
+
+
+_gradient_function: Any = None
+
+
+def _with_gradient() -> Any:
+    """The autograd function, made where torch is there."""
+    global _gradient_function
+    if _gradient_function is not None:
+        return _gradient_function
+    import torch
+    from torch.distributed.tensor import Replicate as TorchReplicate
+
+    class Redistribute(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, tensor: Any, mesh: Any, placements: Any, options: Any) -> Any:
+            ctx.mesh, ctx.options = tensor.device_mesh, options
+            ctx.placements = tuple(
+                TorchReplicate() if each.is_partial() else each for each in tensor.placements
+            )
+            return _move(tensor, mesh, placements, *options)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return _move(gradient, ctx.mesh, ctx.placements, *ctx.options), None, None, None
+
+    _gradient_function = Redistribute
+    return Redistribute
+
+
+def _move(
+    tensor: Any,
+    mesh: Any,
+    placements: tuple[Any, ...],
+    communicator: Communicator,
+    strategy: str,
+    timeout: float | None,
+) -> Any:
+    import torch
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
     spec = tensor._spec
     shape = tuple(spec.shape)
+    # As torch lays out a tensor that is not a view.
+    strides = torch.empty(shape, device="meta").stride()
+    device = tensor.to_local().device
+
+    def result(local: Any) -> Any:
+        if mesh.get_coordinate() is None:
+            # from_local() would give it a part of one dimension, for which backward() fails.
+            meta = TensorMeta(torch.Size(shape), strides, tensor.dtype)
+            return DTensor(local, DTensorSpec(mesh, placements, tensor_meta=meta), requires_grad=False)
+        return DTensor.from_local(
+            local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=strides
+        )
+
+    local_shape = _local_shape(shape, mesh, placements)
+    if 0 in shape:
+        return result(torch.empty(local_shape, dtype=tensor.dtype, device=device))
     key = (
         _hashable_mesh(spec.mesh),
         tuple(map(repr, spec.placements)),
@@ -347,39 +477,36 @@ def redistribute(
     )
 
     def make() -> Plan:
-        tensors = [
-            (
-                layout(shape, spec.mesh, spec.placements),
-                layout(shape, mesh, placements),
-                tensor.dtype,
-            )
-        ]
-        return Plan(communicator, tensors, strategy=strategy, tag=1 << 63)
-
-    if 0 in shape:
-        empty = torch.empty(_local_shape(shape, mesh, placements), dtype=tensor.dtype)
-        return DTensor.from_local(
-            empty, mesh, placements, run_check=False, shape=torch.Size(shape),
-            stride=spec.tensor_meta.stride,
+        layouts = (
+            _layout_on(communicator, shape, spec.mesh, spec.placements),
+            _layout_on(communicator, shape, mesh, placements),
         )
+        return Plan(communicator, [(*layouts, tensor.dtype)], strategy=strategy, tag=1 << 63)
+
     plan = _cached_plan(communicator, key, make)
-    target = layout(shape, mesh, placements)
-    local_shape = _local_shape(shape, mesh, placements)
-    local = torch.empty(local_shape, dtype=tensor.dtype, device=tensor.to_local().device)
-    own = tensor.to_local().detach().contiguous()
-    rank = communicator.rank
-    holds = own.numel() > 0
-    gets = target.elements(rank) > 0
     try:
-        plan.start([own if holds else None], [local if gets else None], timeout).wait()
-    except Exception:
-        # It has ended with the execution; the next call makes another one.
+        own = _host_array(tensor.to_local().contiguous())
+        local = torch.empty(local_shape, dtype=tensor.dtype, device=device)
+        held, wanted = plan._elements[0]
+        if (own.numel(), local.numel()) != (held, wanted):
+            raise ValueError(
+                f"rank {communicator.rank}: torch has {own.numel()} elements of the source and "
+                f"{local.numel()} of the result, the layouts have {held} and {wanted}"
+            )
+        plan.start([own if held else None], [local if wanted else None], timeout).wait()
+    except BaseException:
+        # It has ended, and others hear of it; the next call makes another one.
         _caches.get(communicator, {}).pop(key, None)
-        plan.close()
+        with contextlib.suppress(Exception):  # the first failure is the one to tell
+            plan.close()
         raise
-    return DTensor.from_local(
-        local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=spec.tensor_meta.stride
-    )
+    return result(local)
+
+
+def _host_array(tensor: Any) -> Any:
+    """The tensor as it is moved: without its history, and after what is still under way for it."""
+    tensor = tensor.wait() if hasattr(tensor, "wait") else tensor  # AsyncCollectiveTensor
+    return tensor.detach() if hasattr(tensor, "detach") else tensor
 
 
 def _hashable_mesh(mesh: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -390,6 +517,8 @@ def _hashable_mesh(mesh: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _local_shape(shape: tuple[int, ...], mesh: Any, placements: Sequence[Any]) -> tuple[int, ...]:
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+    if mesh.get_coordinate() is None:
+        return (0,) * max(len(shape), 1)  # with as many dimensions, so that backward() works there
     return tuple(compute_local_shape_and_global_offset(shape, mesh, placements)[0])
 
 
@@ -398,8 +527,9 @@ def _local_shape(shape: tuple[int, ...], mesh: Any, placements: Sequence[Any]) -
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What a rank says of one tensor: the boxes that it holds of it (``rank`` of a box is ignored), or
-    the mesh and placements of all ranks."""
+    """What a rank says of one tensor: the boxes that it holds of it, or a mesh that this rank is in, and
+    its placements. Ranks may say different meshes, which share no rank: each of them holds the tensor.
+    ``rank`` and ``copy`` of a box are ignored; boxes of different ``term`` are terms of a sum."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -420,7 +550,7 @@ class Adapter(Protocol):
         bucket, and is handed over by load()."""
 
     def load(self, name: str, box: Box, array: Any) -> None:
-        """A box of a tensor has landed in a bucket; ``array`` is only lent."""
+        """A box of a tensor, without its padding, has landed in a bucket; ``array`` is only lent."""
 
     def loaded(self, names: Sequence[str]) -> None:
         """These tensors are complete."""
@@ -445,25 +575,39 @@ class StateDict:
         self._loaded = loaded
 
     def describe(self) -> dict[str, TensorSpec]:
-        specs = {}
-        for name, tensor in self._state.items():
-            spec = getattr(tensor, "_spec", None)
-            shape = tuple(tensor.shape)
-            if spec is None:
-                whole = Box(0, (0,) * len(shape), shape)
-                specs[name] = TensorSpec(shape, tensor.dtype, (whole,))
-            else:
-                specs[name] = TensorSpec(
-                    shape, tensor.dtype, mesh=spec.mesh, placements=tuple(spec.placements)
-                )
-        return specs
+        return {name: self._describe(name, tensor) for name, tensor in self._state.items()}
+
+    def _describe(self, name: str, tensor: Any) -> TensorSpec:
+        if not hasattr(tensor, "shape") or not hasattr(tensor, "dtype"):
+            raise TypeError(f"{name} is no tensor but {type(tensor).__name__}")
+        self._check_memory(name, tensor)
+        shape = tuple(tensor.shape)
+        spec = getattr(tensor, "_spec", None)
+        if spec is None:
+            return TensorSpec(shape, tensor.dtype, (Box(0, (0,) * len(shape), shape),))
+        return TensorSpec(shape, tensor.dtype, mesh=spec.mesh, placements=tuple(spec.placements))
+
+    def _check_memory(self, name: str, tensor: Any) -> None:
+        """Buckets take what fits nowhere else."""
+        if self._load is not None:
+            return
+        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        device = getattr(getattr(local, "device", None), "type", "cpu")
+        if device != "cpu":
+            raise ValueError(f"{name} is on the device {device}: copy it to the host, or give load=")
+        contiguous = (
+            local.is_contiguous() if hasattr(local, "is_contiguous") else local.flags.c_contiguous
+        )
+        if not contiguous:
+            raise ValueError(
+                f"{name} is not contiguous: give its base, or an adapter that says the strides of boxes"
+            )
 
     def view(self, name: str) -> Any:
         if self._load is not None:
             return None
         tensor = self._state[name]
-        tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        return tensor.detach() if hasattr(tensor, "detach") else tensor
+        return _host_array(tensor.to_local() if hasattr(tensor, "to_local") else tensor)
 
     def load(self, name: str, box: Box, array: Any) -> None:
         if self._load is not None:
@@ -493,6 +637,9 @@ class _Entry:
     def bytes_of(self) -> int:
         return _elements(self.shape) * _ITEM_BYTES[self.types[1]]
 
+
+# Of each of the two buckets that are under way.
+_LANDING_BYTES = 32 << 20
 
 _ITEM_BYTES = {
     "bool": 1,
@@ -548,9 +695,24 @@ class StateTransfer:
         self._destination = _adapter_of(destination)
         self._timeout = timeout
         self._rank = communicator.rank
-        told = _exchange(communicator, self._say(names), timeout)
-        entries = self._match(told, strict)
+        told = _exchange_or_raise(communicator, lambda: self._say(communicator, names), timeout)
         self._buckets: list[list[_Entry]] = []
+        self._plans: list[Plan] = []
+        self._rooms: list[Any] = [None, None]
+        failure: Exception | None = None
+        try:
+            self._fill_buckets(self._match(told, strict), bucket_bytes)
+            self._make_plans(communicator, strategy)
+        except Exception as error:
+            failure = error
+        try:
+            _agree(communicator, failure, timeout)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.close()
+            raise
+
+    def _fill_buckets(self, entries: list[_Entry], bucket_bytes: int) -> None:
         filled = bucket_bytes
         for entry in entries:
             if filled + entry.bytes_of() > bucket_bytes:
@@ -558,16 +720,18 @@ class StateTransfer:
                 filled = 0
             self._buckets[-1].append(entry)
             filled += entry.bytes_of()
-        self._plans = [
-            Plan(
-                communicator,
-                [(*entry.layouts, *entry.types) for entry in bucket],
-                strategy=strategy,
-                tag=1 << 63 | 1,
+
+    def _make_plans(self, communicator: Communicator, strategy: str) -> None:
+        for bucket in self._buckets:
+            self._plans.append(
+                Plan(
+                    communicator,
+                    [(*entry.layouts, *entry.types) for entry in bucket],
+                    strategy=strategy,
+                    tag=1 << 63 | 1,
+                    landing_bytes=_LANDING_BYTES,
+                )
             )
-            for bucket in self._buckets
-        ]
-        self._rooms: list[Any] = [None, None]
 
     def close(self) -> None:
         _close_all(self._plans)
@@ -583,23 +747,26 @@ class StateTransfer:
             while under_way:
                 self._finish(*under_way.pop(0))
         except BaseException:
-            # Nothing is under way when the caller hears of it.
+            # Nothing is under way when the caller hears of it, and others do not wait for this rank.
             for _, request in under_way:
-                try:
+                with contextlib.suppress(Exception):  # the first failure is the one to tell
                     request.cancel()
                     request.wait()
-                except Exception:  # the first failure is the one to tell
-                    pass
+            with contextlib.suppress(Exception):
+                self.close()
             raise
 
     # What this rank tells the others.
-    def _say(self, names: Mapping[str, str] | None) -> dict[str, Any]:
-        said: dict[str, Any] = {"names": dict(names) if names is not None else None}
+    def _say(self, communicator: Communicator, names: Mapping[str, str] | None) -> dict[str, Any]:
+        meshes: list[Any] = []  # each once
+        said: dict[str, Any] = {"names": dict(names) if names is not None else None, "meshes": meshes}
         for side, adapter in (("source", self._source), ("destination", self._destination)):
             if adapter is None:
                 continue
             specs = adapter.describe()
-            said[side] = {name: _spec_to_json(spec) for name, spec in specs.items()}
+            said[side] = {
+                name: _spec_to_json(communicator, spec, meshes) for name, spec in specs.items()
+            }
         return said
 
     def _match(self, told: list[dict[str, Any]], strict: bool) -> list[_Entry]:
@@ -628,26 +795,27 @@ class StateTransfer:
                 raise ValueError(
                     f"{name}: the source has shape {source.shape}, the destination {destination.shape}"
                 )
-            target = destination.layout()
+            target = destination.layout
             boxes = tuple(_box_of(part) for part in target.parts(self._rank))
             lands = bool(boxes) and self._destination.view(name) is None
             if lands:
                 # Each rank alone knows where a box lies in its memory.
                 boxes = _dense(boxes)
-                others = [_box_of(part) for part in target.parts()]
                 own = iter(boxes)
                 target = layout_of_boxes(
                     source.shape,
-                    [next(own) if box.rank == self._rank else box for box in others],
-                    padded_shape=None if destination.mesh is not None else destination.padded_shape,
-                    terms=1 + max(box.term for box in others),
+                    [
+                        next(own) if box.rank == self._rank else box
+                        for box in map(_box_of, target.parts())
+                    ],
+                    terms=destination.terms,
                 )
             entries.append(
                 _Entry(
                     origin,
                     name,
                     source.shape,
-                    (source.layout(), target),
+                    (source.layout, target),
                     (source.dtype, destination.dtype),
                     boxes,
                     lands,
@@ -723,26 +891,33 @@ def transfer_state(
 
         communicator = communicator_of()
     transfer = StateTransfer(communicator, source, destination, **options)
+    failure: Exception | None = None
     try:
         transfer.run()
-        communicator.barrier().wait()
+    except Exception as error:
+        failure = error
     finally:
-        transfer.close()
+        with contextlib.suppress(Exception):
+            transfer.close()
+    # Nobody goes on before all have the model, or know that one has not.
+    _agree(communicator, failure, options.get("timeout"))
 
 
 # --- what ranks tell each other -----------------------------------------------------------------
 
 
-def _spec_to_json(spec: TensorSpec) -> dict[str, Any]:
+def _spec_to_json(communicator: Communicator, spec: TensorSpec, meshes: list[Any]) -> dict[str, Any]:
     said: dict[str, Any] = {"shape": list(spec.shape), "dtype": _type_name(spec.dtype)}
     if spec.padded_shape is not None:
         said["padded_shape"] = list(spec.padded_shape)
     if spec.mesh is not None:
-        axes, ranks = _mesh_of(spec.mesh)
-        said["mesh"] = [axes, ranks]
+        mesh = list(_axes_and_ranks(spec.mesh, communicator))
+        if mesh not in meshes:
+            meshes.append(mesh)
+        said["mesh"] = meshes.index(mesh)
         said["placements"] = [_placement_of(each, len(spec.shape)) for each in spec.placements]
     else:
-        said["boxes"] = [[b.begin, b.end, b.offset, b.strides] for b in spec.boxes]
+        said["boxes"] = [[b.begin, b.end, b.offset, b.strides, b.term] for b in spec.boxes]
     return said
 
 
@@ -753,14 +928,48 @@ class _Joined:
     shape: tuple[int, ...]
     dtype: str
     padded_shape: tuple[int, ...] | None
-    mesh: tuple[list[int], list[int], list[Any]] | None
+    first: int  # the rank that said so first
+    meshes: dict[str, tuple[Any, list[Any], list[int]]]  # mesh, placements, the ranks that said it
     boxes: list[Box]
+    layout: Layout = None  # type: ignore[assignment]
+    terms: int = 1
 
-    def layout(self) -> Layout:
-        if self.mesh is not None:
-            axes, ranks, placements = self.mesh
-            return Layout.from_mesh(list(self.shape), axes, ranks, placements, True, 0, None)
-        return layout_of_boxes(self.shape, self.boxes, padded_shape=self.padded_shape)
+    def make_layout(self, name: str) -> None:
+        if not self.meshes:
+            if self.padded_shape is not None:
+                self.boxes = _without_padding(name, self.boxes, self.shape, self.padded_shape)
+            self.boxes = _number_copies(self.boxes)
+            self.terms = 1 + max((box.term for box in self.boxes), default=0)
+            self.layout = layout_of_boxes(self.shape, self.boxes, terms=self.terms)
+            return
+        if self.boxes:
+            raise ValueError(f"{name}: some ranks say a mesh, rank {self.boxes[0].rank} says boxes")
+        parts: list[Box] = []
+        copies = 0
+        taken: dict[int, list[int]] = {}
+        for (axes, ranks), placements, said in self.meshes.values():
+            missing = sorted(set(ranks) - set(said))
+            if missing:
+                raise ValueError(f"{name}: rank {missing[0]} is in the mesh and does not describe it")
+            twice = [rank for rank in ranks if rank in taken]
+            if twice:
+                raise ValueError(
+                    f"{name}: rank {twice[0]} is in two meshes, of ranks {taken[twice[0]]} and {ranks}"
+                )
+            taken.update((rank, ranks) for rank in ranks)
+            layout = Layout.from_mesh(
+                list(self.shape), axes, ranks, [tuple(each) for each in placements], True, 0, None
+            )
+            if len(self.meshes) == 1:
+                self.layout = layout
+                self.terms = 1 + max(part[6] for part in layout.parts())
+                return
+            own = [_box_of(part) for part in layout.parts()]
+            if any(box.term > 0 for box in own):
+                raise ValueError(f"{name}: a sum on several meshes, of ranks {ranks} and of others")
+            parts += [replace(box, copy=box.copy + copies) for box in own]
+            copies += 1 + max(box.copy for box in own)
+        self.layout = layout_of_boxes(self.shape, parts)
 
 
 def _join(told: list[dict[str, Any]], side: str) -> dict[str, _Joined]:
@@ -769,11 +978,21 @@ def _join(told: list[dict[str, Any]], side: str) -> dict[str, _Joined]:
         for name, spec in said.get(side, {}).items():
             shape = tuple(spec["shape"])
             padded = tuple(spec["padded_shape"]) if "padded_shape" in spec else None
-            mesh = (*spec["mesh"], [tuple(each) for each in spec["placements"]]) if "mesh" in spec else None
-            own = joined.setdefault(name, _Joined(shape, spec["dtype"], padded, mesh, []))
-            if (own.shape, own.dtype, own.padded_shape, own.mesh) != (shape, spec["dtype"], padded, mesh):
-                raise ValueError(f"{name}: rank {rank} says another shape, type or mesh of the {side}")
-            for begin, end, offset, strides in spec.get("boxes", ()):
+            own = joined.setdefault(name, _Joined(shape, spec["dtype"], padded, rank, {}, []))
+            for what, one, other in (
+                ("shape", own.shape, shape),
+                ("type", own.dtype, spec["dtype"]),
+                ("padded shape", own.padded_shape, padded),
+            ):
+                if one != other:
+                    raise ValueError(
+                        f"{name}: rank {own.first} says {what} {one} of the {side}, rank {rank} {other}"
+                    )
+            if "mesh" in spec:
+                mesh = said["meshes"][spec["mesh"]]
+                key = json.dumps([mesh, spec["placements"]])
+                own.meshes.setdefault(key, (mesh, spec["placements"], []))[2].append(rank)
+            for begin, end, offset, strides, term in spec.get("boxes", ()):
                 own.boxes.append(
                     Box(
                         rank,
@@ -781,33 +1000,57 @@ def _join(told: list[dict[str, Any]], side: str) -> dict[str, _Joined]:
                         tuple(end),
                         offset,
                         None if strides is None else tuple(strides),
+                        term=term,
                     )
                 )
-    for spec in joined.values():
-        spec.boxes = _number_copies(spec.boxes)
+    for name, spec in joined.items():
+        if 0 not in spec.shape:
+            spec.make_layout(f"{name}, {side}")
     return joined
 
 
-def _overlap(one: Box, other: Box) -> bool:
-    pairs = zip(one.begin, one.end, other.begin, other.end)
-    return all(max(b1, b2) < min(e1, e2) for b1, e1, b2, e2 in pairs)
+class _Copy:
+    """The boxes of one copy of a term."""
+
+    def __init__(self, dimensions: int) -> None:
+        import numpy
+
+        self._begins = numpy.empty((8, dimensions), dtype=numpy.int64)
+        self._ends = numpy.empty((8, dimensions), dtype=numpy.int64)
+        self._count = 0
+
+    def overlaps(self, box: Box) -> bool:
+        held = self._count
+        below = (self._begins[:held] < box.end).all(axis=1)
+        return bool((below & (self._ends[:held] > box.begin).all(axis=1)).any())
+
+    def add(self, box: Box) -> None:
+        import numpy
+
+        if self._count == len(self._begins):
+            self._begins = numpy.concatenate([self._begins, numpy.empty_like(self._begins)])
+            self._ends = numpy.concatenate([self._ends, numpy.empty_like(self._ends)])
+        self._begins[self._count] = box.begin
+        self._ends[self._count] = box.end
+        self._count += 1
 
 
 def _number_copies(boxes: list[Box]) -> list[Box]:
-    """Each box gets the first copy in which nothing of it is held yet."""
-    first: dict[tuple[Any, Any], int] = {}  # copies before it have the same box
-    copies: list[list[Box]] = []
+    """Each box gets the first copy of its term in which nothing of it is held yet."""
+    first: dict[tuple[Any, ...], int] = {}  # copies before it have the same box
+    copies: dict[int, list[_Copy]] = {}  # by term
     result = []
     for box in boxes:
-        key = (box.begin, box.end)
+        own = copies.setdefault(box.term, [])
+        key = (box.term, box.begin, box.end)
         number = first.get(key, 0)
-        while number < len(copies) and any(_overlap(box, other) for other in copies[number]):
+        while number < len(own) and own[number].overlaps(box):
             number += 1
         first[key] = number + 1
-        if number == len(copies):
-            copies.append([])
-        copies[number].append(box)
-        result.append(Box(box.rank, box.begin, box.end, box.offset, box.strides, number, 0))
+        if number == len(own):
+            own.append(_Copy(len(box.begin)))
+        own[number].add(box)
+        result.append(replace(box, copy=number))
     return result
 
 
@@ -820,11 +1063,32 @@ def _volume(box: Box) -> int:
     return _elements(end - begin for begin, end in zip(box.begin, box.end))
 
 
+def _without_padding(
+    name: str, boxes: list[Box], shape: tuple[int, ...], padded_shape: tuple[int, ...]
+) -> list[Box]:
+    """The boxes as far as they are in the tensor, where they are in memory."""
+    clipped = []
+    for box in boxes:
+        if any(end > most for end, most in zip(box.end, padded_shape)):
+            raise ValueError(
+                f"{name}: rank {box.rank}, box {box.begin} to {box.end}, is beyond the padded shape "
+                f"{padded_shape}"
+            )
+        strides = box.strides
+        if strides is None:
+            extents = [end - begin for begin, end in zip(box.begin, box.end)]
+            strides = tuple(_elements(extents[i + 1 :]) for i in range(len(extents)))
+        end = tuple(min(end, extent) for end, extent in zip(box.end, shape))
+        if all(first < last for first, last in zip(box.begin, end)):
+            clipped.append(replace(box, end=end, strides=strides))
+    return clipped
+
+
 def _dense(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
     """The same boxes behind each other."""
     result, at = [], 0
     for box in boxes:
-        result.append(Box(box.rank, box.begin, box.end, at, None, box.copy, box.term))
+        result.append(replace(box, offset=at, strides=None))
         at += _volume(box)
     return tuple(result)
 
@@ -843,6 +1107,45 @@ def _exchange(
     everything = bytearray(longest * size)
     communicator.allgather(bytearray(text.ljust(longest)), everything, timeout=timeout).wait()
     return [json.loads(everything[i * longest : i * longest + counts[i]]) for i in range(size)]
+
+
+def _exchange_or_raise(
+    communicator: Communicator, say: Callable[[], dict[str, Any]], timeout: float | None
+) -> list[dict[str, Any]]:
+    """What all ranks say. Where saying it fails on one rank, all of them raise."""
+    failure: Exception | None = None
+    try:
+        said = say()
+    except Exception as error:
+        failure = error
+        said = {"error": _in_words(error)}
+    told = _exchange(communicator, said, timeout)
+    _raise_first(told, failure)
+    return told
+
+
+def _agree(communicator: Communicator, failure: Exception | None, timeout: float | None) -> None:
+    """Raises ``failure``, or what failed on another rank. Waits for all of them."""
+    said = {} if failure is None else {"error": _in_words(failure)}
+    try:
+        told = _exchange(communicator, said, timeout)
+    except Exception:
+        if failure is not None:
+            raise failure from None
+        raise
+    _raise_first(told, failure)
+
+
+def _raise_first(told: list[dict[str, Any]], failure: Exception | None) -> None:
+    if failure is not None:
+        raise failure
+    for rank, said in enumerate(told):
+        if "error" in said:
+            raise RuntimeError(f"rank {rank}: {said['error']}")
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 # --- memory -------------------------------------------------------------------------------------

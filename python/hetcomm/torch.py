@@ -137,9 +137,18 @@ def communicator(group: dist.ProcessGroup | None = None) -> Any:
     if group is None or group is dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError("this process is no member of the group")
     known = _communicators.get(group)
-    if known is None:
+    if known is None or known.closed:
         known = _communicators[group] = _communicator_of(group)
+        _ranks[known] = tuple(dist.get_process_group_ranks(group))
     return known
+
+
+_ranks: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDictionary()
+
+
+def ranks_of(communicator: Any) -> tuple[int, ...] | None:
+    """The ranks in torch's default group of a communicator that :func:`communicator` has given."""
+    return _ranks.get(communicator)
 
 
 def _communicator_of(group: dist.ProcessGroup) -> Any:
@@ -163,8 +172,10 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
         made.append(weakref.ref(lent))
         return lent
     rank, size = dist.get_rank(group), dist.get_world_size(group)
+    # A store may outlive a group, and another group of the same name come: all ranks make as many.
+    number = _made[group.group_name] = _made.get(group.group_name, -1) + 1
     store = dist.PrefixStore(
-        f"hetcomm/{group.group_name}", dist.distributed_c10d._get_default_store()
+        f"hetcomm/{group.group_name}/{number}", dist.distributed_c10d._get_default_store()
     )
 
     def get(key: str, seconds: float) -> bytes | None:
@@ -174,9 +185,22 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
             return None
         return store.get(key)
 
-    return hetcomm.Communicator.from_store(
+    made = hetcomm.Communicator.from_store(
         hetcomm.Context(thread=True), rank, size, put=store.set, get=get, name=group.group_name
     )
+    # Plans that redistribute() keeps would keep it for ever.
+    weakref.finalize(group, _close, made).atexit = False
+    return made
+
+
+_made: dict[str, int] = {}
+
+
+def _close(communicator: Any) -> None:
+    try:
+        communicator.close()
+    except Exception as error:  # nobody is there to hear of it
+        warnings.warn(f"a communicator of a group that has gone was not closed: {error}", stacklevel=1)
 
 
 def __getattr__(name: str) -> Any:

@@ -221,6 +221,7 @@ void bind_communicator(nb::class_<Communicator>& type) {
           "job without a secret once all ranks have it. What these raise is the cause of the "
           "Error.")
       .def_static("_borrow", &Communicator::borrow, "address"_a, "owner"_a)
+      .def_prop_ro("closed", &Communicator::closed)
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
       .def(

@@ -557,6 +557,7 @@ class Communicator {
     if (handle_ == nullptr) throw nb::value_error("the communicator is closed");
     return handle_;
   }
+  bool closed() const { return handle_ == nullptr; }
   int32_t rank() const { return place().first; }
   int32_t size() const { return place().second; }
 

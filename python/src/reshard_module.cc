@@ -232,6 +232,23 @@ class Plan {
       types_.push_back({tensor.source_type, tensor.destination_type});
     }
   }
+  // The plan again, in |communicator|, where |ranks|[r] is the number of what was rank r.
+  std::unique_ptr<Plan> rebuild(const Communicator& communicator,
+                                const std::vector<int32_t>& ranks) const {
+    hetcomm_communicator_t* const other = communicator.handle();
+    hetcomm_reshard_t* const own = handle();
+    const Use use(*this);
+    hetcomm_reshard_t* made = nullptr;
+    hetcomm_status_t status;
+    std::string why;
+    {
+      const nb::gil_scoped_release unlocked;
+      status = hetcomm_reshard_rebuild(own, other, ranks.data(), ranks.size(), &made);
+      if (status != HETCOMM_OK) why = hetcomm_last_error();
+    }
+    if (status != HETCOMM_OK) throw StatusError{status, why};
+    return std::unique_ptr<Plan>(new Plan(made, types_));
+  }
   ~Plan() {
     const nb::gil_scoped_release unlocked;
     static_cast<void>(hetcomm_reshard_destroy(handle_));
@@ -297,9 +314,12 @@ class Plan {
   }
 
  private:
+  using Types = std::vector<std::array<hetcomm_datatype_t, 2>>;
+  Plan(hetcomm_reshard_t* made, Types types) : handle_(made), types_(std::move(types)) {}
+
   hetcomm_reshard_t* handle_ = nullptr;
   mutable int uses_ = 0;
-  std::vector<std::array<hetcomm_datatype_t, 2>> types_;
+  Types types_;
 };
 
 int32_t format_named(const std::string& name) {
@@ -375,6 +395,8 @@ void bind_reshard(nb::module_& module) {
             });
           },
           "format"_a = "text", "The plan of all ranks: \"text\", \"json\" or \"svg\".")
+      .def("rebuild", &Plan::rebuild, "communicator"_a, "ranks"_a, nb::keep_alive<0, 2>(),
+           "The plan again where ranks were lost: ranks[r] is what rank r is from now on, or -1.")
       .def("__len__", &Plan::tensors)
       .def("close", &Plan::close, "Executions of others that need this rank end with ABORTED.");
 }

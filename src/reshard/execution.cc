@@ -42,9 +42,6 @@ Execution::Execution(ExecutionOwner& owner, ExecutionCommons& shared)
     messages += phase.sends.size() + phase.receives.size();
   }
   messages_.resize(messages);
-  if (shared.program.scratch_bytes > 0) {
-    scratch_.reset(new std::byte[shared.program.scratch_bytes]);
-  }
 }
 
 Execution::~Execution() {
@@ -91,6 +88,9 @@ void Execution::start(uint64_t number, Operation& operation) {
   first_ = receive_phase_ = receive_index_ = 0;
   stage_ = Stage::kLoading;
   try {
+    if (shared_.program.scratch_bytes > 0) {
+      scratch_ = shared_.commons.host_blocks.take(shared_.program.scratch_bytes);
+    }
     for (SideMemory& source : sources_) {
       if (!source.has_shadow()) continue;
       source.load(shared_.commons.staging, *this);
@@ -187,6 +187,7 @@ void Execution::complete() {
     }
   }
   operation.composite = nullptr;
+  if (scratch_.memory != nullptr) shared_.commons.host_blocks.give(std::exchange(scratch_, {}));
   shared_.commons.completer.finish(operation);
   owner_.note_ready();
 }
@@ -295,7 +296,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   try {
     if (message.is_direct) {
       for (const Region& region : message.regions) {
-        const std::byte* const scratch = scratch_.get();
+        const std::byte* const scratch = scratch_.memory.get();
         for (RowCursor row(region); row.left() > 0; row.advance(row.left())) {
           if (region.memory == Space::kScratch) {
             buffers_.push_back(hetcomm_buffer_host(scratch + row.offset(), row.left()));
@@ -381,8 +382,8 @@ CopySide Execution::side_of(const Region& region) {
   if (region.memory == Space::kSource) {
     return {sources_[region.tensor].host(), &region, types.source};
   }
-  std::byte* const base =
-      region.memory == Space::kScratch ? scratch_.get() : destinations_[region.tensor].host();
+  std::byte* const base = region.memory == Space::kScratch ? scratch_.memory.get()
+                                                           : destinations_[region.tensor].host();
   return {base, &region, types.destination};
 }
 

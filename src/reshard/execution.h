@@ -152,7 +152,7 @@ class Execution final : public CompositeOperation, private EndHandler, private C
   uint64_t number_ = 0;
   std::vector<SideMemory> sources_;       // by tensor
   std::vector<SideMemory> destinations_;  // by tensor
-  std::unique_ptr<std::byte[]> scratch_;
+  HostBlocks::Block scratch_;
   std::vector<PhaseState> phases_;
   std::vector<MessageState> messages_;
   std::vector<hetcomm_buffer_t> buffers_;  // of a message that is being posted

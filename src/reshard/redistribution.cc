@@ -59,8 +59,8 @@ Redistribution::Redistribution(Communicator& communicator, Program program,
               .program = std::move(program),
               .types = std::move(types),
               .lanes = {},
-              .packed = Landing(terms.landing_bytes),
-              .landed = Landing(terms.landing_bytes)},
+              .packed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes),
+              .landed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes)},
       in_flight_(terms.in_flight) {}
 
 Redistribution::~Redistribution() = default;

@@ -3,17 +3,21 @@
 Proves: arrays of NumPy and torch go between layouts of meshes, boxes and degrees; DTensors between
 meshes that share all, some or no ranks; state dicts land in parameters or in buckets, with other
 names and other types; plans describe themselves; the communicator under a process group works for
-hetcomm and for Gloo, and ends with its group; what does not fit raises and says why.
+hetcomm and for Gloo, and ends with its group; gradients go back; plans are made again without a rank
+that was lost; what does not fit raises and says why, on all ranks and soon.
 """
 
+import gc
 import json
+import os
+import time
 import unittest
 
 import numpy
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor, placement_types
 
 import hetcomm
 import hetcomm.torch
@@ -222,7 +226,237 @@ def states(rank, size, folder):
     return True
 
 
+def one_rank(rank, size, folder):
+    """Cuts as torch cuts, whatever divides: the strided ones of FSDP2 over tensor parallelism too."""
+    for ranks in (1, 2, 3, 4, 6):
+        for split in (1, 2, 4):
+            for extent in range(1, 61):
+                cut = placement_types._StridedShard(0, split_factor=split)
+                wanted, _ = cut._split_tensor(torch.arange(extent), ranks, with_padding=False)
+                made = reshard.layout((extent,), list(range(ranks)), [cut])
+                for place in range(ranks):
+                    parts = sorted((part[3], part[1][0], part[2][0]) for part in made.parts(place))
+                    got = [i for _, begin, end in parts for i in range(begin, end)]
+                    assert got == wanted[place].tolist(), (ranks, split, extent, place, got)
+    # Many boxes are numbered in time.
+    boxes = [reshard.Box(i, (i % 512, 0), (i % 512 + 1, 4)) for i in range(1024)]
+    start = time.monotonic()
+    numbered = reshard._number_copies(boxes)
+    assert time.monotonic() - start < 1, time.monotonic() - start
+    assert [box.copy for box in numbered] == [0] * 512 + [1] * 512
+    return True
+
+
+def gradients(rank, size, folder):
+    """What redistribute() gives is a DTensor as torch makes it, and its gradient goes back."""
+    init(rank, size, folder)
+    first, second = DeviceMesh("cpu", [0, 1]), DeviceMesh("cpu", [2, 3])
+    whole = torch.arange(24.0).reshape(4, 6)
+    x = distribute_tensor(whole, first, [Shard(0)], src_data_rank=None).requires_grad_()
+    y = reshard.redistribute(x, second, [reshard.Shard(1)], timeout=20)
+    assert tuple(y.placements) == (Shard(1),) and y.requires_grad
+    if rank >= 2:
+        assert torch.equal(y.to_local(), whole[:, 3 * (rank - 2) : 3 * (rank - 1)])
+    local = y.to_local()
+    (local * local).sum().backward()
+    if rank < 2:
+        assert torch.equal(x.grad.to_local(), 2 * whole[2 * rank : 2 * rank + 2]), x.grad
+    # A sum: each term has the gradient of the sum.
+    term = DTensor.from_local(whole.clone(), first, [Partial()], run_check=False).requires_grad_()
+    z = reshard.redistribute(term, second, [Replicate()], timeout=20)
+    local = z.to_local()
+    (3 * local).sum().backward()
+    if rank < 2:
+        assert torch.equal(term.grad.to_local(), torch.full((4, 6), 3.0)), term.grad
+    # Of a transposed tensor the values, with strides that are true.
+    turned = distribute_tensor(whole, first, [Shard(0)], src_data_rank=None).t()
+    moved = reshard.redistribute(turned, second, [Shard(0)], timeout=20)
+    assert moved.is_contiguous() and moved.stride() == (4, 1), moved.stride()
+    if rank >= 2:
+        assert torch.equal(moved.to_local(), whole.t()[3 * (rank - 2) : 3 * (rank - 1)])
+    for wrong in (reshard.Zigzag(0), reshard.Shard(0, (1, 3))):
+        try:
+            reshard.redistribute(x, second, [wrong])
+            raise AssertionError("torch has no such placement")
+        except ValueError as error:
+            assert "no such placement" in str(error), error
+    dist.barrier()
+    dist.destroy_process_group()
+    return True
+
+
+def raises(wanted, call, *words):
+    start = time.monotonic()
+    try:
+        call()
+    except wanted as error:
+        missing = [word for word in words if word not in str(error)]
+        assert not missing, f"{error}: lacks {missing}"
+        assert time.monotonic() - start < 15, f"{error}: came late"
+        return
+    raise AssertionError("nothing was raised")
+
+
+class Terms:
+    """A rank's term of a sum of two."""
+
+    def __init__(self, rank):
+        self.rank, self.values = rank, torch.full((2, 3), float(rank + 1))
+
+    def describe(self):
+        return {"w": reshard.TensorSpec((2, 3), torch.float32, (reshard.Box(0, (0, 0), (2, 3), term=self.rank),))}
+
+    def view(self, name):
+        return self.values
+
+
+def models(rank, size, folder):
+    """What people describe is what is moved; what one rank cannot do is told to all of them, soon."""
+    init(rank, size, folder)
+    world = hetcomm.torch.communicator()
+    summed = {"w": torch.zeros(2, 3)} if rank == 3 else None
+    reshard.transfer_state(Terms(rank) if rank < 2 else None, summed, timeout=20)
+    assert rank != 3 or (summed["w"] == 3).all(), summed
+    # Two engines, each on a mesh of its own.
+    whole = torch.arange(24.0).reshape(6, 4)
+    trainers = DeviceMesh("cpu", [0, 1])
+    source = {"w": distribute_tensor(whole, trainers, [Shard(0)], src_data_rank=None)}
+    engines = [DeviceMesh("cpu", [2, 3], _init_backend=False), DeviceMesh("cpu", [4, 5], _init_backend=False)]
+    target = None
+    if rank >= 2:
+        part = torch.zeros(6, 2) if rank < 4 else torch.zeros(3, 4)
+        target = {"w": DTensor.from_local(part, engines[rank // 2 - 1], [Shard(1 if rank < 4 else 0)],
+                                          run_check=False)}
+    reshard.transfer_state(source if rank < 2 else None, target, timeout=20)
+    if rank in (2, 3):
+        assert torch.equal(target["w"].to_local(), whole[:, 2 * (rank - 2) : 2 * (rank - 1)])
+    if rank >= 4:
+        assert torch.equal(target["w"].to_local(), whole[3 * (rank - 4) : 3 * (rank - 3)])
+
+    # A rank of the mesh that does not know the tensor; a state dict with something else; a tensor with
+    # gaps; an engine whose load() fails.
+    plain = {"w": torch.zeros(6, 4)} if rank == 4 else None
+    move = reshard.transfer_state
+    raises(ValueError, lambda: move(source if rank == 0 else None, plain), "w, source", "rank 1")
+    odd = {"w": 7} if rank == 4 else None
+    raises((TypeError, RuntimeError), lambda: move(source if rank < 2 else None, odd), "w is no tensor",
+           "" if rank == 4 else "rank 4")
+    gaps = {"w": torch.zeros(4, 6).t()} if rank == 4 else None
+    raises((ValueError, RuntimeError), lambda: move(source if rank < 2 else None, gaps), "not contiguous",
+           "" if rank == 4 else "rank 4")
+
+    def load(name, box, array):
+        raise OSError("no room")
+
+    full = reshard.StateDict({"w": torch.zeros(6, 4)}, load=load) if rank == 4 else None
+    raises((OSError, RuntimeError), lambda: move(source if rank < 2 else None, full), "no room",
+           "" if rank == 4 else "rank 4")
+    # The group works as before.
+    dist.barrier()
+    # In the padding of what is handed over there are no bytes of others: there is no padding.
+    boxes = []
+
+    class Padded:
+        def describe(self):
+            rows = reshard.Box(0, (0, 0), (8, 4))
+            return {"w": reshard.TensorSpec((6, 4), torch.float32, (rows,), padded_shape=(8, 4))}
+
+        def view(self, name):
+            return None
+
+        def load(self, name, box, array):
+            boxes.append((box.begin, box.end))
+            assert torch.equal(array, whole)
+
+        def loaded(self, names):
+            pass
+
+    move(source if rank < 2 else None, Padded() if rank == 5 else None)
+    assert rank != 5 or boxes == [((0, 0), (6, 4))], boxes
+    dist.barrier()
+    # Ranks of a mesh are torch's, those of a communicator its own.
+    some = dist.new_group([2, 3, 4, 5])
+    if rank >= 2:
+        inner = hetcomm.torch.communicator(some)
+        assert inner.rank == rank - 2
+        own = distribute_tensor(whole, engines[0], [Shard(0)], src_data_rank=None)
+        moved = reshard.redistribute(own, engines[1], [Shard(1)], communicator=inner, timeout=20)
+        if rank >= 4:
+            assert torch.equal(moved.to_local(), whole[:, 2 * (rank - 4) : 2 * (rank - 3)])
+        outside = DeviceMesh("cpu", [0, 2], _init_backend=False)
+        raises(ValueError, lambda: reshard.redistribute(own, outside, [Shard(0)], communicator=inner),
+               "rank 0 is in the mesh")
+    dist.barrier()
+    dist.destroy_process_group()
+    return True
+
+
+def again(rank, size, folder, backend):
+    """Groups that come and go leave nothing behind; a communicator that was closed is made again."""
+    used = []
+    for number in range(6):
+        place = f"{folder}/{number}"
+        os.makedirs(place, exist_ok=True)
+        init(rank, size, place, backend=backend)
+        mesh, other = DeviceMesh("cpu", [0]), DeviceMesh("cpu", [1])
+        x = distribute_tensor(torch.arange(4.0), mesh, [Shard(0)], src_data_rank=None)
+        moved = reshard.redistribute(x, other, [Shard(0)], timeout=20)
+        assert rank == 0 or moved.to_local().tolist() == [0, 1, 2, 3]
+        if backend == "gloo":
+            dist.barrier()
+            hetcomm.torch.communicator().close()
+            dist.barrier()
+            moved = reshard.redistribute(x, other, [Shard(0)], timeout=20)
+            assert rank == 0 or moved.to_local().tolist() == [0, 1, 2, 3]
+        dist.barrier()
+        del x, moved, mesh, other
+        dist.destroy_process_group()
+        gc.collect()
+        used.append((len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))))
+    assert used[5][0] <= used[2][0] + 3 and used[5][1] <= used[2][1] + 1, used
+    return True
+
+
+def rebuilt(rank, size, folder):
+    """A plan is made again without a rank whose part another one has too."""
+    init(rank, size, folder)
+    world = hetcomm.torch.communicator()
+    held = [reshard.Box(0, (0,), (4,)), reshard.Box(1, (4,), (8,)), reshard.Box(2, (4,), (8,), copy=1)]
+    source = reshard.layout_of_boxes((8,), held)
+    target = reshard.layout_of_boxes((8,), [reshard.Box(3, (0,), (8,))])
+    plan = reshard.Plan(world, [(source, target, "int32")])
+    alone = reshard.Plan(world, [(reshard.layout_of_boxes((8,), held[:2]), target, "int32")])
+    left = world.split(0 if rank != 1 else -1, rank)
+    if rank != 1:
+        new = plan.rebuild(left)
+        values = numpy.arange(4, dtype=numpy.int32) + (4 if rank == 2 else 0)
+        result = numpy.zeros(8, dtype=numpy.int32)
+        new.start([values if rank < 3 else None], [result if rank == 3 else None], 20).wait()
+        assert rank != 3 or result.tolist() == list(range(8)), result
+        raises(hetcomm.Error, lambda: alone.rebuild(left), "rank 1", "[4:8]")
+        new.close()
+        left.close()
+    dist.barrier()
+    dist.destroy_process_group()
+    return True
+
+
 class Reshard(unittest.TestCase):
+    def test_cuts(self):
+        self.assertEqual(run(1, one_rank), [True])
+
+    def test_gradients(self):
+        self.assertEqual(run(4, gradients), [True] * 4)
+
+    def test_models(self):
+        self.assertEqual(run(6, models), [True] * 6)
+
+    def test_rebuilt(self):
+        self.assertEqual(run(4, rebuilt), [True] * 4)
+
+    def test_groups_again(self):
+        self.assertEqual(run(2, again, "gloo"), [True] * 2)
+
     def test_layouts(self):
         self.assertEqual(run(4, layouts), [True] * 4)
 

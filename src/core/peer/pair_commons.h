@@ -15,6 +15,7 @@
 #include "src/base/log.h"
 #include "src/base/status.h"
 #include "src/core/memory/device_access.h"
+#include "src/core/memory/host_blocks.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/near_transports.h"
 #include "src/core/memory/registration.h"
@@ -143,6 +144,9 @@ struct PairCommons {
   liveness::ControlPlane* control = nullptr;  // null in a job of one rank
 
   BlockPool blocks;  // for what lives as long as an operation
+  // Where messages of redistributions are packed and land. What is kept is as much as two of them
+  // have at a time.
+  HostBlocks host_blocks{128u << 20};
   Graveyard graveyard;
   Staging staging;
   DeviceAccess device_access;
