@@ -8,27 +8,10 @@
 #include "bench/loops/samples.h"
 
 namespace bench {
-namespace {
-
-int32_t find_device(hetcomm_context_t* context, const std::string& kind) {
-  if (kind == "host") return HETCOMM_DEVICE_HOST;
-  int32_t count = 0;
-  require(hetcomm_device_count(context, &count), "counting the devices");
-  for (int32_t index = 0; index < count; ++index) {
-    hetcomm_device_info_t info{.struct_size = sizeof(info)};
-    require(hetcomm_device_get_info(context, index, &info), "asking for a device");
-    if (kind == info.kind) return index;
-  }
-  fail(fmt::format("there is no device of kind '{}'; HETCOMM_DEVICES may add one", kind));
-}
-
-}  // namespace
-
 HetcommBackend::HetcommBackend(const Session& session, hetcomm_communicator_t* communicator,
                                const Work& work)
     : session_(session), communicator_(communicator) {
-  device_ =
-      find_device(session.context(), session.rank() == 0 ? work.first_memory : work.second_memory);
+  device_ = session.find_device(session.rank() == 0 ? work.first_memory : work.second_memory);
   if (work.algorithm != "chosen") algorithm_ = work.algorithm;
   collective_.struct_size = sizeof(collective_);
   collective_.timeout_ns = HETCOMM_TIMEOUT_INFINITE;

@@ -292,6 +292,8 @@ Work work_of_job(const Options& options) {
   Work work;
   work.progress = options.progress;
   if (!options.transports.empty()) work.transport = options.transports.front();
+  work.first_memory = options.first_memory;
+  work.second_memory = options.second_memory;
   return work;
 }
 

@@ -182,6 +182,11 @@ std::string check_memory(const std::string& text, Options* options) {
       return fmt::format("{} is measured in host memory only", test);
     }
   }
+  for (const char* test : {"links", "affinity", "reshard"}) {
+    if (!host && options->asks_for(test)) {
+      return fmt::format("{} is measured in host memory only", test);
+    }
+  }
   for (const char* test : {"put_latency", "fetch_add_latency", "fetch_add_rate"}) {
     if (!host && options->asks_for(test)) {
       return fmt::format("{} reads and changes words of memory: --memory must be host", test);
@@ -402,6 +407,10 @@ std::string check_queue(const Texts& texts, Options* options) {
                       options->patterns.end();
   if (wrong.empty() && shares && (options->patterns.size() > 1 || options->format == "osu")) {
     wrong = "--pattern share is measured alone, and has no format osu";
+  }
+  if (wrong.empty() && shares &&
+      (options->first_memory != "host" || options->second_memory != "host")) {
+    wrong = "--pattern share is measured in host memory only";
   }
   if (wrong.empty() && !options->weights.empty() && !shares) {
     wrong = "--weights is for --pattern share";

@@ -96,13 +96,47 @@ void wait(hetcomm_request_t* request) {
   }
 }
 
-// One direction between the two ranks, by a queue or by messages. Buffers are used in turn.
+// Buffers of one size, on a device or on the host.
+class Buffers {
+ public:
+  Buffers(const Session& session, int32_t device, int count, uint64_t bytes) {
+    for (int i = 0; i < count; ++i) {
+      if (device == HETCOMM_DEVICE_HOST) {
+        host_.emplace_back(bytes, std::byte{1});
+        all_.push_back(hetcomm_buffer_host(host_.back().data(), bytes));
+        continue;
+      }
+      require(hetcomm_memory_allocate(session.context(), device, bytes, &memories_.emplace_back()),
+              "allocating device memory");
+      all_.push_back(hetcomm_buffer_memory(memories_.back(), 0, bytes));
+    }
+  }
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+  ~Buffers() {
+    for (hetcomm_memory_t* memory : memories_) require(hetcomm_memory_free(memory), "freeing");
+  }
+  // They are used in turn.
+  const hetcomm_buffer_t& next() { return all_[next_++ % all_.size()]; }
+
+ private:
+  std::deque<std::vector<std::byte>> host_;
+  std::vector<hetcomm_memory_t*> memories_;
+  std::vector<hetcomm_buffer_t> all_;
+  size_t next_ = 0;
+};
+
+// One direction between the two ranks, by a queue or by messages.
 class Way {
  public:
   Way(hetcomm_communicator_t* communicator, int peer, bool sends, uint64_t bytes, int depth,
-      uint64_t tag)
-      : communicator_(communicator), peer_(peer), sends_(sends), tag_(tag), depth_(depth) {
-    for (int i = 0; i <= depth; ++i) buffers_.emplace_back(bytes, std::byte{1});
+      uint64_t tag, const Session& session, int32_t device)
+      : communicator_(communicator),
+        peer_(peer),
+        sends_(sends),
+        tag_(tag),
+        depth_(depth),
+        buffers_(session, device, depth + 1, bytes) {
     const hetcomm_queue_options_t options{.struct_size = sizeof(options),
                                           .tag = tag,
                                           .max_item_bytes = bytes,
@@ -152,10 +186,7 @@ class Way {
   void receive_now() { wait(start_receiving()); }
 
  private:
-  hetcomm_buffer_t next_buffer() {
-    std::vector<std::byte>& buffer = buffers_[next_++ % buffers_.size()];
-    return hetcomm_buffer_host(buffer.data(), buffer.size());
-  }
+  hetcomm_buffer_t next_buffer() { return buffers_.next(); }
   void post() {
     hetcomm_request_t* request = nullptr;
     if (sends_) {
@@ -176,8 +207,7 @@ class Way {
   const bool sends_;
   const uint64_t tag_;
   const int depth_;
-  std::vector<std::vector<std::byte>> buffers_;
-  size_t next_ = 0;
+  Buffers buffers_;
   hetcomm_queue_t* queue_ = nullptr;
   std::deque<hetcomm_request_t*> running_;
   int left_ = 0;  // pulls that are not posted yet
@@ -185,10 +215,13 @@ class Way {
 
 // The two directions, as one rank sees them.
 struct Ways {
-  Ways(hetcomm_communicator_t* communicator, int rank, const QueueOptions& options)
-      : first(rank == 0),
-        forward(communicator, 1 - rank, first, options.item_bytes, options.depth, 1),
-        backward(communicator, 1 - rank, !first, options.item_bytes, options.depth, 2) {}
+  Ways(hetcomm_communicator_t* communicator, const Session& session, int32_t device,
+       const QueueOptions& options)
+      : first(session.rank() == 0),
+        forward(communicator, 1 - session.rank(), first, options.item_bytes, options.depth, 1,
+                session, device),
+        backward(communicator, 1 - session.rank(), !first, options.item_bytes, options.depth, 2,
+                 session, device) {}
   const bool first;
   Way forward;
   Way backward;
@@ -360,12 +393,14 @@ std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
                                     const std::function<void(const std::string&)>& progress) {
   Work threaded = work;
   threaded.progress = "thread";
-  Session session(launcher, 0, threaded, {});
+  Session session(launcher, 0, threaded, {work.first_memory, work.second_memory});
   if (session.ranks() != 2) fail("queue is measured between two ranks: start two");
   hetcomm_communicator_t* const communicator = session.create_communicator("queue", work.transport);
   std::vector<QueueRow> rows;
   {
-    Ways ways(communicator, session.rank(), options);
+    Ways ways(communicator, session,
+              session.find_device(session.rank() == 0 ? work.first_memory : work.second_memory),
+              options);
     (void)Pass(communicator, ways, 5).one_way();
     const double rough_us = larger(communicator, Pass(communicator, ways, 5).one_way());
     const int probes = items_for(options.seconds / 2, 2 * rough_us, 5);
@@ -386,6 +421,7 @@ std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
             QueueRow row{.pattern = pattern,
                          .compute = kind,
                          .warmup = warmup,
+                         .memory = memory_text(work),
                          .item_bytes = options.item_bytes,
                          .compute_us = compute_us,
                          .communication_us = communication_us};
@@ -466,6 +502,7 @@ std::string queue_json(const std::vector<QueueRow>& rows) {
     json["pattern"] = row.pattern;
     json["compute"] = row.compute;
     if (row.warmup > 0) json["warmup"] = row.warmup;
+    json["memory"] = row.memory;
     json["item_bytes"] = row.item_bytes;
     json["compute_us"] = row.compute_us;
     json["communication_us"] = row.communication_us;

@@ -35,6 +35,7 @@ struct QueueRow {
   std::string pattern;
   std::string compute;
   int warmup = 0;  // 0: not of 1f1b
+  std::string memory;
   uint64_t item_bytes = 0;
   double compute_us = 0;        // t, measured alone
   double communication_us = 0;  // c: one item, from its push to a pull that waits

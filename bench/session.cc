@@ -75,6 +75,18 @@ Session::~Session() {
   require(hetcomm_context_destroy(context_), "destroying the context");
 }
 
+int32_t Session::find_device(const std::string& kind) const {
+  if (kind == "host") return HETCOMM_DEVICE_HOST;
+  int32_t count = 0;
+  require(hetcomm_device_count(context_, &count), "counting the devices");
+  for (int32_t index = 0; index < count; ++index) {
+    hetcomm_device_info_t info{.struct_size = sizeof(info)};
+    require(hetcomm_device_get_info(context_, index, &info), "asking for a device");
+    if (kind == info.kind) return index;
+  }
+  fail(fmt::format("there is no device of kind '{}'; HETCOMM_DEVICES may add one", kind));
+}
+
 void Session::start_bootstrap(Launcher launcher, int number) {
   if (launcher != Launcher::kMpi) move_master_port(number);
   const std::string failure = create_bootstrap(launcher, context_, &bootstrap_);

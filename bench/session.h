@@ -32,6 +32,8 @@ class Session {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   hetcomm_context_t* context() const { return context_; }
+  // The first device of |kind|; "host": HETCOMM_DEVICE_HOST. Ends the process where there is none.
+  int32_t find_device(const std::string& kind) const;
 
   // Collective. |transport| "auto": every usable one. The communicator is the caller's.
   // |timeout_ns| for the others to come, 0 for the library's own.

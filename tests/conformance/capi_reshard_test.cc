@@ -7,9 +7,11 @@
 //   * ranks with different plans, ranks that are late, cancelled or dead end with a reason, and the
 //     plan ends with them
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -694,6 +696,104 @@ TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
           << outcome.status << ": " << outcome.text;
       EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
       me.expect_ruin();
+    });
+  }
+}
+
+// Nothing writes to the destinations any more.
+void expect_quiet(Values& values) {
+  const auto bytes_of = [](const hetcomm_buffer_t& buffer) {
+    return hetcomm::ByteSpan(reinterpret_cast<std::byte*>(buffer.offset), buffer.length);
+  };
+  for (const hetcomm_buffer_t& buffer : values.to) {
+    std::fill(bytes_of(buffer).begin(), bytes_of(buffer).end(), std::byte{0xa5});
+  }
+  usleep(3000);
+  for (const hetcomm_buffer_t& buffer : values.to) {
+    const hetcomm::ByteSpan bytes = bytes_of(buffer);
+    EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) {
+      return byte == std::byte{0xa5};
+    })) << "a buffer was written after the end";
+  }
+}
+
+// At a random moment a rank dies, cancels an execution or has no more time for one. All hear of it,
+// and those that live make another plan.
+TEST_P(ReshardingOfTheDead, AtAnyStep) {
+  const uint64_t rounds = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 500 : 4;
+  for (uint64_t round = 0; round < rounds && !HasFailure(); ++round) {
+    SCOPED_TRACE(round);
+    run_job(GetParam(), 3, [round](Member& me) {
+      enum { kDies, kCancels, kHasNoTime };
+      Random random(1000 * round + 5);
+      const auto what = random.below(3);
+      const bool is_culprit = static_cast<uint64_t>(me.rank()) == random.below(3);
+      const uint64_t after_us = random.chance(0.5) ? random.below(400) : random.below(4000);
+      Task task;
+      Grid halves{.shape = {600'000}, .parts = {}, .terms = 1};
+      for (int32_t i = 0; i < 2; ++i) {
+        hetcomm_part_t part = on_one(i, 300'000).parts[0];
+        part.begin[0] = i == 0 ? 0 : 300'000;
+        part.end[0] = part.begin[0] + 300'000;
+        halves.parts.push_back(part);
+      }
+      task.sources = {halves, on_one(2, 600'000)};
+      task.destinations = {on_one(2, 600'000), halves};
+      constexpr int32_t kStrategies[] = {HETCOMM_STRATEGY_DIRECT, HETCOMM_STRATEGY_LEADER,
+                                         HETCOMM_STRATEGY_GATHER_P2P_SCATTER, HETCOMM_STRATEGY_BSR};
+      task.options.strategy = kStrategies[random.below(4)];
+      task.options.slice_bytes = random.between(20'000, 2'000'000);
+      task.options.landing_bytes = random.chance(0.5) ? 1 : 0;
+      hetcomm_reshard_t* plan = create(me, task);
+      ASSERT_NE(plan, nullptr);
+      Values values(task, me.rank(), 0);
+      Outcome outcome = execute(plan, values);
+      ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      me.meet();
+      for (int i = 0; i < 2000 && outcome.status == HETCOMM_OK; ++i) {
+        if (!is_culprit) {
+          outcome = execute(plan, values);
+          continue;
+        }
+        const hetcomm_operation_options_t options =
+            with_timeout(what == kHasNoTime ? after_us * 1000 + 1 : 0);
+        hetcomm_request_t* request = nullptr;
+        if (hetcomm_reshard_start(plan, values.from.data(), values.to.data(), &options, &request) !=
+            HETCOMM_OK) {
+          outcome.status = HETCOMM_INTERNAL;
+          break;
+        }
+        if (what != kHasNoTime) usleep(static_cast<useconds_t>(after_us));
+        if (what == kDies) me.die();
+        if (what == kCancels) {
+          EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
+        }
+        outcome = finish(request);
+      }
+      const std::set<hetcomm_status_t> wanted =
+          what == kDies      ? std::set<hetcomm_status_t>{HETCOMM_PEER_LOST, HETCOMM_ABORTED}
+          : !is_culprit      ? std::set<hetcomm_status_t>{HETCOMM_ABORTED}
+          : what == kCancels ? std::set<hetcomm_status_t>{HETCOMM_CANCELLED}
+                             : std::set<hetcomm_status_t>{HETCOMM_TIMED_OUT};
+      EXPECT_TRUE(wanted.contains(outcome.status))
+          << "kind " << what << ", culprit " << is_culprit << ": " << outcome.status << ", "
+          << outcome.text;
+      EXPECT_FALSE(outcome.text.empty());
+      expect_quiet(values);
+      EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
+      if (what == kDies) {
+        me.expect_ruin();
+        return;
+      }
+      me.meet();
+      hetcomm_reshard_t* fresh = create(me, task);
+      ASSERT_NE(fresh, nullptr);
+      Values more(task, me.rank(), 9);
+      outcome = execute(fresh, more);
+      EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      more.check();
+      EXPECT_EQ(hetcomm_reshard_destroy(fresh), HETCOMM_OK) << hetcomm_last_error();
+      me.meet();
     });
   }
 }

@@ -56,14 +56,17 @@ class Link:
         for host in self.hosts:
             subprocess.run(["ip", "netns", "del", host], check=False, stderr=subprocess.DEVNULL)
 
-    def run(self, *command, limit_s=150):
-        """Runs |command| as a rank on each host, each on a core of its own; what rank 0 prints."""
+    def run(self, *command, limit_s=150, devices=None):
+        """Runs |command| as a rank on each host, each on a core of its own; what rank 0 prints.
+        |devices|: HETCOMM_DEVICES of each."""
         ranks = []
         for i, host in enumerate(self.hosts):
             environment = dict(os.environ, RANK=str(i), WORLD_SIZE="2", MASTER_ADDR="198.18.9.1",
                                MASTER_PORT="29400", HETCOMM_SECRET="the secret of this test",
                                HETCOMM_HOST_LABEL=f"h{i}", HETCOMM_TRANSPORTS="tcp",
                                HETCOMM_FAMILY="ipv4", HETCOMM_BOOTSTRAP_TIMEOUT="20s")
+            if devices is not None:
+                environment["HETCOMM_DEVICES"] = devices[i]
             cores = sorted(os.sched_getaffinity(0))
             pinned = ["taskset", "-c", str(cores[i % len(cores)])]
             ranks.append(subprocess.Popen(["ip", "netns", "exec", host, *pinned, *command],
@@ -123,6 +126,37 @@ def check_shares(bench, mbit, weights):
     sys.exit("\n".join(faults))
 
 
+def device_row(bench, link, out, into, size_mib=8):
+    """A stream of items from a device to another, whose copies are held to |out| and |into| MB/s: the
+    row, and the time of an item in the slowest of the three phases."""
+    rates = [out, into]
+    devices = [f"sim-handle:bandwidth={rate * 1e6 / 2**20:.2f}M" for rate in rates]
+    text = link.run(bench, "queue", "--format", "json", "--memory", "sim-handle", "--pattern", "stream",
+                    "--compute", "timer", "--ratios", "0.01", "-b", f"{size_mib}M", "--rounds", "1",
+                    "--seconds", "8", devices=devices)
+    slowest = min(out, into, link.mbit / 8)
+    return json.loads(text)[0], size_mib * 2**20 / slowest
+
+
+DEVICE_RATES = ((20, 60), (60, 20), (60, 60), (25, 25))
+
+
+def check_devices(bench, mbit):
+    """Copies from the device, the wire and copies to the device overlap."""
+    with Link(mbit) as link:
+        for out, into in DEVICE_RATES[:2]:
+            period = 0
+            for attempt in range(1, ATTEMPTS + 1):
+                row, slowest_us = device_row(bench, link, out, into)
+                period = row["queue_us"] / slowest_us
+                print(f"devices at {out} and {into} MB/s, {mbit} Mbit/s, attempt {attempt}: "
+                      f"{period:.2f} of the slowest phase", flush=True)
+                if period <= 1.2:
+                    break
+            if period > 1.2:
+                sys.exit(f"an item takes {period:.2f} of the slowest phase")
+
+
 def share_words(weights):
     return ["--pattern", "share", "--weights", weights, "-b", "2M", "--window", "8", "--seconds", "4", "--rounds", "1"]
 
@@ -142,10 +176,15 @@ def main():
                 print(f"# {mbit} Mbit/s")
                 print(link.run(bench, "queue", "-b", size, "--compute", compute, "--ratios", "0.5,1.2,2.5"), flush=True)
         with Link(200) as link:
+            for out, into in DEVICE_RATES:
+                row, slowest_us = device_row(bench, link, out, into)
+                print(f"D2H {out} MB/s, wire 25 MB/s, H2D {into} MB/s: {row['queue_us'] / 1e3:.1f} ms an item, "
+                      f"{row['queue_us'] / slowest_us:.3f} of the slowest phase", flush=True)
             for weights in ("3,1", "1,1", "5,2,1"):
                 print(link.run(bench, "queue", *share_words(weights)), flush=True)
         return
     check_shares(bench, 200, "3,1")
+    check_devices(bench, 200)
     check(bench, 1000, "-b", "4M", "--compute", "timer", "--ratios", "0.5,1.2", "--rounds", "2",
           "--seconds", "0.5")
     check(bench, 200, "-b", "2M", "--compute", "burn", "--pattern", "stream", "--ratios", "0.5,1.2",

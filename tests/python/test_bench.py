@@ -1,7 +1,8 @@
 """python -m hetcomm.bench, run as its users run it.
 
 Proves: every operation is timed, beside Gloo where that is asked for, over the transport that the
-environment names; --json has the fields of hetcomm_bench, and no others.
+environment names; --json has the fields of hetcomm_bench, and no others. The queue beside matrix
+multiplications and the weights of a small model are timed too.
 """
 
 import json
@@ -29,6 +30,26 @@ def fields_of(function):
     """The names that hetcomm_bench writes there, in their order."""
     body = FIELDS.read_text().split(f"Json {function}(")[1].split("\n}\n")[0]
     return re.findall(r'object\["(\w+)"\]', body)
+
+
+class Others(unittest.TestCase):
+    def run_module(self, module, *options):
+        done = subprocess.run([sys.executable, "-m", module, *options], capture_output=True, text=True,
+                              timeout=LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+
+    def test_queue(self):
+        rows = self.run_module("hetcomm.bench_queue", "--mib", "0.25", "--items", "8", "--rounds", "1",
+                               "--ratios", "0.5,2")
+        self.assertEqual([row[0] for row in rows], ["262144", "262144"])
+        for row in rows:
+            overall, compute, pure, overlap, baseline = map(float, row[1:6])
+            self.assertTrue(min(overall, compute, pure, baseline) > 0 and 0 <= overlap <= 100, row)
+
+    def test_weights(self):
+        rows = self.run_module("hetcomm.bench_weights", "--mib", "16", "--rounds", "1")
+        self.assertEqual([row[0] for row in rows[1:]], ["hetcomm", "gloo", "checkpoint"])
 
 
 class Bench(unittest.TestCase):

@@ -68,6 +68,10 @@ hetcomm_test(core_bulk_chooser_test
   DEPENDS core
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_host_blocks_test
+  SOURCES core_host_blocks_test.cc ../support/counting_allocator.cc
+  DEPENDS core base
+  TIMEOUT 30)
 hetcomm_test(core_pacer_test
   SOURCES core_pacer_test.cc
   DEPENDS core base

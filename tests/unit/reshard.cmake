@@ -5,6 +5,14 @@ foreach(name cost draw layout plan schedule)
     LABELS asan)
 endforeach()
 
+# Hundreds of thousands of layouts.
+foreach(name cost plan schedule)
+  hetcomm_ctest(reshard_${name}_long TARGET reshard_${name}_test
+    COMMAND reshard_${name}_test
+    ENVIRONMENT HETCOMM_TEST_LONG=1
+    LABELS long TIMEOUT 1800)
+endforeach()
+
 hetcomm_test(reshard_speed NO_ENTRY OWN_MAIN
   SOURCES reshard_speed.cc
   DEPENDS reshard topology base fmt::fmt)

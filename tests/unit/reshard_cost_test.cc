@@ -5,6 +5,7 @@
 //   - auto takes the quickest, at most one copy goes between clusters, and each strategy wins
 //     somewhere.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <numeric>
 #include <random>
@@ -185,7 +186,8 @@ TEST(Bsr, RandomOnesAreProved) {
     return std::uniform_int_distribution<uint64_t>(least, most)(random);
   };
   const Links links = links_of({3, 4}, 8, {});
-  for (int run = 0; run < 1000; ++run) {
+  const int runs = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 50'000 : 1000;
+  for (int run = 0; run < runs; ++run) {
     std::vector<uint64_t> shape(draw(1, 3));
     for (uint64_t& extent : shape) extent = draw(1, 10);
     const auto layout = [&](int first) {

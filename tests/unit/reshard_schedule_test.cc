@@ -4,6 +4,7 @@
 //   - both ends of a message count the same elements;
 //   - every rank has a share of each slice, and boxes that lie behind each other are one.
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -209,7 +210,8 @@ TEST(Schedules, RandomOnesGiveTheRightTensor) {
   const auto draw = [&](uint64_t least, uint64_t most) {
     return std::uniform_int_distribution<uint64_t>(least, most)(random);
   };
-  for (int run = 0; run < 1000; ++run) {
+  const int runs = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 50'000 : 1000;
+  for (int run = 0; run < runs; ++run) {
     std::vector<uint64_t> shape(draw(1, 3));
     for (uint64_t& extent : shape) extent = draw(1, 12);
     const auto layout = [&](int first, bool may_be_partial) {
