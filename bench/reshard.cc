@@ -58,6 +58,7 @@ void read_plan(const std::string& description, ReshardRow* row,
 
 void summarize(std::vector<double> times, ReshardRow* row) {
   if (times.empty()) return;
+  row->times_us = times;
   std::sort(times.begin(), times.end());
   const auto at = [&](double part) {
     return times[static_cast<size_t>(part * static_cast<double>(times.size() - 1) + 0.5)];

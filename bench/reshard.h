@@ -39,6 +39,7 @@ struct ReshardRow {
   double high_us = 0;
   double fastest_us = 0;
   double slowest_us = 0;
+  std::vector<double> times_us;  // in the order of the runs
   int runs = 0;
 };
 

@@ -104,6 +104,7 @@ std::string reshard_json(const std::vector<ReshardRow>& rows) {
       json["median_us"] = row.median_us;
       json["high_us"] = row.high_us;
       json["slowest_us"] = row.slowest_us;
+      json["times_us"] = row.times_us;
     }
     list.push_back(std::move(json));
   }

@@ -14,22 +14,10 @@
 #include <vector>
 
 #include "reshard/box.h"
+#include "reshard/part_list.h"
 #include "src/base/status.h"
 
 namespace hetcomm::reshard {
-
-// One box that one rank holds. Its element with index |i| within the box, counted from the box's
-// beginning, lies offset + sum(i[d] * strides[d]) elements after the beginning of the rank's memory
-// for the tensor.
-struct Part {
-  int rank = 0;
-  Box box;
-  uint32_t copy = 0;  // ranks with one number hold the term once
-  uint32_t term = 0;  // of the sum; 0 where the tensor is none
-  uint64_t offset = 0;
-  Numbers strides{};
-  bool operator==(const Part&) const = default;
-};
 
 // The strides of a box that is alone in its memory, last dimension fastest (C order).
 Numbers dense_strides(const Box& box);
@@ -40,7 +28,7 @@ struct Layout {
   // and is neither read nor written. Empty: as |shape|.
   std::vector<uint64_t> padded_shape;
   uint32_t terms = 1;  // the tensor is the sum of so many
-  std::vector<Part> parts;
+  PartList parts;
   bool operator==(const Layout&) const = default;
 
   const std::vector<uint64_t>& outer_shape() const {

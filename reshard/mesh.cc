@@ -217,7 +217,7 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
     if (local.is_empty()) continue;
     Numbers strides = dense_strides(local);
     std::copy(view.strides.begin(), view.strides.end(), strides.begin());
-    add_parts(held, strides, view.offset, part, &layout.parts);
+    add_parts(held, strides, view.offset, part, &layout.parts.edit());
   }
   HETCOMM_RETURN_IF_ERROR(check(layout));
   return layout;

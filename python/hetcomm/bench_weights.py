@@ -2,10 +2,12 @@
 
     python -m hetcomm.bench_weights                      # 4 trainer ranks, 2 engine ranks, 1 GiB
     python -m hetcomm.bench_weights --mib 256 --rounds 5
+    RANK=0 WORLD_SIZE=6 MASTER_ADDR=... MASTER_PORT=... python -m hetcomm.bench_weights --ways hetcomm
 
 The trainer holds each weight in rows (FSDP2), the engine in columns (tensor-parallel). Three ways, in
 turns: hetcomm.reshard; gather on the first trainer and broadcast to the engine, by Gloo; a checkpoint of
-torch.distributed.checkpoint in memory-backed files (/dev/shm), which the engine loads.
+torch.distributed.checkpoint in memory-backed files (/dev/shm), which the engine loads. "memory" is the
+most that a rank has used beyond its weights.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import time
 from typing import Any
 
 TRAINERS, ENGINES = 4, 2
+WAYS = ("hetcomm", "gloo", "checkpoint")
 
 
 def _weights(mib: int) -> list[tuple[int, int]]:
@@ -35,7 +38,20 @@ def _values(rows: int, columns: int, number: int) -> Any:
     return (torch.arange(rows * columns, dtype=torch.float32) % 65521 + number).reshape(rows, columns)
 
 
-def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -> None:
+def _peak_mib() -> float:
+    """The most memory that this process has had since _forget_peak(), without what it shares."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
+
+
+def _forget_peak() -> float:
+    """Returns what this process has now."""
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as clear:
+        clear.write("5")
+    return _peak_mib()
+
+
+def _rank(rank: int, arguments: argparse.Namespace, folder: str | None) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
     import torch.distributed as dist
@@ -47,10 +63,13 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -
     from hetcomm import reshard
 
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", store=dist.FileStore(f"{folder}/store", TRAINERS + ENGINES), rank=rank,
-        world_size=TRAINERS + ENGINES,
-    )
+    if folder is None:
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group(
+            "gloo", store=dist.FileStore(f"{folder}/store", TRAINERS + ENGINES), rank=rank,
+            world_size=TRAINERS + ENGINES,
+        )
     shapes = _weights(arguments.mib)
     trains = rank < TRAINERS
     trainers = DeviceMesh("cpu", list(range(TRAINERS)))
@@ -65,7 +84,8 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -
             target[str(i)] = DTensor.from_local(local, engines, [Shard(1)], run_check=False)
     world = hetcomm.torch.communicator()
     transfer = reshard.StateTransfer(
-        world, source if trains else None, None if trains else target
+        world, source if trains else None, None if trains else target,
+        bucket_bytes=arguments.bucket_mib << 20,
     )
     pieces = [torch.empty(rows // TRAINERS, columns) for rows, columns in shapes[:1] * TRAINERS]
     whole = torch.empty(shapes[0])
@@ -90,7 +110,7 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -
                 target[str(i)].to_local().copy_(whole[:, begin : begin + share])
 
     def by_checkpoint() -> None:
-        path = f"{folder}/checkpoint"
+        path = f"{folder or '/dev/shm'}/hetcomm-checkpoint"
         if trains:
             checkpoint.save(source, checkpoint_id=path, process_group=group, no_dist=False)
         dist.barrier()
@@ -101,17 +121,21 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -
             shutil.rmtree(path)
 
     engine_group = dist.new_group(list(range(TRAINERS, TRAINERS + ENGINES)))
-    ways = {"hetcomm": by_hetcomm, "gloo": by_gloo, "checkpoint": by_checkpoint}
+    all_ways = {"hetcomm": by_hetcomm, "gloo": by_gloo, "checkpoint": by_checkpoint}
+    ways = {name: all_ways[name] for name in arguments.ways}
     times: dict[str, list[float]] = {name: [] for name in ways}
+    grown: dict[str, float] = {name: 0.0 for name in ways}
     for round_ in range(arguments.rounds + 1):
         for name, way in ways.items():
             if not trains:
                 for tensor in target.values():
                     tensor.to_local().zero_()
             dist.barrier()
+            before = _forget_peak()
             start = time.perf_counter()
             way()
             dist.barrier()
+            grown[name] = max(grown[name], _peak_mib() - before)
             if round_ > 0:  # the first one makes connections
                 times[name].append(time.perf_counter() - start)
             for i, tensor in enumerate(target.values()):
@@ -119,12 +143,31 @@ def _rank(rank: int, arguments: argparse.Namespace, folder: str, results: Any) -
                 begin = (rank - TRAINERS) * share
                 if not torch.equal(tensor.to_local(), _values(*shapes[i], i)[:, begin : begin + share]):
                     raise SystemExit(f"{name}: weight {i} is wrong on rank {rank}")
+    most = torch.tensor([grown[name] for name in ways])
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
     if rank == 0:
-        results.put(times)
+        _print(arguments, times, dict(zip(ways, most.tolist())))
     transfer.close()
     world.close()
     dist.barrier()
     os._exit(0)
+
+
+def _print(
+    arguments: argparse.Namespace, times: dict[str, list[float]], grown: dict[str, float]
+) -> None:
+    size = len(_weights(arguments.mib)) * 16 / 1024
+    print(f"# {size:.2f} GiB in float32, {TRAINERS} to {ENGINES} ranks, {arguments.rounds} rounds")
+    print(f"{'way':<12} {'median s':>9} {'fastest':>9} {'GB/s':>7} {'to first':>9} {'memory MiB':>11}")
+    first = statistics.median(next(iter(times.values())))
+    for name, each in times.items():
+        median = statistics.median(each)
+        rate = size * 1.073741824 / median
+        print(
+            f"{name:<12} {median:>9.3f} {min(each):>9.3f} {rate:>7.3f} {median / first:>9.2f} "
+            f"{grown[name]:>11.0f}",
+            flush=True,
+        )
 
 
 def main() -> int:
@@ -132,30 +175,26 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=1024, help="size of the model (1024)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each way is measured (3)")
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS),
+                        help=f"which ones ({','.join(WAYS)})")
+    parser.add_argument("--bucket-mib", type=int, default=256, help="size of a bucket (256)")
     arguments = parser.parse_args()
+    if not set(arguments.ways) <= set(WAYS):
+        parser.error(f"--ways: there are {', '.join(WAYS)}")
+    if "RANK" in os.environ:
+        _rank(int(os.environ["RANK"]), arguments, None)
+        return 0
     context = multiprocessing.get_context("spawn")
-    results = context.SimpleQueue()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         ranks = [
-            context.Process(target=_rank, args=(rank, arguments, folder, results))
+            context.Process(target=_rank, args=(rank, arguments, folder))
             for rank in range(TRAINERS + ENGINES)
         ]
         for rank in ranks:
             rank.start()
         for rank in ranks:
             rank.join()
-        if any(rank.exitcode != 0 for rank in ranks):
-            return 1
-        times = results.get()
-    size = len(_weights(arguments.mib)) * 16 / 1024
-    print(f"# {size:.2f} GiB in float32, {TRAINERS} to {ENGINES} ranks, {arguments.rounds} rounds")
-    print(f"{'way':<12} {'median s':>9} {'fastest':>9} {'GB/s':>7} {'to hetcomm':>11}")
-    own = statistics.median(times["hetcomm"])
-    for name, each in times.items():
-        median = statistics.median(each)
-        rate = size * 1.073741824 / median
-        print(f"{name:<12} {median:>9.3f} {min(each):>9.3f} {rate:>7.2f} {median / own:>11.2f}")
-    return 0
+    return 0 if all(rank.exitcode == 0 for rank in ranks) else 1
 
 
 if __name__ == "__main__":

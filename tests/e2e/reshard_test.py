@@ -9,6 +9,9 @@ that plain TCP streams reach over the same links. docs/benchmarks.md has what a 
 reshard_test.py BENCH                    what the test checks
 reshard_test.py BENCH --table [OPTION..] all cases of 64 MiB, as tables, and no verdict; options of
                                          hetcomm_bench reshard may follow
+reshard_test.py BENCH --delay            64 KiB with 5 ms of delay, the same way
+reshard_test.py BENCH --weights [OPTION..]  a model from four trainers to an engine of two ranks, by
+                                         python -m hetcomm.bench_weights, and what the links allow
 """
 
 import json
@@ -104,14 +107,14 @@ class Clusters:
                            "resources": resources, "clusters": [{"name": "a"}, {"name": "b"}],
                            "hosts": hosts, "paths": paths})
 
-    def run(self, *command, limit_s=500):
-        """Runs |command| as a rank on each host; what rank 0 prints."""
+    def run(self, *command, limit_s=500, count=2 * SIDE):
+        """Runs |command| as a rank on each of the first |count| hosts; what rank 0 prints."""
         with tempfile.NamedTemporaryFile("w", suffix=".json") as links:
             links.write(self.model())
             links.flush()
             ranks = []
-            for i, host in enumerate(self.hosts):
-                environment = dict(os.environ, RANK=str(i), WORLD_SIZE=str(2 * SIDE),
+            for i, host in enumerate(self.hosts[:count]):
+                environment = dict(os.environ, RANK=str(i), WORLD_SIZE=str(count), GLOO_SOCKET_IFNAME="eth0",
                                    MASTER_ADDR="198.18.11.1", MASTER_PORT="29400",
                                    HETCOMM_SECRET="the secret of this test", HETCOMM_HOST_LABEL=f"h{i}",
                                    HETCOMM_CLUSTER="ab"[i // SIDE], HETCOMM_TRANSPORTS="tcp",
@@ -208,6 +211,21 @@ def main():
                       f"{clusters.stream_rate() * 1e-6:.1f} MB/s", flush=True)
                 print(clusters.run(bench, "reshard", "--rounds", "3", "--seconds", "0.1", *sys.argv[3:]),
                       flush=True)
+        return None
+    if sys.argv[2:3] == ["--delay"]:
+        with Clusters(200, 400, delay_ms=5) as clusters:
+            print("# NICs 200 Mbit/s, trunk 400 Mbit/s with 5 ms")
+            print(clusters.run(bench, "reshard", "-b", "64K", "--rounds", "5", "--seconds", "0.5"))
+        return None
+    if sys.argv[2:3] == ["--weights"]:
+        mib, nic, trunk = 256, 200, 400
+        with Clusters(nic, trunk) as clusters:
+            # Each engine gets half of it over its NIC; all of it goes over the trunk.
+            least = mib * 2**20 * 8 / 1e6 / min(2 * nic, trunk) * 1514 / 1448
+            print(f"# {mib} MiB, NICs {nic} Mbit/s, trunk {trunk} Mbit/s: {least:.2f} s at least; plain streams "
+                  f"{clusters.stream_rate() * 1e-6:.1f} MB/s", flush=True)
+            print(clusters.run(sys.executable, "-m", "hetcomm.bench_weights", "--mib", str(mib), "--ways", "hetcomm",
+                               "--rounds", "3", *sys.argv[3:], count=6), flush=True)
         return None
     with Clusters(200, 400) as clusters:
         for attempt in range(1, ATTEMPTS + 1):

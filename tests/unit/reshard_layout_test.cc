@@ -92,19 +92,19 @@ TEST(Layout, FaultsAreNamed) {
   EXPECT_THAT(fault(layout), HasSubstr("no rank holds [1:4, 2:6]"));
   layout.parts.push_back(part_of(2, box_of({{1, 4}, {1, 6}})));
   EXPECT_THAT(fault(layout), HasSubstr("rank 2, box [1:4, 1:6] overlaps rank 0, box [0:4, 0:2]"));
-  layout.parts.back() = part_of(2, box_of({{1, 4}, {2, 7}}));
+  layout.parts.edit().back() = part_of(2, box_of({{1, 4}, {2, 7}}));
   EXPECT_THAT(fault(layout), HasSubstr("rank 2, box [1:4, 2:7]: the box is not inside"));
-  layout.parts.back() = part_of(2, box_of({{1, 4}, {2, 2}}));
+  layout.parts.edit().back() = part_of(2, box_of({{1, 4}, {2, 2}}));
   EXPECT_THAT(fault(layout), HasSubstr("is empty"));
-  layout.parts.back() = part_of(-1, box_of({{1, 4}, {2, 6}}));
+  layout.parts.edit().back() = part_of(-1, box_of({{1, 4}, {2, 6}}));
   EXPECT_THAT(fault(layout), HasSubstr("ranks start at 0"));
-  layout.parts.back() = part_of(2, box_of({{1, 4}}));
+  layout.parts.edit().back() = part_of(2, box_of({{1, 4}}));
   EXPECT_THAT(fault(layout), HasSubstr("1 dimensions, the tensor 2"));
-  layout.parts.back() = part_of(2, box_of({{1, 4}, {2, 6}}));
+  layout.parts.edit().back() = part_of(2, box_of({{1, 4}, {2, 6}}));
   layout.parts.push_back(part_of(2, box_of({{3, 4}, {0, 3}}), 1));
   EXPECT_THAT(fault(layout), HasSubstr("rank 2 holds [3:4, 2:3] twice"));
-  layout.parts.pop_back();
-  layout.parts.back().term = 1;
+  layout.parts.edit().pop_back();
+  layout.parts.edit().back().term = 1;
   EXPECT_THAT(fault(layout), HasSubstr("term 1 of a sum of 1"));
   layout.terms = 2;
   EXPECT_THAT(fault(layout), HasSubstr("term 0 of the sum: no rank holds [1:4, 2:6]"));
@@ -121,7 +121,7 @@ TEST(Layout, StridesMustKeepElementsApart) {
   layout.shape = {4, 6};
   layout.parts = {part_of(0, layout.whole())};
   const auto with = [&](uint64_t first, uint64_t second) {
-    layout.parts[0].strides = {first, second};
+    layout.parts.edit()[0].strides = {first, second};
     return fault(layout);
   };
   EXPECT_EQ(with(6, 1), "");
@@ -144,7 +144,7 @@ TEST(Layout, PaddingBelongsToNobody) {
                   part_of(2, box_of({{8, 12}, {0, 2}}))};
   EXPECT_EQ(fault(layout), "");
   EXPECT_EQ(to_text(clip(layout, layout.parts[2])), "[8:10, 0:2]");
-  layout.parts[2].box.end[0] = 13;
+  layout.parts.edit()[2].box.end[0] = 13;
   EXPECT_THAT(fault(layout), HasSubstr("not inside of the shape [12, 2]"));
   layout.padded_shape = {9, 2};
   EXPECT_THAT(fault(layout), HasSubstr("10 elements, 9 with padding"));
@@ -378,7 +378,7 @@ TEST(Survivors, KeepWhatTheyHaveAndTakeOverWhatTheyCan) {
       }
     }
     // Of further copies some boxes are missing.
-    std::erase_if(layout.parts,
+    std::erase_if(layout.parts.edit(),
                   [&](const Part& part) { return part.copy > 0 && random() % 5 == 0; });
     ASSERT_EQ(fault(layout), "");
 

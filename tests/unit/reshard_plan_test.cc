@@ -79,7 +79,7 @@ class Random {
     layout.padded_shape[0] += 2;
     std::map<int, int> parts_of;
     for (const Part& part : layout.parts) ++parts_of[part.rank];
-    for (Part& part : layout.parts) {
+    for (Part& part : layout.parts.edit()) {
       if (part.box.end[0] != layout.shape[0] || parts_of[part.rank] > 1) continue;
       part.box.end[0] += 2;
       part.strides = dense_strides(part.box);

@@ -231,7 +231,7 @@ TEST(Schedules, RandomOnesGiveTheRightTensor) {
       Layout made = layout_of(shape, mesh, placements, Uneven::kCeil).value();
       // Some lie in a larger tensor, last dimension slowest.
       if (draw(0, 2) == 0) {
-        for (Part& part : made.parts) {
+        for (Part& part : made.parts.edit()) {
           part.offset = 3 + part.offset * 2;
           for (uint64_t& stride : part.strides) stride *= 2;
         }

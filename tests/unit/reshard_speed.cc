@@ -15,6 +15,7 @@
 #include "reshard/auto.h"
 #include "reshard/bsr.h"
 #include "reshard/mesh.h"
+#include "reshard/planner.h"
 #include "reshard/schedule.h"
 #include "reshard/strategies.h"
 
@@ -109,6 +110,29 @@ void measure_activations() {
   measure("schedule of 8 slices", [&] { (void)schedule_of(plan, kRank, 8); });
 }
 
+// As a rank of a job makes them, by auto: tensors of some shapes, each with a layout of its own.
+void measure_auto(const char* what, uint64_t from, uint64_t to, size_t count) {
+  constexpr uint64_t kShapes = 9;
+  std::vector<Layout> layouts;
+  for (uint64_t i = 0; i < kShapes; ++i) {
+    layouts.push_back(
+        check(layout_of({from * to, 256 * (i + 1)}, {{from}, ranks_from(0, from)}, {shard(0)})));
+    layouts.push_back(check(layout_of({from * to, 256 * (i + 1)},
+                                      {{to}, ranks_from(static_cast<int>(from), to)}, {shard(0)})));
+  }
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t shape = 2 * (i % kShapes);
+    tensors.push_back({&layouts[shape], &layouts[shape + 1], 2});
+  }
+  const Links links = two_clusters();
+  for (const Strategy strategy : {Strategy::kAuto, Strategy::kDirect, Strategy::kBsr}) {
+    measure(fmt::format("{}: {}", what, name_of(strategy)).c_str(), [&] {
+      (void)check(make_plans(tensors, {.strategy = strategy, .links = &links}, 3));
+    });
+  }
+}
+
 void measure_model() {
   const auto tensors = [](uint64_t from, uint64_t to, int count) {
     const Layout source =
@@ -136,5 +160,7 @@ void measure_model() {
 int main() {
   hetcomm::reshard::measure_activations();
   hetcomm::reshard::measure_model();
+  hetcomm::reshard::measure_auto("60 layers of 9 weights, 32 to 31", 32, 31, 540);
+  hetcomm::reshard::measure_auto("100,000 tensors, 64 to 64", 64, 64, 100'000);
   return 0;
 }

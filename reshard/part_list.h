@@ -1,0 +1,66 @@
+// PartList: the parts of a layout. Copies share them until one is changed, so that a plan costs no
+// copy of its layouts, which many plans have in common.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "reshard/box.h"
+
+namespace hetcomm::reshard {
+
+// One box that one rank holds. Its element with index |i| within the box, counted from the box's
+// beginning, lies offset + sum(i[d] * strides[d]) elements after the beginning of the rank's memory
+// for the tensor.
+struct Part {
+  int rank = 0;
+  Box box;
+  uint32_t copy = 0;  // ranks with one number hold the term once
+  uint32_t term = 0;  // of the sum; 0 where the tensor is none
+  uint64_t offset = 0;
+  Numbers strides{};
+  bool operator==(const Part&) const = default;
+};
+
+// As a std::vector, which edit() gives to be changed.
+class PartList {
+ public:
+  PartList() = default;
+  PartList(std::initializer_list<Part> parts) : PartList(std::vector<Part>(parts)) {}
+  explicit PartList(std::vector<Part> parts)
+      : parts_(std::make_shared<std::vector<Part>>(std::move(parts))) {}
+
+  size_t size() const { return parts_ == nullptr ? 0 : parts_->size(); }
+  bool empty() const { return size() == 0; }
+  const Part* begin() const { return parts_ == nullptr ? nullptr : parts_->data(); }
+  const Part* end() const { return begin() + size(); }
+  const Part& operator[](size_t index) const { return (*parts_)[index]; }
+  const Part& front() const { return parts_->front(); }
+  const Part& back() const { return parts_->back(); }
+  bool operator==(const PartList& other) const {
+    if (parts_ == other.parts_) return true;
+    return size() == other.size() && (empty() || *parts_ == *other.parts_);
+  }
+
+  // This list's own. Nobody else uses the list meanwhile.
+  std::vector<Part>& edit() {
+    if (parts_ == nullptr) {
+      parts_ = std::make_shared<std::vector<Part>>();
+    } else if (parts_.use_count() > 1) {
+      parts_ = std::make_shared<std::vector<Part>>(*parts_);
+    }
+    return *parts_;
+  }
+  void push_back(const Part& part) { edit().push_back(part); }
+  void reserve(size_t count) { edit().reserve(count); }
+  void clear() { parts_.reset(); }
+
+ private:
+  std::shared_ptr<std::vector<Part>> parts_;
+};
+
+}  // namespace hetcomm::reshard
