@@ -54,7 +54,7 @@ Status check_placement(const std::vector<uint64_t>& shape, const Mesh& mesh, siz
     return invalid(fmt::format("axis {} cuts dimension {} of a tensor that has {}", axis,
                                placement.dimension, shape.size()));
   }
-  if (placement.split == 0 ||
+  if (placement.split == 0 || placement.split > kMaxParts / mesh.axes[axis] ||
       placement.split > std::max<uint64_t>(shape[placement.dimension], 1u << 16)) {
     return invalid(fmt::format("axis {}: a split factor of {}", axis, placement.split));
   }
@@ -70,6 +70,13 @@ Status check_mesh(const std::vector<uint64_t>& shape, const Mesh& mesh,
   if (shape.empty() || shape.size() > kMaxDimensions) {
     return invalid(fmt::format("a tensor of {} dimensions: it must have 1 to {}", shape.size(),
                                kMaxDimensions));
+  }
+  uint64_t elements = 1;
+  for (const uint64_t extent : shape) {
+    if (extent > kMaxElements / std::max<uint64_t>(elements, 1)) {
+      return invalid("the tensor has more than 2^48 elements");
+    }
+    elements *= extent;
   }
   if (placements.size() != mesh.axes.size()) {
     return invalid(fmt::format("the mesh has {} axes, and {} placements are given",

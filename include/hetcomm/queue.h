@@ -58,8 +58,8 @@ typedef struct hetcomm_queue_options {
    * queues to different ranks share a link is left to the network: give them rates. The pushing end
    * says it; the pulling end has 0. */
   uint32_t weight;
-  /* Items leave at this rate at most, in bytes a second, but for some 20 ms of it after a pause; 0:
-   * without a limit. The pushing end says it; the pulling end has 0. */
+  /* Items leave at this rate at most, in bytes a second, but for 20 ms of it or 16 KiB after a pause;
+   * 0: without a limit. The pushing end says it; the pulling end has 0. */
   uint64_t max_bytes_per_second;
 } hetcomm_queue_options_t;
 

@@ -2,6 +2,7 @@
 // the baton.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -24,7 +25,8 @@ class Landing {
   std::byte* take(uint64_t bytes, bool must) HETCOMM_UNDER_BATON {
     if (used_bytes_ + bytes > most_bytes_ && !must) return nullptr;
     used_.reserve(used_.size() + 1);
-    used_.push_back(blocks_.take(bytes));
+    const uint64_t left = most_bytes_ - std::min(used_bytes_, most_bytes_);
+    used_.push_back(blocks_.take(bytes, left));
     used_bytes_ += used_.back().size;
     return used_.back().memory.get();
   }

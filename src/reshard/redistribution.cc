@@ -47,6 +47,7 @@ std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicato
   }
   const Engine::Baton baton(communicator.engine());
   made->lanes_open_ = true;
+  made->shared_.commons.host_blocks.add_user();
   communicator.add_lane_user();
   return made;
 }
@@ -250,6 +251,7 @@ Status Redistribution::close() {
       return Status(Code::kBusy, fmt::format("{} executions are under way", under_way_.load()));
     }
     close_lanes(Code::kAborted);
+    shared_.commons.host_blocks.drop_user();
   }
   communicator_.drop_lane_user();
   return {};

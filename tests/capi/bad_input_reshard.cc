@@ -122,6 +122,24 @@ TEST_F(BadReshard, Meshes) {
                    }}});
 }
 
+TEST_F(BadReshard, HugeMeshes) {
+  const uint64_t huge[] = {uint64_t{1} << 63};
+  const uint64_t long_one[] = {uint64_t{1} << 40};
+  const int32_t ranks[] = {0, 1};
+  const auto create = [&](const uint64_t* shape, uint64_t axis, uint64_t split) {
+    return [=](Outputs& out) {
+      const hetcomm_placement_t strided{HETCOMM_PLACEMENT_STRIDED_SHARD, 0, split, nullptr};
+      return hetcomm_layout_from_mesh(1, shape, 1, &axis, ranks, &strided, nullptr,
+                                      out.first<hetcomm_layout_t*>());
+    };
+  };
+  expect_refused({
+      {"2^63 elements", HETCOMM_INVALID_ARGUMENT, create(huge, 2, uint64_t{1} << 63)},
+      {"2^63 pieces", HETCOMM_INVALID_ARGUMENT, create(long_one, 2, uint64_t{1} << 63)},
+      {"2^40 pieces", HETCOMM_INVALID_ARGUMENT, create(long_one, 1, uint64_t{1} << 40)},
+  });
+}
+
 TEST_F(BadReshard, Degrees) {
   hetcomm_degrees_t degrees{};
   degrees.struct_size = sizeof(degrees);

@@ -346,8 +346,10 @@ TEST_P(CoreLaneEnds, ARunThatWasGivenUpBeforeTheEndClosedEndsToo) {
     }
     both.arrive_and_wait();
     if (!sends) {
+      // If it was granted early enough, its data had left before it was given up.
       const Status status = me.finish(under_way);
-      EXPECT_TRUE(status.code() == Code::kCancelled || status.code() == Code::kAborted)
+      EXPECT_TRUE(status.ok() || status.code() == Code::kCancelled ||
+                  status.code() == Code::kAborted)
           << status.text();
     }
     EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());

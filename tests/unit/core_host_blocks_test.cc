@@ -31,6 +31,7 @@ int64_t allocations_of_taking(HostBlocks& blocks, uint64_t bytes) {
 
 TEST(HostBlocks, AreUsedAgain) {
   HostBlocks blocks(100 * kKiB);
+  blocks.add_user();
   EXPECT_GT(allocations_of_taking(blocks, 10 * kKiB), 0);
   for (const uint64_t bytes : {10 * kKiB, 9 * kKiB, 5 * kKiB}) {
     EXPECT_EQ(allocations_of_taking(blocks, bytes), 0) << bytes;
@@ -42,6 +43,7 @@ TEST(HostBlocks, AreUsedAgain) {
 
 TEST(HostBlocks, NoMoreAreKeptThanAllowed) {
   HostBlocks blocks(100 * kKiB);
+  blocks.add_user();
   std::vector<HostBlocks::Block> used;
   for (int i = 0; i < 20; ++i) used.push_back(blocks.take(10 * kKiB));
   start_counting_allocations();
@@ -57,10 +59,34 @@ TEST(HostBlocks, NoMoreAreKeptThanAllowed) {
     stop_counting_allocations();
   }
   EXPECT_GE(fresh, 10);
-  // One that is longer than all that may be kept is not.
-  HostBlocks::Block large = blocks.take(200 * kKiB);
-  blocks.give(std::move(large));
-  EXPECT_GT(allocations_of_taking(blocks, 200 * kKiB), 0);
+}
+
+// What is longer than all that may be kept is used again, beside the others.
+TEST(HostBlocks, LargeOnesAreKeptWhileSomebodyUsesThem) {
+  HostBlocks blocks(100 * kKiB);
+  blocks.add_user();
+  blocks.add_user();
+  EXPECT_GT(allocations_of_taking(blocks, 10 * kKiB), 0);
+  EXPECT_GT(allocations_of_taking(blocks, 900 * kKiB), 0);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(allocations_of_taking(blocks, 900 * kKiB), 0);
+    EXPECT_EQ(allocations_of_taking(blocks, 10 * kKiB), 0);
+  }
+  blocks.drop_user();
+  EXPECT_EQ(allocations_of_taking(blocks, 900 * kKiB), 0);
+  blocks.drop_user();
+  blocks.add_user();
+  EXPECT_GT(allocations_of_taking(blocks, 900 * kKiB), 0);
+  EXPECT_GT(allocations_of_taking(blocks, 10 * kKiB), 0);
+}
+
+TEST(HostBlocks, ABoundOfTheCallerIsKept) {
+  HostBlocks blocks(100 * kKiB);
+  blocks.add_user();
+  blocks.give(blocks.take(16 * kKiB));
+  EXPECT_EQ(blocks.take(10 * kKiB, 12 * kKiB).size, 10 * kKiB);
+  EXPECT_EQ(blocks.take(10 * kKiB, 5 * kKiB).size, 10 * kKiB);
+  EXPECT_EQ(blocks.take(10 * kKiB, 20 * kKiB).size, 16 * kKiB);
 }
 
 }  // namespace

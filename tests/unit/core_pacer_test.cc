@@ -3,7 +3,9 @@
 //     the length of their items
 //   * a queue that pauses has no claim on the time that it missed, and the others get all of it
 //   * a rate is kept, and hinders nobody else
-//   * one queue without a rate is left alone
+//   * one queue alone has all of the way, with a larger window
+//   * a connection that is full holds nobody up on another one
+//   * data of high priority passes weights and window, and not the rate
 //   * whatever comes and goes: no more than the window is under way, and nobody is forgotten
 #include <algorithm>
 #include <deque>
@@ -46,6 +48,7 @@ struct Source {
   uint64_t left = 0;  // of what it has to send
   uint64_t of_item = 0;
   uint64_t sent = 0;
+  bool high = false;
 };
 
 class CorePacer : public ::testing::Test {
@@ -55,7 +58,6 @@ class CorePacer : public ::testing::Test {
     Source& source = *sources_.back();
     source.left = bytes;
     source.item_bytes = item_bytes;
-    pacer_.make_room();
     pacer_.add(source.flow);
     return source;
   }
@@ -63,10 +65,11 @@ class CorePacer : public ::testing::Test {
   void push(Source& source) {
     while (source.left > 0) {
       if (source.of_item == 0) source.of_item = std::min(source.left, source.item_bytes);
-      const uint64_t bytes = pacer_.allowed(source.flow, source.of_item, now_ns_);
+      const uint64_t bytes =
+          pacer_.allowed(source.flow, kRail, source.of_item, source.high, now_ns_);
       if (bytes == 0) return;
-      ASSERT_LE(bytes, source.of_item);
-      way_.push_back({&source, pacer_.started(source.flow, bytes, now_ns_)});
+      ASSERT_LE(bytes, std::min(source.of_item, Pacer::kPieceBytes));
+      way_.push_back({&source, bytes, pacer_.started(source.flow, kRail, bytes, now_ns_)});
       under_way_ += bytes;
       source.of_item -= bytes;
       source.left -= bytes;
@@ -91,7 +94,7 @@ class CorePacer : public ::testing::Test {
     way_.pop_front();
     under_way_ -= piece.bytes;
     piece.source->sent += piece.bytes;
-    pacer_.ended(piece.source->flow, piece.bytes);
+    pacer_.ended(piece.paced);
     resume();
   }
   void arrive(uint64_t bytes) {
@@ -107,7 +110,9 @@ class CorePacer : public ::testing::Test {
   struct Piece {
     Source* source;
     uint64_t bytes;
+    Pacer::Piece paced;
   };
+  static constexpr uint64_t kRail = 5;
   Nobody nobody_;
   NoPair pair_;
   uint64_t now_ns_ = 1'000 * kMs;
@@ -183,11 +188,69 @@ TEST_F(CorePacer, ASlowRateIsKept) {
   EXPECT_EQ(way_.size(), 1u);
 }
 
-TEST_F(CorePacer, AloneItIsLeftAlone) {
+TEST_F(CorePacer, AloneItHasALargeWindow) {
   Source& alone = add({}, 64 * kMiB, 64 * kMiB);
   push(alone);
-  ASSERT_EQ(way_.size(), 1u);
-  EXPECT_EQ(way_.front().bytes, 64 * kMiB);
+  EXPECT_EQ(under_way_, Pacer::kWindowAloneBytes);
+  // Another one has its turn when it comes.
+  Source& other = add({}, 64 * kMiB, 64 * kMiB);
+  push(other);
+  arrive(Pacer::kWindowAloneBytes);
+  EXPECT_GE(other.sent + under_way_, 2 * kMiB);
+  arrive(40 * kMiB);
+  EXPECT_NEAR(static_cast<double>(other.sent), 20.0 * kMiB, 4.0 * kMiB);
+}
+
+TEST_F(CorePacer, AFullConnectionHoldsNobodyUpOnAnother) {
+  Source& one = add({}, 0);
+  Source& other = add({}, 0);
+  const auto take = [&](Source& source, uint64_t rail) {
+    const uint64_t bytes = pacer_.allowed(source.flow, rail, kMiB, false, now_ns_);
+    if (bytes > 0)
+      way_.push_back({&source, bytes, pacer_.started(source.flow, rail, bytes, now_ns_)});
+    return bytes;
+  };
+  while (take(one, 1) > 0) {
+  }
+  EXPECT_EQ(way_.size() * kMiB, Pacer::kWindowBytes);
+  EXPECT_EQ(take(other, 1), 0u);
+  EXPECT_EQ(take(one, 2), kMiB);
+  EXPECT_EQ(take(other, 2), kMiB);
+  // What has ended on the other one gives no room on this one.
+  pacer_.ended(way_.back().paced);
+  EXPECT_EQ(pacer_.next(now_ns_), nullptr);
+  pacer_.ended(way_.front().paced);
+  EXPECT_EQ(pacer_.next(now_ns_), &other.flow) << "it has had nothing there";
+  EXPECT_EQ(take(other, 1), kMiB);
+  EXPECT_EQ(pacer_.next(now_ns_), nullptr);
+}
+
+TEST_F(CorePacer, HighPriorityPassesAllButTheRate) {
+  Source& heavy = add({.weight = 1000}, 100 * kMiB);
+  Source& light = add({.weight = 1}, 100 * kMiB);
+  push_all();
+  EXPECT_EQ(pacer_.allowed(light.flow, kRail, 100, false, now_ns_), 0u);
+  EXPECT_EQ(pacer_.allowed(light.flow, kRail, 100, true, now_ns_), 100u);
+  EXPECT_EQ(pacer_.allowed(heavy.flow, kRail, 100, true, now_ns_), 100u);
+  Source& slow = add({.weight = 1, .bytes_per_second = 1000}, 100 * kMiB);
+  push(slow);
+  const auto piece = pacer_.started(slow.flow, kRail, 20'000, now_ns_);
+  EXPECT_EQ(pacer_.allowed(slow.flow, kRail, 100, true, now_ns_), 0u);
+  pacer_.ended(piece);
+}
+
+TEST_F(CorePacer, NoTimerIsLeftBehind) {
+  Source& slow = add({.weight = 1, .bytes_per_second = 1000}, kMiB);
+  push(slow);
+  EXPECT_NE(pacer_.next_timer_ns(), kForever);
+  pacer_.remove(slow.flow);
+  EXPECT_EQ(pacer_.next_timer_ns(), kForever);
+  Source& again = add({.weight = 1, .bytes_per_second = 1000}, kMiB);
+  push(again);
+  EXPECT_NE(pacer_.next_timer_ns(), kForever);
+  pacer_.clear();
+  EXPECT_EQ(pacer_.next_timer_ns(), kForever);
+  EXPECT_FALSE(pacer_.any_waits());
 }
 
 TEST_F(CorePacer, NobodyIsForgotten) {
@@ -195,7 +258,7 @@ TEST_F(CorePacer, NobodyIsForgotten) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const size_t count = random.between(1, 5);
-    bool cut = count > 1;  // no piece was as long as it liked
+    bool several = count > 1;
     for (size_t i = 0; i < count; ++i) {
       const bool has_rate = random.chance(0.3);
       add({.weight = static_cast<uint32_t>(random.between(1, 1000)),
@@ -219,16 +282,15 @@ TEST_F(CorePacer, NobodyIsForgotten) {
         });
         pacer_.remove(source.flow);
         sources_.erase(sources_.begin() + static_cast<ptrdiff_t>(which));
-        cut = cut && sources_.size() > 1;
+        several = several && sources_.size() > 1;
         resume();
       } else if (!way_.empty()) {
         now_ns_ += random.below(kMs);
         arrive();
       }
       if (HasFatalFailure()) return;
-      if (cut) {
-        ASSERT_LT(under_way_, Pacer::kWindowBytes + Pacer::kPieceBytes);
-      }
+      ASSERT_LT(under_way_,
+                (several ? Pacer::kWindowBytes : Pacer::kWindowAloneBytes) + Pacer::kPieceBytes);
     }
     // All of it arrives, with no event but ends of pieces and the timer.
     while (std::any_of(sources_.begin(), sources_.end(),
@@ -243,7 +305,11 @@ TEST_F(CorePacer, NobodyIsForgotten) {
       }
     }
     while (!way_.empty()) arrive();
-    for (const auto& source : sources_) EXPECT_EQ(source->flow.under_way, 0u);
+    for (const auto& source : sources_) {
+      for (size_t way = 0; way < Pacer::kWays; ++way) {
+        EXPECT_EQ(source->flow.ways[way].under_way, 0u);
+      }
+    }
     pacer_.clear();
     sources_.clear();
   }

@@ -183,6 +183,9 @@ class Lane {
   // The receiving end. The sender's transports that are near its data, as in an announcement.
   uint64_t transports() const HETCOMM_UNDER_BATON { return transports_; }
   void set_transports(uint64_t transports) HETCOMM_UNDER_BATON { transports_ = transports; }
+  // What comes says nothing of how fast a connection is.
+  bool peer_has_rate() const HETCOMM_UNDER_BATON { return peer_has_rate_; }
+  void set_peer_has_rate(bool has_rate) HETCOMM_UNDER_BATON { peer_has_rate_ = has_rate; }
   // The sender has started run |run|.
   void run_arrived(uint64_t run) HETCOMM_UNDER_BATON { peer_runs_ = std::max(peer_runs_, run + 1); }
   // Runs of this end that the sender may not have started.
@@ -212,6 +215,7 @@ class Lane {
   SendRuns runs_;
   Pacer::Flow flow_;
   uint64_t transports_ = ~uint64_t{0};
+  bool peer_has_rate_ = false;
   uint64_t peer_runs_ = 0;
   OperationQueue waiting_;
   std::vector<UntoldStop> untold_;

@@ -50,15 +50,16 @@ void Lanes::open(Lane& lane, const Status& lost) {
 }
 
 void Lanes::open_sending(Lane& lane) {
-  pacer_.make_room();
   while (sending_.contains(next_number_)) next_number_ = (next_number_ + 1) & kMaxLaneNumber;
   sending_.emplace(next_number_, &lane);
   lane.opened(next_number_);
   if (lane.terms().use == 0) pacer_.add(lane.flow());
   next_number_ = (next_number_ + 1) & kMaxLaneNumber;
+  const bool has_rate = lane.flow().share.bytes_per_second > 0;
   const LaneOpenBody body{.channel = lane.channel(),
                           .number = lane.number(),
-                          .depth = lane.terms().depth,
+                          .depth = static_cast<uint16_t>(lane.terms().depth),
+                          .has_rate = static_cast<uint16_t>(has_rate),
                           .use = lane.terms().use,
                           .content = lane.terms().content,
                           .most_bytes = lane.terms().most_bytes,
@@ -140,6 +141,7 @@ void Lanes::drop_gone() {
 void Lanes::bind(Lane& lane, const LaneOpenBody& body) {
   lane.opened(body.number);
   lane.set_transports(body.transports);
+  lane.set_peer_has_rate(body.has_rate != 0);
   receiving_.emplace(body.number, &lane);
   const LaneTerms theirs{
       .most_bytes = body.most_bytes, .depth = body.depth, .content = body.content};
@@ -156,6 +158,15 @@ void Lanes::bind(Lane& lane, const LaneOpenBody& body) {
     lane.waiting().remove(run);
     run.stage = OperationStage::kSubmitted;
     begin_receive(lane, run);
+  }
+}
+
+// |lane| is going away without having been opened for its owner.
+void Lanes::forget(Lane& lane) {
+  pacer_.remove(lane.flow());
+  std::erase_if(unopened_, [&](const Unopened& each) { return each.lane == &lane; });
+  for (auto* lanes : {&sending_, &receiving_}) {
+    std::erase_if(*lanes, [&](const auto& each) { return each.second == &lane; });
   }
 }
 
@@ -380,9 +391,13 @@ void Lanes::move_paced() {
                                       HETCOMM_UNDER_BATON { return &each.second->flow() == flow; });
     if (own == sending_.end()) continue;
     Lane& lane = *own->second;
-    for (uint64_t run = lane.runs().first(); run < lane.runs().end() && !flow->waits; ++run) {
-      const SendRun* entry = lane.runs().find(run);
-      if (entry != nullptr && entry->transfer != nullptr) entry->transfer->go_on();
+    // Data of high priority goes first.
+    for (const bool high : {true, false}) {
+      for (uint64_t run = lane.runs().first(); run < lane.runs().end(); ++run) {
+        const SendRun* entry = lane.runs().find(run);
+        if (entry == nullptr || entry->transfer == nullptr) continue;
+        if (entry->transfer->is_high() == high) entry->transfer->go_on();
+      }
     }
   }
 }

@@ -26,6 +26,9 @@ class Lanes {
   // |lane| stays until close(). |lost|: why the association is, if it is; then no run can start.
   // May throw std::bad_alloc.
   void open(Lane& lane, const Status& lost) HETCOMM_UNDER_BATON;
+  // Takes open() back. The peer, which may have heard of it, waits for runs that do not come, until it
+  // closes its end.
+  void forget(Lane& lane) HETCOMM_UNDER_BATON;
   // No run of |lane| is under way. The peer is told in |code|.
   void close(Lane& lane, Code code) HETCOMM_UNDER_BATON;
   // Starts |run|, which is pending and has its place.

@@ -26,18 +26,22 @@ uint64_t piece_of(const LaneShare& share) {
 }  // namespace
 
 void Pacer::add(Flow& flow) {
-  flow.pacer = this;
-  flow.next_tag = now_tag_;
+  flow.ways = std::make_unique<Place[]>(kWays);
   flows_.push_back(&flow);
+  for (size_t way = 0; way < kWays; ++way) flow.ways[way].next_tag = ways_[way].now_tag;
+  flow.pacer = this;
 }
 
 void Pacer::remove(Flow& flow) {
   if (flow.pacer != this) return;
-  stop_waiting(flow);
-  under_way_ -= flow.under_way;
-  flow.under_way = 0;
+  for (size_t way = 0; way < kWays; ++way) {
+    stop_waiting(flow, way);
+    ways_[way].under_way -= flow.ways[way].under_way;
+  }
   flow.pacer = nullptr;
+  flow.ways.reset();
   std::erase(flows_, &flow);
+  set_timer(0);
   if (waiting_ > 0) schedule_.update_due(pair_);
 }
 
@@ -46,76 +50,102 @@ void Pacer::clear() {
 }
 
 // A flow that had nothing to send keeps no claim on what it did not take.
-uint64_t Pacer::tag_of(const Flow& flow) const { return std::max(flow.next_tag, now_tag_); }
+uint64_t Pacer::tag_of(const Flow& flow, size_t way) const {
+  return std::max(flow.ways[way].next_tag, ways_[way].now_tag);
+}
 
-uint64_t Pacer::allowed(Flow& flow, uint64_t wanted, uint64_t now_ns) {
-  if (!paces(flow)) return wanted;
-  // Behind earlier data of the same flow.
-  if (flow.waits) return 0;
-  const Flow* const other = first_waiting(now_ns);
-  if (!has_room() || flow.earliest_ns > now_ns ||
-      (other != nullptr && tag_of(*other) < tag_of(flow))) {
-    let_wait(flow, now_ns);
+uint64_t Pacer::allowed(Flow& flow, uint64_t rail, uint64_t wanted, bool high, uint64_t now_ns) {
+  const size_t way = way_of(rail);
+  if (flow.earliest_ns > now_ns) {
+    let_wait(flow, way);
+    if (flow.earliest_ns < timer_ns_) {
+      timer_ns_ = flow.earliest_ns;
+      schedule_.note_timer(timer_ns_);
+    }
     return 0;
+  }
+  if (!high) {
+    // Behind earlier data of the same flow.
+    if (flow.ways[way].waits) return 0;
+    const Flow* const other = first_waiting(way, now_ns);
+    if (!has_room(way) || (other != nullptr && tag_of(*other, way) < tag_of(flow, way))) {
+      let_wait(flow, way);
+      return 0;
+    }
   }
   return std::min(wanted, piece_of(flow.share));
 }
 
-uint64_t Pacer::started(Flow& flow, uint64_t bytes, uint64_t now_ns) {
-  now_tag_ = tag_of(flow);
-  flow.next_tag = now_tag_ + bytes * kTagsPerByte / flow.share.weight;
+Pacer::Piece Pacer::started(Flow& flow, uint64_t rail, uint64_t bytes, uint64_t now_ns) {
+  const size_t way = way_of(rail);
+  Place& place = flow.ways[way];
+  ways_[way].now_tag = tag_of(flow, way);
+  place.next_tag = ways_[way].now_tag + bytes * kTagsPerByte / flow.share.weight;
   if (flow.share.bytes_per_second > 0) {
     const uint64_t earliest = now_ns > kBurstNs ? now_ns - kBurstNs : 0;
     flow.earliest_ns =
         std::max(flow.earliest_ns, earliest) + duration_ns(bytes, flow.share.bytes_per_second);
   }
-  flow.under_way += bytes;
-  under_way_ += bytes;
-  return bytes;
+  place.under_way += bytes;
+  ways_[way].under_way += bytes;
+  return {&flow, bytes, static_cast<uint8_t>(way)};
 }
 
-void Pacer::ended(Flow& flow, uint64_t bytes) {
-  flow.under_way -= bytes;
-  under_way_ -= bytes;
+void Pacer::ended(const Piece& piece) {
+  piece.flow->ways[piece.way].under_way -= piece.bytes;
+  ways_[piece.way].under_way -= piece.bytes;
   if (waiting_ > 0) schedule_.update_due(pair_);
 }
 
-void Pacer::let_wait(Flow& flow, uint64_t now_ns) {
-  flow.waits = true;
+void Pacer::let_wait(Flow& flow, size_t way) {
+  if (flow.ways[way].waits) return;
+  flow.ways[way].waits = true;
+  ++ways_[way].waiting;
   ++waiting_;
-  if (flow.earliest_ns <= now_ns) return;
-  timer_ns_ = std::min(timer_ns_, flow.earliest_ns);
-  schedule_.note_timer(timer_ns_);
 }
 
-void Pacer::stop_waiting(Flow& flow) {
-  if (!flow.waits) return;
-  flow.waits = false;
+void Pacer::stop_waiting(Flow& flow, size_t way) {
+  if (!flow.ways[way].waits) return;
+  flow.ways[way].waits = false;
+  --ways_[way].waiting;
   --waiting_;
 }
 
 // Of those whose rate allows a piece, the one with the lowest tag.
-Pacer::Flow* Pacer::first_waiting(uint64_t now_ns) const {
-  if (waiting_ == 0) return nullptr;
+Pacer::Flow* Pacer::first_waiting(size_t way, uint64_t now_ns) const {
+  if (ways_[way].waiting == 0) return nullptr;
   Flow* first = nullptr;
   for (Flow* flow : flows_) {
-    if (!flow->waits || flow->earliest_ns > now_ns) continue;
-    if (first == nullptr || tag_of(*flow) < tag_of(*first)) first = flow;
+    if (!flow->ways[way].waits || flow->earliest_ns > now_ns) continue;
+    if (first == nullptr || tag_of(*flow, way) < tag_of(*first, way)) first = flow;
   }
   return first;
 }
 
-Pacer::Flow* Pacer::next(uint64_t now_ns) {
+// For those that wait and whose rate allows nothing before |now_ns|.
+void Pacer::set_timer(uint64_t now_ns) {
   timer_ns_ = kForever;
+  if (waiting_ == 0) return;
   for (const Flow* flow : flows_) {
-    if (flow->waits && flow->earliest_ns > now_ns) {
+    const auto waits = [](const Place& place) { return place.waits; };
+    if (flow->earliest_ns > now_ns &&
+        std::any_of(flow->ways.get(), flow->ways.get() + kWays, waits)) {
       timer_ns_ = std::min(timer_ns_, flow->earliest_ns);
     }
   }
   if (timer_ns_ != kForever) schedule_.note_timer(timer_ns_);
-  Flow* const first = has_room() ? first_waiting(now_ns) : nullptr;
-  if (first != nullptr) stop_waiting(*first);
-  return first;
+}
+
+Pacer::Flow* Pacer::next(uint64_t now_ns) {
+  set_timer(now_ns);
+  for (size_t way = 0; way < kWays; ++way) {
+    if (ways_[way].waiting == 0) continue;
+    Flow* const first = has_room(way) ? first_waiting(way, now_ns) : nullptr;
+    if (first == nullptr) continue;
+    stop_waiting(*first, way);
+    return first;
+  }
+  return nullptr;
 }
 
 }  // namespace hetcomm

@@ -21,8 +21,13 @@ Pair::Pair(PairCommons& common, int rank, uint32_t credit)
 // --- operations ---------------------------------------------------------------
 
 void Pair::open_lane(Lane& lane) {
-  traffic_.lanes().open(lane, association_.is_lost() ? lost_ : Status());
-  if (!association_.is_lost()) ensure_connected();
+  try {
+    traffic_.lanes().open(lane, association_.is_lost() ? lost_ : Status());
+    if (!association_.is_lost()) ensure_connected();
+  } catch (const std::bad_alloc&) {
+    traffic_.lanes().forget(lane);
+    throw;
+  }
 }
 
 void Pair::submit(Operation& operation) {
@@ -121,8 +126,10 @@ void Pair::retry_at(uint64_t at_ns) {
 }
 
 uint64_t Pair::next_timer_ns() const {
+  // Lanes go on by themselves when there is a connection again.
+  const uint64_t lanes_ns = association_.is_ready() ? traffic_.lanes().next_timer_ns() : kForever;
   return std::min({retry_at_ns_, rail_switch_.next_timer_ns(), extra_rails_.next_timer_ns(),
-                   traffic_.sender().push_at_ns(), traffic_.lanes().next_timer_ns()});
+                   traffic_.sender().push_at_ns(), lanes_ns});
 }
 
 void Pair::tick(uint64_t now_ns) {

@@ -144,8 +144,8 @@ struct PairCommons {
   liveness::ControlPlane* control = nullptr;  // null in a job of one rank
 
   BlockPool blocks;  // for what lives as long as an operation
-  // Where messages of redistributions are packed and land. What is kept is as much as two of them
-  // have at a time.
+  // Where messages of redistributions are packed and land, and what lies between their stages. What is
+  // kept is as much as two of them land at a time, while there are some.
   HostBlocks host_blocks{128u << 20};
   Graveyard graveyard;
   Staging staging;

@@ -60,6 +60,9 @@ class SendTransfer final : public Mortal {
   bool lost_source() const HETCOMM_UNDER_BATON { return source_rail_ == nullptr; }
   uint64_t id() const HETCOMM_UNDER_BATON { return id_; }
   uint64_t length() const HETCOMM_UNDER_BATON { return send_->length; }
+  bool is_high() const HETCOMM_UNDER_BATON {
+    return send_ != nullptr && send_->options.high_priority;
+  }
   // Takes a pulled message back: the receiver reads it no more, and this object ends. Returns the
   // operation.
   Operation& take_back() HETCOMM_UNDER_BATON;
@@ -97,7 +100,7 @@ class SendTransfer final : public Mortal {
   bool start_grant(Grant& grant) HETCOMM_UNDER_BATON;
   bool start_staged(Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
   bool start_direct(Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
-  uint64_t allowed(uint64_t bytes) HETCOMM_UNDER_BATON;
+  uint64_t allowed(const Rail& rail, uint64_t bytes) HETCOMM_UNDER_BATON;
   void bury(size_t piece) HETCOMM_UNDER_BATON;
   void piece_finished(Piece& piece, Code code) HETCOMM_UNDER_BATON;
   void finish_as(Code code, std::string text) HETCOMM_UNDER_BATON;
@@ -204,6 +207,7 @@ class ReceiveTransfer final : public Mortal {
   bool chosen_ = false;  // the table's chooser has decided, and nothing else since
   bool source_gone_ = false;
   const bool of_lane_;
+  const bool has_rate_;   // the sender holds the data to one
   bool wrote_to_device_;  // network interfaces did
   bool sender_knows_;     // every grant went over a rail on which the sender sees the end by itself
   bool ending_ = false;

@@ -188,7 +188,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   }
 
   void on_arrived(uint64_t length) override HETCOMM_UNDER_BATON {
-    if (!counted_) count_awaited();
+    if (!counted_ && !transfer_.has_rate_) count_awaited();
     arrived_ += length;
     if (arrived_ >= length_) arrive();
   }
@@ -269,6 +269,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
       of_lane_(receive.options.on_lane),
+      has_rate_(of_lane_ && receive.transfer.lane->peer_has_rate()),
       wrote_to_device_(receive.kind != OperationKind::kReceive && receive.access.ahead > 0 &&
                        !receive.buffers.on_host),
       sender_knows_(receive.kind == OperationKind::kReceive),

@@ -18,16 +18,16 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     bulk_.high_priority = transfer.send_->options.high_priority;
     bulk_.local.length = length;
     if (Lane* lane = transfer.lane_; lane != nullptr && lane->flow().pacer != nullptr) {
-      flow_ = &lane->flow();
-      paced_ = flow_->pacer->started(*flow_, length, transfer.association_.common().now_ns());
+      paced_ = lane->flow().pacer->started(lane->flow(), rail.id, length,
+                                           transfer.association_.common().now_ns());
     }
   }
   ~Piece() { let_go(); }
   // Its memory is quiet and another piece may have it. Its transfer's operation has not ended.
   void let_go() HETCOMM_UNDER_BATON {
     if (chunk_ != nullptr) transfer_.chunks_.give(std::exchange(chunk_, nullptr));
-    Pacer::Flow* const flow = std::exchange(flow_, nullptr);
-    if (flow != nullptr && flow->pacer != nullptr) flow->pacer->ended(*flow, paced_);
+    const Pacer::Piece paced = std::exchange(paced_, {});
+    if (paced.flow != nullptr && paced.flow->pacer != nullptr) paced.flow->pacer->ended(paced);
   }
 
   uint64_t length() const { return bulk_.local.length; }
@@ -78,8 +78,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   CopyJob copy_;
   iovec extent_{};
   std::byte* chunk_ = nullptr;
-  Pacer::Flow* flow_ = nullptr;  // that it counts in
-  uint64_t paced_ = 0;
+  Pacer::Piece paced_;
   bool putting_ = false;
   bool stopped_ = false;
   bool as_chosen_ = false;  // it goes far, the way that the transfer has chosen
@@ -176,7 +175,7 @@ void SendTransfer::granted(const GrantBody& grant) {
     }
     started.body.length = std::min(grant.length, send_->length - grant.offset);
   }
-  if (grants_.empty() && start_grant(started)) return;
+  if ((grants_.empty() || of_lane()) && start_grant(started)) return;
   if (ending_) return;
   if (grants_.size() >= kMaxGrants) {
     finish_as(Code::kPeerLost,
@@ -216,31 +215,40 @@ bool SendTransfer::start_grant(Grant& grant) {
 }
 
 void SendTransfer::start_pieces() {
-  while (!ending_ && !grants_.empty()) {
-    if (!start_grant(grants_.front()) || ending_) return;
-    grants_.erase(grants_.begin());
+  // One connection may have room where another has none.
+  for (size_t i = 0; !ending_ && i < grants_.size() && !pieces_.full();) {
+    const bool whole = start_grant(grants_[i]);
+    if (ending_) return;
+    if (whole) {
+      grants_.erase(grants_.begin() + static_cast<ptrdiff_t>(i));
+    } else if (of_lane()) {
+      ++i;
+    } else {
+      return;
+    }
   }
 }
 
 // So many of the next |bytes| may leave now; 0: others of the same queue or of other queues come
 // first.
-uint64_t SendTransfer::allowed(uint64_t bytes) {
+uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
   if (lane_ == nullptr || lane_->flow().pacer == nullptr) return bytes;
-  return lane_->flow().pacer->allowed(lane_->flow(), bytes, association_.common().now_ns());
+  return lane_->flow().pacer->allowed(lane_->flow(), rail.id, bytes, send_->options.high_priority,
+                                      association_.common().now_ns());
 }
 
 // What has not been started of |grant| goes as one piece, unless the pacer cuts it.
 bool SendTransfer::start_direct(Grant& grant, Rail& rail) {
-  grant.direct = true;
   while (grant.started < grant.body.length) {
     if (pieces_.full()) return false;
-    const uint64_t length = allowed(grant.body.length - grant.started);
+    const uint64_t length = allowed(rail, grant.body.length - grant.started);
     if (length == 0) return false;
     const uint64_t offset = grant.body.offset + grant.started;
     pieces_.push(make_pooled<Piece>(association_.common().blocks, *this, rail, offset, length,
                                     grant.body.target, grant.started));
     if (!send_->buffers.on_host) rail.counters().device_bytes_direct += length;
     grant.started += length;
+    grant.direct = true;
     pieces_.back().put_from(send_->extents(), offset);
     if (ending_) return false;
   }
@@ -258,7 +266,7 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
   while (grant.started < grant.body.length) {
     if (pieces_.size() >= chunks_.shape().depth) return false;
     const uint64_t part =
-        allowed(std::min(chunks_.shape().chunk_bytes, grant.body.length - grant.started));
+        allowed(rail, std::min(chunks_.shape().chunk_bytes, grant.body.length - grant.started));
     if (part == 0) return false;
     bool exhausted = false;
     std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);

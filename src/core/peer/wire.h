@@ -189,10 +189,11 @@ struct LaneClosedBody {
 };
 
 struct LaneOpenBody {
-  uint32_t channel;  // number of the receiver's channel
-  uint32_t number;   // the sender's, for the lane
-  uint32_t depth;    // transfers under way at a time, at most
-  uint32_t use;      // as in LaneTerms, as the next two
+  uint32_t channel;   // number of the receiver's channel
+  uint32_t number;    // the sender's, for the lane
+  uint16_t depth;     // transfers under way at a time, at most
+  uint16_t has_rate;  // 1: the sender holds the data to a rate
+  uint32_t use;       // as in LaneTerms, as the next two
   uint64_t content;
   uint64_t most_bytes;  // of a message
   uint64_t transports;  // as in an announcement
