@@ -72,7 +72,11 @@ class Link:
             ranks.append(subprocess.Popen(["ip", "netns", "exec", host, *pinned, *command],
                                           env=environment, stdout=subprocess.PIPE,
                                           stderr=subprocess.PIPE, text=True))
-        results = [rank.communicate(timeout=limit_s) for rank in ranks]
+        try:
+            results = [rank.communicate(timeout=limit_s) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
         for rank, (_, errors) in zip(ranks, results):
             assert rank.returncode == 0, errors
         return results[0][0]
@@ -174,7 +178,8 @@ def main():
         for mbit, size, compute in ((1000, "4M", "timer"), (200, "2M", "timer,burn")):
             with Link(mbit) as link:
                 print(f"# {mbit} Mbit/s")
-                print(link.run(bench, "queue", "-b", size, "--compute", compute, "--ratios", "0.5,1.2,2.5"), flush=True)
+                print(link.run(bench, "queue", "-b", size, "--compute", compute, "--ratios", "0.5,1.2,2.5",
+                               limit_s=500), flush=True)
         with Link(200) as link:
             for out, into in DEVICE_RATES:
                 row, slowest_us = device_row(bench, link, out, into)

@@ -122,7 +122,11 @@ class Clusters:
                                    HETCOMM_LINK_MODEL=links.name)
                 ranks.append(subprocess.Popen(["ip", "netns", "exec", host, *command], env=environment,
                                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-            results = [rank.communicate(timeout=limit_s) for rank in ranks]
+            try:
+                results = [rank.communicate(timeout=limit_s) for rank in ranks]
+            finally:
+                for rank in ranks:
+                    rank.kill()
         for rank, (_, errors) in zip(ranks, results):
             assert rank.returncode == 0, errors
         return results[0][0]
@@ -213,6 +217,10 @@ def main():
                       flush=True)
         return None
     if sys.argv[2:3] == ["--delay"]:
+        probe = subprocess.run(["modprobe", "-n", "sch_netem"], capture_output=True, check=False)
+        if probe.returncode != 0:
+            print("the kernel cannot delay packets: it has no sch_netem")
+            sys.exit(SKIPPED)
         with Clusters(200, 400, delay_ms=5) as clusters:
             print("# NICs 200 Mbit/s, trunk 400 Mbit/s with 5 ms")
             print(clusters.run(bench, "reshard", "-b", "64K", "--rounds", "5", "--seconds", "0.5"))
