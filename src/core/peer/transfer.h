@@ -176,6 +176,11 @@ class ReceiveTransfer final : public Mortal {
     RemoteKey key;
   };
 
+  // What it receives: a message, or a run of a lane, which the sender may hold to a rate.
+  enum class Origin : uint8_t { kMessage, kRun, kRunWithRate };
+  static Origin origin_of(const Operation& receive) HETCOMM_UNDER_BATON;
+  bool of_lane() const HETCOMM_UNDER_BATON { return origin_ != Origin::kMessage; }
+
   void start_chunks() HETCOMM_UNDER_BATON;
   bool start_waiting_chunks() HETCOMM_UNDER_BATON;
   bool add_chunk() HETCOMM_UNDER_BATON;
@@ -206,8 +211,7 @@ class ReceiveTransfer final : public Mortal {
   FarWays::Choice far_;  // made when a rail lies beyond the device's root complex
   bool chosen_ = false;  // the table's chooser has decided, and nothing else since
   bool source_gone_ = false;
-  const bool of_lane_;
-  const bool has_rate_;   // the sender holds the data to one
+  const Origin origin_;
   bool wrote_to_device_;  // network interfaces did
   bool sender_knows_;     // every grant went over a rail on which the sender sees the end by itself
   bool ending_ = false;

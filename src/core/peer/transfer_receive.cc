@@ -105,7 +105,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     key_ = key.value();
     rail_ = &rail;
     // The data of a run may come much later.
-    if (!transfer_.of_lane_) count_awaited();
+    if (!transfer_.of_lane()) count_awaited();
     arrived_ = 0;
     set_state(State::kGranted);
     if (!rail.capabilities().lossless) transfer_.sender_knows_ = false;
@@ -150,11 +150,11 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying };
 
   void set_state(State state) HETCOMM_UNDER_BATON {
-    if (state_ == State::kGranted && !transfer_.of_lane_) {
+    if (state_ == State::kGranted && !transfer_.of_lane()) {
       association().common().engine.expect_less();
     }
     state_ = state;
-    if (state_ == State::kGranted && !transfer_.of_lane_) {
+    if (state_ == State::kGranted && !transfer_.of_lane()) {
       association().common().engine.expect_more();
     }
   }
@@ -188,7 +188,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   }
 
   void on_arrived(uint64_t length) override HETCOMM_UNDER_BATON {
-    if (!counted_ && !transfer_.has_rate_) count_awaited();
+    if (!counted_ && transfer_.origin_ != Origin::kRunWithRate) count_awaited();
     arrived_ += length;
     if (arrived_ >= length_) arrive();
   }
@@ -257,6 +257,11 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   bool counted_ = false;  // among what its connection is to bring
 };
 
+ReceiveTransfer::Origin ReceiveTransfer::origin_of(const Operation& receive) {
+  if (!receive.options.on_lane) return Origin::kMessage;
+  return receive.transfer.lane->peer_has_rate() ? Origin::kRunWithRate : Origin::kRun;
+}
+
 ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const Incoming& message)
     : table_(table),
       association_(table.association()),
@@ -268,8 +273,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
       tag_(message.tag),
       length_(message.length),
       accepted_(std::min(message.length, receive.length)),
-      of_lane_(receive.options.on_lane),
-      has_rate_(of_lane_ && receive.transfer.lane->peer_has_rate()),
+      origin_(origin_of(receive)),
       wrote_to_device_(receive.kind != OperationKind::kReceive && receive.access.ahead > 0 &&
                        !receive.buffers.on_host),
       sender_knows_(receive.kind == OperationKind::kReceive),
@@ -463,7 +467,8 @@ bool ReceiveTransfer::shorten(uint64_t length) {
 }
 
 void ReceiveTransfer::withdrawn(Code code) {
-  if (of_lane_ && receive_ != nullptr) receive_->transfer.lane->run_arrived(receive_->transfer.run);
+  if (of_lane() && receive_ != nullptr)
+    receive_->transfer.lane->run_arrived(receive_->transfer.run);
   // An abort reaches the receiver of a message by itself, and shall be its reason.
   if (code == Code::kAborted && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
     return;
@@ -553,12 +558,12 @@ void ReceiveTransfer::maybe_finish() {
     }
     const uint64_t elapsed_ns = table_.service_time(started_ns_, now_ns());
     if (chosen_) table_.chooser().measured(accepted_, by_get_, elapsed_ns);
-    if (far_.made && code_ == Code::kOk && !of_lane_)
+    if (far_.made && code_ == Code::kOk && !of_lane())
       table_.far_ways().measured(far_, accepted_, now_ns());
     hetcomm_counters_t* counters =
         association_.rail() != nullptr ? &association_.rail()->counters() : nullptr;
     if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);
-    if (of_lane_) {
+    if (of_lane()) {
       receive_->transfer.lane->run_arrived(receive_->transfer.run);
       if (counters != nullptr) {
         ++counters->messages_received;
