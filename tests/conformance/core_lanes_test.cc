@@ -180,6 +180,28 @@ TEST_P(CoreLanes, ARunThatIsGivenUpTouchesNoOther) {
   }
 }
 
+// Queues that share connections, and some with a rate, over four of them.
+TEST(CoreLaneRails, EachRunArrivesInItsPlace) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    FaultPlan plan;
+    plan.instances = 4;
+    plan.seed = seed;
+    plan.refuse = 0.1;
+    plan.fail_rail = 0.002;
+    run_core_job(
+        2, "TIMEOUT=30s;LOG=error;RAILS=4;",
+        [&](int) {
+          Factories result;
+          result.push_back(make_self_factory());
+          result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+          return result;
+        },
+        [&](CoreMember& me) { carry(me, seed, 60, seed == 3); });
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, CoreLanes, ::testing::ValuesIn(fault_cases()),
                          [](const auto& test) { return test.param.name; });
 
