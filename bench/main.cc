@@ -23,6 +23,7 @@
 #include "bench/job.h"
 #include "bench/launch.h"
 #include "bench/links.h"
+#include "bench/mpi/bridge.h"
 #include "bench/options.h"
 #include "bench/peers/peers.h"
 #include "bench/probe.h"
@@ -438,10 +439,12 @@ int run_program(int argc, char** argv) {
     if (!can_write(options.output) || !can_write(options.plot)) return kFailed;
     if (options.simulate) return run_reshard(launcher, options);
     if (launcher == Launcher::kNone) return drive_job_test(options, argc, argv);
-    if (options.measures_reshard()) return run_reshard(launcher, options);
-    if (options.measures_queue()) return run_queue_in_job(launcher, options);
-    return options.measures_links() ? run_links_in_job(launcher, options)
-                                    : run_affinity_in_job(launcher, options);
+    const int status = options.measures_reshard() ? run_reshard(launcher, options)
+                       : options.measures_queue() ? run_queue_in_job(launcher, options)
+                       : options.measures_links() ? run_links_in_job(launcher, options)
+                                                  : run_affinity_in_job(launcher, options);
+    mpi_finish();
+    return status;
   }
   if (launcher != Launcher::kNone) return run_launched(launcher, options, std::move(report));
   if (!can_write(options.output) || !can_write(options.plot)) return kFailed;

@@ -191,15 +191,12 @@ LinksResult run_links(Launcher launcher, const Work& work, const LinksOptions& o
             "leaving together");
     session.destroy_communicator(communicator);
   }
-  mpi_finish();
   return result;
 }
 
 AffinityResult run_affinity(Launcher launcher, const Work& work, const AffinityOptions& options,
                             const std::function<void(const std::string&)>& progress) {
-  AffinityResult result = measure_affinity(launcher, work, options, progress);
-  mpi_finish();
-  return result;
+  return measure_affinity(launcher, work, options, progress);
 }
 
 std::vector<Row> run_as_listener(int port) {

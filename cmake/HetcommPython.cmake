@@ -1,7 +1,7 @@
 # Which Python the package is built for, and which torch it imports.
 #
 # HETCOMM_BUILD_PYTHON: ON, OFF, or AUTO: where nanobind and Python's headers are there.
-# HETCOMM_PYTHON: the interpreter; the one of build/venv (tools/install-deps --torch) where there is.
+# Python_EXECUTABLE: the interpreter; the one of build/venv (tools/install-deps --torch) where there is.
 # Sets HETCOMM_PYTHON_FOUND, HETCOMM_TORCH_FOUND, HETCOMM_TORCH_DIR, _MAJOR, _MINOR, _CXX11_ABI.
 
 set(HETCOMM_BUILD_PYTHON AUTO CACHE STRING "Build the Python package: ON, OFF or AUTO")
@@ -25,7 +25,7 @@ endif()
 if(Python_FOUND AND nanobind_FOUND)
   set(HETCOMM_PYTHON_FOUND ON)
 elseif(HETCOMM_BUILD_PYTHON STREQUAL "AUTO")
-  message(STATUS "hetcomm: no Python headers or no nanobind; the Python package is left out")
+  message(STATUS "hetcomm: no Python headers or no nanobind; the Python package is left out (make torch build has both)")
   return()
 else()
   message(FATAL_ERROR "the Python package needs Python 3.9 with headers, and nanobind")
