@@ -148,7 +148,7 @@ DEVICE_RATES = ((20, 60), (60, 20), (60, 60), (25, 25))
 def check_devices(bench, mbit):
     """Copies from the device, the wire and copies to the device overlap."""
     with Link(mbit) as link:
-        for out, into in DEVICE_RATES[:2]:
+        for out, into in DEVICE_RATES[:1]:
             period = 0
             for attempt in range(1, ATTEMPTS + 1):
                 row, slowest_us = device_row(bench, link, out, into)
