@@ -1,7 +1,5 @@
 #include "bench/queue_share.h"
 
-#include <algorithm>
-#include <ctime>
 #include <deque>
 #include <memory>
 #include <numeric>
@@ -10,21 +8,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/loops/samples.h"
+#include "bench/report.h"
+
 namespace bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-double now_s() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
+double now_s() { return static_cast<double>(now_ns()) * 1e-9; }
 
 // One end of a queue. Its items have all bytes, but for the last one, which is empty.
 class End {

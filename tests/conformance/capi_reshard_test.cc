@@ -661,18 +661,24 @@ INSTANTIATE_TEST_SUITE_P(Over, ReshardingOnDevices, ::testing::ValuesIn(device_c
 
 class ReshardingOfTheDead : public CapiTest {};
 
+// |elements| in two equal parts, on ranks 0 and 1.
+Grid halves_of(uint64_t elements) {
+  Grid halves{.shape = {elements}, .parts = {}, .terms = 1};
+  for (int32_t i = 0; i < 2; ++i) {
+    hetcomm_part_t part = on_one(i, elements / 2).parts[0];
+    part.begin[0] = i == 0 ? 0 : elements / 2;
+    part.end[0] = part.begin[0] + elements / 2;
+    halves.parts.push_back(part);
+  }
+  return halves;
+}
+
 // A rank dies at a random moment; whoever has to do with it hears of it.
 TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
   for (uint64_t round = 0; round < 3; ++round) {
     run_job(GetParam(), 3, [round](Member& me) {
       Task task;
-      Grid halves{.shape = {2'000'000}, .parts = {}, .terms = 1};
-      for (int32_t i = 0; i < 2; ++i) {
-        hetcomm_part_t part = on_one(i, 1'000'000).parts[0];
-        part.begin[0] = i == 0 ? 0 : 1'000'000;
-        part.end[0] = part.begin[0] + 1'000'000;
-        halves.parts.push_back(part);
-      }
+      const Grid halves = halves_of(2'000'000);
       task.sources = {halves, on_one(2, 2'000'000)};
       task.destinations = {on_one(2, 2'000'000), halves};
       task.options.slice_bytes = 200'000;
@@ -730,13 +736,7 @@ TEST_P(ReshardingOfTheDead, AtAnyStep) {
       const bool is_culprit = static_cast<uint64_t>(me.rank()) == random.below(3);
       const uint64_t after_us = random.chance(0.5) ? random.below(400) : random.below(4000);
       Task task;
-      Grid halves{.shape = {600'000}, .parts = {}, .terms = 1};
-      for (int32_t i = 0; i < 2; ++i) {
-        hetcomm_part_t part = on_one(i, 300'000).parts[0];
-        part.begin[0] = i == 0 ? 0 : 300'000;
-        part.end[0] = part.begin[0] + 300'000;
-        halves.parts.push_back(part);
-      }
+      const Grid halves = halves_of(600'000);
       task.sources = {halves, on_one(2, 600'000)};
       task.destinations = {on_one(2, 600'000), halves};
       constexpr int32_t kStrategies[] = {HETCOMM_STRATEGY_DIRECT, HETCOMM_STRATEGY_LEADER,
@@ -750,13 +750,14 @@ TEST_P(ReshardingOfTheDead, AtAnyStep) {
       Outcome outcome = execute(plan, values);
       ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
       me.meet();
-      for (int i = 0; i < 2000 && outcome.status == HETCOMM_OK; ++i) {
+      // Of time there is less and less, so that it runs out at last.
+      for (uint64_t i = 0; i < 2000 && outcome.status == HETCOMM_OK; ++i) {
         if (!is_culprit) {
           outcome = execute(plan, values);
           continue;
         }
         const hetcomm_operation_options_t options =
-            with_timeout(what == kHasNoTime ? after_us * 1000 + 1 : 0);
+            with_timeout(what == kHasNoTime ? after_us * 1000 / (i + 1) + 1 : 0);
         hetcomm_request_t* request = nullptr;
         if (hetcomm_reshard_start(plan, values.from.data(), values.to.data(), &options, &request) !=
             HETCOMM_OK) {
