@@ -106,6 +106,42 @@ void for_each_element(const LayoutHandle& layout, int32_t rank, const std::vecto
   }
 }
 
+// A rank's part of the tensor: in host memory, and perhaps on a device.
+class Part {
+ public:
+  Part(const Session& session, const std::string& kind, uint64_t elements) : values(elements) {
+    if (kind == "host" || elements == 0) return;
+    require(
+        hetcomm_memory_allocate(session.context(), session.find_device(kind), bytes(), &memory_),
+        "allocating device memory");
+  }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+  ~Part() {
+    if (memory_ != nullptr) require(hetcomm_memory_free(memory_), "freeing");
+  }
+
+  hetcomm_buffer_t buffer() {
+    return memory_ == nullptr ? hetcomm_buffer_host(values.data(), bytes())
+                              : hetcomm_buffer_memory(memory_, 0, bytes());
+  }
+  // Between |values| and the device.
+  void store() {
+    if (memory_ == nullptr) return;
+    require(hetcomm_memory_write(memory_, 0, values.data(), bytes()), "filling");
+  }
+  void load() {
+    if (memory_ == nullptr) return;
+    require(hetcomm_memory_read(memory_, 0, values.data(), bytes()), "looking at what has come");
+  }
+
+  std::vector<float> values;
+
+ private:
+  uint64_t bytes() const { return values.size() * sizeof(float); }
+  hetcomm_memory_t* memory_ = nullptr;
+};
+
 // One strategy in one case, on this rank.
 class Candidate {
  public:
@@ -176,7 +212,7 @@ std::vector<std::string> strategies_of(const ReshardOptions& options) {
 std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
                                         const ReshardOptions& options,
                                         const std::function<void(const std::string&)>& progress) {
-  Session session(launcher, 0, work, {});
+  Session session(launcher, 0, work, {work.first_memory, work.second_memory});
   const int half = session.ranks() / 2;
   if (half == 0 || session.ranks() % 2 != 0) {
     fail("reshard is measured between two halves of the ranks: start an even number");
@@ -197,28 +233,34 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
       const LayoutHandle source(shape, each.source, ranks_from(0, each.source.ranks()));
       const LayoutHandle destination(shape, each.destination,
                                      ranks_from(half, each.destination.ranks()));
-      std::vector<float> from(source.elements(session.rank()), 0.0f);
-      std::vector<float> to(destination.elements(session.rank()), 0.0f);
-      for_each_element(source, session.rank(), shape,
-                       [&](uint64_t place, uint64_t index) { from[place] = element(index); });
+      const std::string& kind = session.rank() < half ? work.first_memory : work.second_memory;
+      Part from(session, kind, source.elements(session.rank()));
+      Part to(session, kind, destination.elements(session.rank()));
+      for_each_element(source, session.rank(), shape, [&](uint64_t place, uint64_t index) {
+        from.values[place] = element(index);
+      });
+      from.store();
+      to.store();
       // What has come is right, and all of it has.
       const auto check = [&](const std::string& strategy) {
+        to.load();
         for_each_element(destination, session.rank(), shape, [&](uint64_t place, uint64_t index) {
           const float wanted = element(index) * static_cast<float>(each.source.terms);
-          if (to[place] == wanted) return;
+          if (to.values[place] == wanted) return;
           fail(fmt::format("{} by {}: element {} is {} on rank {}, and not {}", word_of(each),
-                           strategy, index, to[place], session.rank(), wanted));
+                           strategy, index, to.values[place], session.rank(), wanted));
         });
-        std::fill(to.begin(), to.end(), 0.0f);
+        std::fill(to.values.begin(), to.values.end(), 0.0f);
+        to.store();
       };
-      const hetcomm_buffer_t out = hetcomm_buffer_host(from.data(), from.size() * sizeof(float));
-      const hetcomm_buffer_t in = hetcomm_buffer_host(to.data(), to.size() * sizeof(float));
       std::vector<std::unique_ptr<Candidate>> candidates;
       for (const std::string& strategy : strategies_of(options)) {
         progress(fmt::format("{} by {}: planning", word_of(each), strategy));
-        candidates.push_back(std::make_unique<Candidate>(
-            communicator, source, destination, options,
-            ReshardRow{.layouts = word_of(each), .strategy = strategy, .bytes = bytes}));
+        candidates.push_back(std::make_unique<Candidate>(communicator, source, destination, options,
+                                                         ReshardRow{.layouts = word_of(each),
+                                                                    .strategy = strategy,
+                                                                    .memory = memory_text(work),
+                                                                    .bytes = bytes}));
       }
       for (int round = 0; round <= options.rounds; ++round) {
         for (const auto& candidate : candidates) {
@@ -228,7 +270,7 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
           double spent = 0;
           const double share = round == 0 ? 0 : options.seconds * 1e6 / options.rounds;
           do {
-            const double us = candidate->run(communicator, out, in);
+            const double us = candidate->run(communicator, from.buffer(), to.buffer());
             if (round > 0) candidate->add(us);
             spent += us;
           } while (spent < share);

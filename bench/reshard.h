@@ -30,6 +30,7 @@ struct ReshardRow {
   std::string layouts;   // "4x1:1x4"
   std::string strategy;
   std::string chosen;  // the strategy of the plan: of auto the one that it chose
+  std::string memory;  // of the two sides; of a simulation ""
   uint64_t bytes = 0;
   std::string refused;  // why there is no plan; then no times
   std::string barred;   // why auto may not choose it

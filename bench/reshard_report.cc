@@ -91,6 +91,7 @@ std::string reshard_json(const std::vector<ReshardRow>& rows) {
     if (!row.scenario.empty()) json["scenario"] = row.scenario;
     json["layouts"] = row.layouts;
     json["strategy"] = row.strategy;
+    if (!row.memory.empty()) json["memory"] = row.memory;
     json["bytes"] = row.bytes;
     if (!row.refused.empty()) {
       json["refused"] = row.refused;

@@ -20,7 +20,18 @@
 
 namespace hetcomm {
 
-inline constexpr uint32_t kDeviceTableVersion = 3;
+inline constexpr uint32_t kDeviceTableVersion = 4;
+
+// Rows of bytes at regular distances in an allocation. Row (i, j) begins at
+// offset + i * strides[0] + j * strides[1], for i < extents[0] and j < extents[1].
+struct DeviceRows {
+  uint64_t offset = 0;
+  uint64_t row_bytes = 0;
+  uint64_t extents[2] = {1, 1};
+  uint64_t strides[2] = {0, 0};
+
+  uint64_t bytes() const { return extents[0] * extents[1] * row_bytes; }
+};
 
 struct DeviceTable {
   uint32_t version = kDeviceTableVersion;
@@ -63,6 +74,12 @@ struct DeviceTable {
   // event that was recorded after the copy has completed.
   hetcomm_status_t (*copy_from_host)(void* device, void* stream, void* address, uint64_t offset,
                                      const void* host, uint64_t size_bytes) = nullptr;
+  // Optional: start to copy |rows| of the allocation |address| into host memory, where they lie
+  // behind each other, and back. As copy_to_host and copy_from_host else. They come together.
+  hetcomm_status_t (*copy_rows_to_host)(void* device, void* stream, void* host, const void* address,
+                                        const DeviceRows* rows) = nullptr;
+  hetcomm_status_t (*copy_rows_from_host)(void* device, void* stream, void* address,
+                                          const DeviceRows* rows, const void* host) = nullptr;
 
   // Creates an event, which completes when all copies have that were put into the stream before it.
   hetcomm_status_t (*event_record)(void* device, void* stream, void** out_event) = nullptr;

@@ -25,6 +25,26 @@ std::string describe(std::string_view kind, const SimOptions& options) {
                      static_cast<double>(options.memory_bytes) / gib);
 }
 
+// The bytes from the beginning of the first row to the end of the last one. False: more than there
+// are addresses.
+bool extent_of(const DeviceRows& rows, uint64_t* out_size) {
+  *out_size = 0;
+  if (rows.row_bytes == 0 || rows.extents[0] == 0 || rows.extents[1] == 0) return true;
+  uint64_t size = rows.row_bytes;
+  for (size_t d = 0; d < 2; ++d) {
+    uint64_t distance = 0;
+    if (__builtin_mul_overflow(rows.extents[d] - 1, rows.strides[d], &distance) ||
+        __builtin_add_overflow(size, distance, &size)) {
+      return false;
+    }
+  }
+  uint64_t rows_in_all = 0;
+  uint64_t bytes = 0;
+  *out_size = size;
+  return !__builtin_mul_overflow(rows.extents[0], rows.extents[1], &rows_in_all) &&
+         !__builtin_mul_overflow(rows_in_all, rows.row_bytes, &bytes);
+}
+
 }  // namespace
 
 SimDevice::SimDevice(std::string_view kind, const SimOptions& options,
@@ -56,32 +76,47 @@ void SimDevice::stream_destroy(void* stream) {
   streams_.erase(place);
 }
 
+Code SimDevice::submit(void* stream, const void* address, const DeviceRows& rows, std::byte* host,
+                       bool to_host) {
+  uint64_t size = 0;
+  if (!extent_of(rows, &size)) return Code::kOutOfRange;
+  if (stream == nullptr || (host == nullptr && size != 0)) return Code::kInvalidArgument;
+  SimCopy copy{.host = host,
+               .device = nullptr,
+               .rows = rows,
+               .to_host = to_host,
+               .bus = to_host ? &to_host_ : &to_device_,
+               .submitted_ns = now_ns()};
+  const Code code = memory_->resolve(address, rows.offset, size, &copy.device);
+  if (code != Code::kOk) return code;
+  static_cast<SimStream*>(stream)->submit(copy);
+  return Code::kOk;
+}
+
 Code SimDevice::copy_to_host(void* stream, void* host, const void* address, uint64_t offset,
                              uint64_t size) {
-  if (stream == nullptr || (host == nullptr && size != 0)) return Code::kInvalidArgument;
-  std::byte* bytes = nullptr;
-  const Code code = memory_->resolve(address, offset, size, &bytes);
-  if (code != Code::kOk) return code;
-  static_cast<SimStream*>(stream)->submit({.to = static_cast<std::byte*>(host),
-                                           .from = bytes,
-                                           .size = size,
-                                           .bus = &to_host_,
-                                           .submitted_ns = now_ns()});
-  return Code::kOk;
+  return submit(stream, address, {.offset = offset, .row_bytes = size},
+                static_cast<std::byte*>(host), true);
 }
 
 Code SimDevice::copy_from_host(void* stream, void* address, uint64_t offset, const void* host,
                                uint64_t size) {
-  if (stream == nullptr || (host == nullptr && size != 0)) return Code::kInvalidArgument;
-  std::byte* bytes = nullptr;
-  const Code code = memory_->resolve(address, offset, size, &bytes);
-  if (code != Code::kOk) return code;
-  static_cast<SimStream*>(stream)->submit({.to = bytes,
-                                           .from = static_cast<const std::byte*>(host),
-                                           .size = size,
-                                           .bus = &to_device_,
-                                           .submitted_ns = now_ns()});
-  return Code::kOk;
+  // It is read only.
+  auto* const bytes = const_cast<std::byte*>(static_cast<const std::byte*>(host));
+  return submit(stream, address, {.offset = offset, .row_bytes = size}, bytes, false);
+}
+
+Code SimDevice::copy_rows_to_host(void* stream, void* host, const void* address,
+                                  const DeviceRows* rows) {
+  if (rows == nullptr) return Code::kInvalidArgument;
+  return submit(stream, address, *rows, static_cast<std::byte*>(host), true);
+}
+
+Code SimDevice::copy_rows_from_host(void* stream, void* address, const DeviceRows* rows,
+                                    const void* host) {
+  if (rows == nullptr) return Code::kInvalidArgument;
+  auto* const bytes = const_cast<std::byte*>(static_cast<const std::byte*>(host));
+  return submit(stream, address, *rows, bytes, false);
 }
 
 Code SimDevice::event_record(void* stream, void** out_event) {
@@ -184,6 +219,16 @@ hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint6
       [&] { return of(device).copy_from_host(stream, address, offset, host, size_bytes); });
 }
 
+hetcomm_status_t copy_rows_to_host(void* device, void* stream, void* host, const void* address,
+                                   const DeviceRows* rows) {
+  return guarded([&] { return of(device).copy_rows_to_host(stream, host, address, rows); });
+}
+
+hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address,
+                                     const DeviceRows* rows, const void* host) {
+  return guarded([&] { return of(device).copy_rows_from_host(stream, address, rows, host); });
+}
+
 hetcomm_status_t event_record(void* device, void* stream, void** out_event) {
   return guarded([&] { return of(device).event_record(stream, out_event); });
 }
@@ -225,7 +270,8 @@ hetcomm_status_t registrable_address(void* device, const void* address, uint64_t
   return static_cast<hetcomm_status_t>(code);
 }
 
-constexpr DeviceTable make_table(const char* kind, bool reachable) {
+// |reachable|: for network interfaces. |copies_rows|: its copy engines know rows.
+constexpr DeviceTable make_table(const char* kind, bool reachable, bool copies_rows) {
   return {
       .kind = kind,
       .host_accessible = false,
@@ -238,6 +284,8 @@ constexpr DeviceTable make_table(const char* kind, bool reachable) {
       .stream_destroy = [](void* device, void* stream) { of(device).stream_destroy(stream); },
       .copy_to_host = copy_to_host,
       .copy_from_host = copy_from_host,
+      .copy_rows_to_host = copies_rows ? copy_rows_to_host : nullptr,
+      .copy_rows_from_host = copies_rows ? copy_rows_from_host : nullptr,
       .event_record = event_record,
       .event_query = event_query,
       .event_wait = event_wait,
@@ -250,8 +298,8 @@ constexpr DeviceTable make_table(const char* kind, bool reachable) {
   };
 }
 
-constexpr DeviceTable kHandleTable = make_table("sim-handle", false);
-constexpr DeviceTable kAddressTable = make_table("sim-address", true);
+constexpr DeviceTable kHandleTable = make_table("sim-handle", false, false);
+constexpr DeviceTable kAddressTable = make_table("sim-address", true, true);
 
 }  // namespace
 

@@ -45,6 +45,8 @@ class SimDevice final {
   Code copy_to_host(void* stream, void* host, const void* address, uint64_t offset, uint64_t size);
   Code copy_from_host(void* stream, void* address, uint64_t offset, const void* host,
                       uint64_t size);
+  Code copy_rows_to_host(void* stream, void* host, const void* address, const DeviceRows* rows);
+  Code copy_rows_from_host(void* stream, void* address, const DeviceRows* rows, const void* host);
 
   Code event_record(void* stream, void** out_event);
   static Code event_query(void* event);
@@ -57,6 +59,9 @@ class SimDevice final {
   size_t pinned_regions();
 
  private:
+  Code submit(void* stream, const void* address, const DeviceRows& rows, std::byte* host,
+              bool to_host);
+
   const std::string name_;
   const std::string pci_address_;
   const uint64_t latency_ns_;

@@ -41,6 +41,25 @@ void wait_until(uint64_t deadline_ns) {
   for (now = now_ns(); now < deadline_ns; now = now_ns()) sched_yield();
 }
 
+// Copies |length| bytes of the rows, from byte |begin| of them on.
+void copy_part(const SimCopy& copy, uint64_t begin, uint64_t length) {
+  const DeviceRows& rows = copy.rows;
+  while (length > 0) {
+    const uint64_t row = begin / rows.row_bytes;
+    const uint64_t within = begin % rows.row_bytes;
+    const uint64_t part = std::min(length, rows.row_bytes - within);
+    std::byte* const device = copy.device + row / rows.extents[1] * rows.strides[0] +
+                              row % rows.extents[1] * rows.strides[1] + within;
+    if (copy.to_host) {
+      std::memcpy(copy.host + begin, device, part);
+    } else {
+      std::memcpy(device, copy.host + begin, part);
+    }
+    begin += part;
+    length -= part;
+  }
+}
+
 }  // namespace
 
 uint64_t SimBus::book(uint64_t earliest_ns, uint64_t size) {
@@ -135,13 +154,14 @@ void SimStream::run() {
 
 void SimStream::execute(const SimCopy& copy) {
   uint64_t due = std::max(due_ns_, copy.submitted_ns) + latency_ns_;
+  const uint64_t size = copy.rows.bytes();
   // If the bus has no limit, there is nothing to share, and one large copy is the fastest.
-  const uint64_t slice = copy.bus->limited() ? kSlice : std::max<uint64_t>(copy.size, 1);
-  for (uint64_t done = 0; done < copy.size; done += slice) {
-    const uint64_t length = std::min(slice, copy.size - done);
+  const uint64_t slice = copy.bus->limited() ? kSlice : std::max<uint64_t>(size, 1);
+  for (uint64_t done = 0; done < size; done += slice) {
+    const uint64_t length = std::min(slice, size - done);
     if (due > now_ns() + kBookAheadNs) sleep_until(due - kBookAheadNs);
     due = copy.bus->book(due, length);
-    std::memcpy(copy.to + done, copy.from + done, length);
+    copy_part(copy, done, length);
   }
   wait_until(due);
   due_ns_ = due;

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "devices/device.h"
 #include "src/base/status.h"
 
 namespace hetcomm {
@@ -52,9 +53,10 @@ class SimTimeline {
 };
 
 struct SimCopy {
-  std::byte* to;
-  const std::byte* from;
-  uint64_t size;
+  std::byte* host;
+  std::byte* device;  // the first row
+  DeviceRows rows;
+  bool to_host;
   SimBus* bus;
   uint64_t submitted_ns;
 };

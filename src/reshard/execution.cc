@@ -29,6 +29,14 @@ Region flat(uint64_t offset, uint64_t bytes) {
   return region;
 }
 
+bool is_same_place(const SideMemory& one, const Region& first, const SideMemory& other,
+                   const Region& second) {
+  return one.named_memory() == other.named_memory() &&
+         one.piece().offset + first.offset == other.piece().offset + second.offset &&
+         first.row_bytes == second.row_bytes && first.dimensions == second.dimensions &&
+         first.extents == second.extents && first.strides == second.strides;
+}
+
 }  // namespace
 
 Execution::Execution(ExecutionOwner& owner, ExecutionCommons& shared)
@@ -36,6 +44,7 @@ Execution::Execution(ExecutionOwner& owner, ExecutionCommons& shared)
       shared_(shared),
       sources_(shared.types.size()),
       destinations_(shared.types.size()),
+      device_copies_(shared.commons.staging, *this),
       phases_(shared.program.phases.size()) {
   size_t messages = 0;
   for (const ProgramPhase& phase : shared.program.phases) {
@@ -80,11 +89,17 @@ void Execution::start(uint64_t number, Operation& operation) {
                   .receives_left = static_cast<uint32_t>(phase.receives.size())};
     next += phases_[i].sends_left + phases_[i].receives_left;
   }
-  for (MessageState& state : messages_) {
-    state.operation = nullptr;
-    state.landing = nullptr;
-    state.started = false;
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    MessageState* state = &messages_[phases_[i].first_message];
+    for (const auto* messages :
+         {&shared_.program.phases[i].sends, &shared_.program.phases[i].receives}) {
+      for (const ProgramMessage& message : *messages) {
+        *state = {.way = way_of(message), .lists = std::move(state->lists)};
+        ++state;
+      }
+    }
   }
+  device_copies_.clear();
   first_ = receive_phase_ = receive_index_ = 0;
   stage_ = Stage::kLoading;
   try {
@@ -192,12 +207,12 @@ void Execution::complete() {
   owner_.note_ready();
 }
 
-// Gives back the memory of what has come and was not taken.
+// Gives back the memory of what has come and was not taken, and of what has not been sent.
 void Execution::drop_landings() {
   for (size_t i = 0; i < phases_.size(); ++i) {
     const ProgramPhase& phase = shared_.program.phases[i];
-    for (size_t m = 0; m < phase.receives.size(); ++m) {
-      let_go(messages_[phases_[i].first_message + phase.sends.size() + m], false);
+    for (size_t m = 0; m < phase.sends.size() + phase.receives.size(); ++m) {
+      let_go(messages_[phases_[i].first_message + m], m < phase.sends.size());
     }
   }
 }
@@ -282,33 +297,30 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   MessageState& state =
       messages_[phases_[phase_index].first_message + (sends ? index : phase.sends.size() + index)];
   CountedLane& lane = *shared_.lanes[message.lane];
-  if (lane.started != number_ * lane.messages + message.place) return false;
-  if (!message.is_direct) {
-    state.landing = (sends ? shared_.packed : shared_.landed).take(message.bytes, must);
-    if (state.landing == nullptr) return false;
+  const bool fetches = sends && state.way == Way::kStaged;
+  // What comes from a device may be fetched before its turn.
+  const bool has_turn = lane.started == number_ * lane.messages + message.place;
+  if (!has_turn && !fetches) return false;
+  if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
+    if (!take_memory(message, state, sends, must)) return false;
+    if (fetches) {
+      fetch(message, state,
+            {DeviceCopyUse::Kind::kPack, static_cast<uint32_t>(phase_index),
+             static_cast<uint32_t>(index)});
+    }
   }
+  if (!has_turn || state.copying) return false;
   if (!lane.lane.take_place()) {
-    let_go(state, sends);
+    if (!fetches) let_go(state, sends);
     return false;
   }
   buffers_.clear();
   Operation* operation = nullptr;
   try {
-    if (message.is_direct) {
-      for (const Region& region : message.regions) {
-        const std::byte* const scratch = scratch_.memory.get();
-        for (RowCursor row(region); row.left() > 0; row.advance(row.left())) {
-          if (region.memory == Space::kScratch) {
-            buffers_.push_back(hetcomm_buffer_host(scratch + row.offset(), row.left()));
-            continue;
-          }
-          const SideMemory& side = region.memory == Space::kSource ? sources_[region.tensor]
-                                                                   : destinations_[region.tensor];
-          buffers_.push_back(side.part(row.offset(), row.left()));
-        }
-      }
+    if (state.way == Way::kAsTheyLie) {
+      list_buffers(message);
     } else {
-      if (sends) pack(message, state.landing);
+      if (sends) pack(message, state);
       buffers_.push_back(hetcomm_buffer_host(state.landing, message.bytes));
     }
     operation = shared_.communicator.make_internal(
@@ -336,9 +348,57 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   return true;
 }
 
+// The pieces of a message that is taken as it lies.
+void Execution::list_buffers(const ProgramMessage& message) {
+  for (const Region& region : message.regions) {
+    const SideMemory* const side = side_memory_of(region);
+    for (RowCursor row(region); row.left() > 0; row.advance(row.left())) {
+      buffers_.push_back(side == nullptr
+                             ? hetcomm_buffer_host(scratch_.memory.get() + row.offset(), row.left())
+                             : side->part(row.offset(), row.left()));
+    }
+  }
+}
+
+// False: there is no room. |must|: see Landing.
+bool Execution::take_memory(const ProgramMessage& message, MessageState& state, bool sends,
+                            bool must) {
+  Landing& landing = sends ? shared_.packed : shared_.landed;
+  state.landing = landing.take(message.bytes, must);
+  if (state.landing == nullptr) return false;
+  if (!sends || state.way != Way::kStaged) return true;
+  uint64_t raw_bytes = 0;
+  for (const Region& region : message.regions) {
+    if (staged_side_of(region) != nullptr && converts(region)) raw_bytes += region.bytes();
+  }
+  if (raw_bytes == 0) return true;
+  state.raw = landing.take(raw_bytes, must);
+  if (state.raw == nullptr) let_go(state, sends);
+  return state.raw != nullptr;
+}
+
+// Starts to copy what |message| has of devices into its memory.
+void Execution::fetch(const ProgramMessage& message, MessageState& state,
+                      const DeviceCopyUse& use) {
+  std::byte* packed = state.landing;
+  std::byte* raw = state.raw;
+  for (const Region& region : message.regions) {
+    const bool converted = converts(region);
+    if (const SideMemory* const side = staged_side_of(region); side != nullptr) {
+      device_copies_.add(*side, region, converted ? raw : packed);
+      if (converted) raw += region.bytes();
+    }
+    packed += packed_bytes(region);
+  }
+  start_copies(StreamDirection::kToHost, use);
+  state.copying = true;
+}
+
 void Execution::let_go(MessageState& state, bool sends) {
-  if (state.landing == nullptr) return;
-  (sends ? shared_.packed : shared_.landed).give(std::exchange(state.landing, nullptr));
+  Landing& landing = sends ? shared_.packed : shared_.landed;
+  for (std::byte** memory : {&state.landing, &state.raw}) {
+    if (*memory != nullptr) landing.give(std::exchange(*memory, nullptr));
+  }
 }
 
 void Execution::on_end(Operation& message) {
@@ -387,15 +447,57 @@ CopySide Execution::side_of(const Region& region) {
   return {base, &region, types.destination};
 }
 
-void Execution::pack(const ProgramMessage& message, std::byte* to) {
-  uint64_t at = 0;
+// Null: it is in the scratch memory.
+const SideMemory* Execution::side_memory_of(const Region& region) const {
+  if (region.memory == Space::kScratch) return nullptr;
+  return region.memory == Space::kSource ? &sources_[region.tensor] : &destinations_[region.tensor];
+}
+
+// Null: it is in memory that the processor can touch.
+const SideMemory* Execution::staged_side_of(const Region& region) const {
+  const SideMemory* const side = side_memory_of(region);
+  return side != nullptr && side->is_staged() ? side : nullptr;
+}
+
+bool Execution::converts(const Region& region) const {
+  const TypePair& types = shared_.types[region.tensor];
+  return region.memory == Space::kSource && types.source != types.destination;
+}
+
+// Bytes of |region| in a message.
+uint64_t Execution::packed_bytes(const Region& region) const {
+  if (!converts(region)) return region.bytes();
+  const TypePair& types = shared_.types[region.tensor];
+  return region.bytes() / reduce::size_of(types.source) * reduce::size_of(types.destination);
+}
+
+Execution::Way Execution::way_of(const ProgramMessage& message) const {
+  bool staged = false;
+  bool as_it_lies = message.is_direct;
   for (const Region& region : message.regions) {
-    const CopySide from = side_of(region);
-    const ElementType type = shared_.types[region.tensor].destination;
-    const uint64_t bytes = region.bytes() / reduce::size_of(from.type) * reduce::size_of(type);
-    const Region packed = flat(at, bytes);
-    copy(from, {to, &packed, type});
-    at += bytes;
+    if (staged_side_of(region) == nullptr) continue;
+    staged = true;
+    as_it_lies = as_it_lies && SideMemory::has_long_rows(region);
+  }
+  return as_it_lies ? Way::kAsTheyLie : staged ? Way::kStaged : Way::kPacked;
+}
+
+void Execution::pack(const ProgramMessage& message, const MessageState& state) {
+  uint64_t at = 0;
+  uint64_t raw = 0;
+  for (const Region& region : message.regions) {
+    const bool staged = staged_side_of(region) != nullptr;
+    const Region packed = flat(at, packed_bytes(region));
+    at += packed.row_bytes;
+    if (staged && !converts(region)) continue;  // it was copied there
+    const CopySide to{state.landing, &packed, shared_.types[region.tensor].destination};
+    if (!staged) {
+      copy(side_of(region), to);
+      continue;
+    }
+    const Region fetched = flat(raw, region.bytes());
+    raw += region.bytes();
+    copy({state.raw, &fetched, shared_.types[region.tensor].source}, to);
   }
   budget_ -= std::min(budget_, message.bytes);
 }
@@ -404,10 +506,12 @@ void Execution::pack(const ProgramMessage& message, std::byte* to) {
 void Execution::arrive(size_t index) {
   const ProgramPhase& phase = shared_.program.phases[index];
   PhaseState& state = phases_[index];
-  while (state.next_arrival < phase.arrivals.size()) {
-    if (budget_ == 0) return;
-    take(phase, phase.arrivals[state.next_arrival++], state);
+  while (state.next_arrival < phase.arrivals.size() && budget_ > 0) {
+    take(index, state.next_arrival++);
   }
+  start_copies(StreamDirection::kFromHost,
+               {DeviceCopyUse::Kind::kUnpack, static_cast<uint32_t>(index), 0});
+  if (state.next_arrival < phase.arrivals.size() || state.copies > 0) return;
   state.has_arrived = true;
   for (size_t i = 0; i < phase.receives.size(); ++i) {
     let_go(messages_[state.first_message + phase.sends.size() + i], false);
@@ -416,21 +520,117 @@ void Execution::arrive(size_t index) {
   owner_.note_ready();
 }
 
-void Execution::take(const ProgramPhase& phase, const ProgramArrival& arrival,
-                     const PhaseState& state) {
-  const CopySide to = side_of(arrival.to);
+void Execution::take(size_t phase_index, size_t arrival_index) {
+  const ProgramPhase& phase = shared_.program.phases[phase_index];
+  const ProgramArrival& arrival = phase.arrivals[arrival_index];
   if (arrival.receive < 0) {
-    const CopySide from = side_of(arrival.from);
-    arrival.adds ? add(from, to) : copy(from, to);
+    take_own(phase_index, arrival_index);
   } else {
-    const auto receive = static_cast<size_t>(arrival.receive);
-    if (phase.receives[receive].is_direct) return;
+    const size_t receive = phase.sends.size() + static_cast<size_t>(arrival.receive);
+    const MessageState& message = messages_[phases_[phase_index].first_message + receive];
+    if (message.way == Way::kAsTheyLie) return;
+    if (const SideMemory* const side = staged_side_of(arrival.to); side != nullptr) {
+      device_copies_.add(*side, arrival.to, message.landing + arrival.position);
+      return;
+    }
+    const CopySide to = side_of(arrival.to);
     const Region packed = flat(arrival.position, arrival.to.bytes());
-    const MessageState& message = messages_[state.first_message + phase.sends.size() + receive];
     const CopySide from{message.landing, &packed, to.type};
     arrival.adds ? add(from, to) : copy(from, to);
   }
   budget_ -= std::min(budget_, arrival.to.bytes());
+}
+
+// An arrival from this rank's own memory. What lies on a device passes through the host.
+void Execution::take_own(size_t phase_index, size_t arrival_index) {
+  const ProgramArrival& arrival = shared_.program.phases[phase_index].arrivals[arrival_index];
+  const SideMemory* const from = staged_side_of(arrival.from);
+  const SideMemory* const to = staged_side_of(arrival.to);
+  if (from == nullptr && to == nullptr) {
+    const CopySide target = side_of(arrival.to);
+    arrival.adds ? add(side_of(arrival.from), target) : copy(side_of(arrival.from), target);
+    return;
+  }
+  const auto phase = static_cast<uint32_t>(phase_index);
+  // What other messages have brought.
+  start_copies(StreamDirection::kFromHost, {DeviceCopyUse::Kind::kUnpack, phase, 0});
+  DeviceCopyUse use{DeviceCopyUse::Kind::kStoreOwn, phase, static_cast<uint32_t>(arrival_index)};
+  if (from == nullptr) {
+    store_own(use, side_of(arrival.from), {});
+    return;
+  }
+  if (to != nullptr && !converts(arrival.from) &&
+      is_same_place(*from, arrival.from, *to, arrival.to))
+    return;
+  HostBlocks::Block block = shared_.commons.host_blocks.take(arrival.from.bytes());
+  device_copies_.add(*from, arrival.from, block.memory.get());
+  use.kind = DeviceCopyUse::Kind::kFetchOwn;
+  start_copies(StreamDirection::kToHost, use, std::move(block));
+}
+
+// Puts |from|, which perhaps lies in |block|, where its arrival belongs.
+void Execution::store_own(const DeviceCopyUse& use, const CopySide& from, HostBlocks::Block block) {
+  const Region& to = shared_.program.phases[use.phase].arrivals[use.index].to;
+  HostBlocks& blocks = shared_.commons.host_blocks;
+  const ElementType type = shared_.types[to.tensor].destination;
+  const SideMemory* const side = staged_side_of(to);
+  if (side == nullptr) {
+    copy(from, side_of(to));
+    blocks.give(std::move(block));
+    return;
+  }
+  if (block.memory == nullptr || from.type != type) {
+    HostBlocks::Block flat_block = blocks.take(to.bytes());
+    const Region packed = flat(0, to.bytes());
+    copy(from, {flat_block.memory.get(), &packed, type});
+    if (block.memory != nullptr) blocks.give(std::move(block));
+    block = std::move(flat_block);
+  }
+  device_copies_.add(*side, to, block.memory.get());
+  start_copies(StreamDirection::kFromHost, {DeviceCopyUse::Kind::kStoreOwn, use.phase, use.index},
+               std::move(block));
+}
+
+// Starts what was added, if anything was.
+void Execution::start_copies(StreamDirection direction, const DeviceCopyUse& use,
+                             HostBlocks::Block&& block) {
+  if (!device_copies_.has_rows()) return;
+  device_copies_.start(direction, use, std::move(block));
+  ++copies_;
+  if (use.kind != DeviceCopyUse::Kind::kPack) ++phases_[use.phase].copies;
+}
+
+void Execution::on_device_copied(const DeviceCopyUse& use, HostBlocks::Block block,
+                                 const Status& status) {
+  --copies_;
+  PhaseState& phase = phases_[use.phase];
+  if (use.kind == DeviceCopyUse::Kind::kPack) {
+    messages_[phase.first_message + use.index].copying = false;
+  } else {
+    --phase.copies;
+  }
+  const bool goes_on = stage_ == Stage::kMoving && status.ok();
+  if (goes_on && use.kind == DeviceCopyUse::Kind::kFetchOwn) {
+    const Region& from = shared_.program.phases[use.phase].arrivals[use.index].from;
+    const Region fetched = flat(0, from.bytes());
+    const TypePair& types = shared_.types[from.tensor];
+    const CopySide side{block.memory.get(), &fetched,
+                        from.memory == Space::kSource ? types.source : types.destination};
+    try {
+      store_own(use, side, std::move(block));
+    } catch (const std::bad_alloc&) {
+      fail(Code::kOutOfMemory, "out of memory");
+    }
+  } else if (block.memory != nullptr) {
+    shared_.commons.host_blocks.give(std::move(block));
+  }
+  if (stage_ == Stage::kEnding) {
+    try_to_end();
+  } else if (!status.ok()) {
+    fail(status.code(), status.text());
+  } else {
+    owner_.note_ready();
+  }
 }
 
 void Execution::on_copied(const Status& status) {

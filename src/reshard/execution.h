@@ -23,6 +23,7 @@
 #include "src/core/peer/pair_commons.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
+#include "src/reshard/device_copies.h"
 #include "src/reshard/landing.h"
 #include "src/reshard/program.h"
 #include "src/reshard/side_memory.h"
@@ -74,7 +75,10 @@ class ExecutionOwner {
   ~ExecutionOwner() = default;
 };
 
-class Execution final : public CompositeOperation, private EndHandler, private CopyHandler {
+class Execution final : public CompositeOperation,
+                        private EndHandler,
+                        private CopyHandler,
+                        private DeviceCopyHandler {
  public:
   // Both outlive this.
   Execution(ExecutionOwner& owner, ExecutionCommons& shared);
@@ -106,17 +110,23 @@ class Execution final : public CompositeOperation, private EndHandler, private C
 
  private:
   enum class Stage : uint8_t { kFresh, kLoading, kMoving, kStoring, kEnding, kOver };
+  // How the bytes of a message get from their places, or there.
+  enum class Way : uint8_t { kAsTheyLie, kPacked, kStaged };
   struct MessageState {
     Operation* operation = nullptr;  // while it is under way
     std::byte* landing = nullptr;
+    std::byte* raw = nullptr;  // what is yet to be converted, of a device
+    Way way = Way::kPacked;
     bool started = false;
-    PieceLists lists;  // of the operation, while it is not under way
+    bool copying = false;  // from a device into the memory above
+    PieceLists lists;      // of the operation, while it is not under way
   };
   struct PhaseState {
     uint32_t first_message = 0;  // in |messages_|: those sent, then those received
     uint32_t sends_left = 0;
     uint32_t receives_left = 0;
     uint32_t next_arrival = 0;
+    uint32_t copies = 0;  // of arrivals to devices
     bool may_begin = false;
     bool has_arrived = false;
   };
@@ -129,10 +139,24 @@ class Execution final : public CompositeOperation, private EndHandler, private C
   void post_receives(size_t end, bool oldest) HETCOMM_UNDER_BATON;
   void post_sends(size_t index, bool oldest) HETCOMM_UNDER_BATON;
   bool post(size_t phase, size_t index, bool sends, bool must) HETCOMM_UNDER_BATON;
-  void pack(const ProgramMessage& message, std::byte* to) HETCOMM_UNDER_BATON;
+  const SideMemory* side_memory_of(const Region& region) const HETCOMM_UNDER_BATON;
+  const SideMemory* staged_side_of(const Region& region) const HETCOMM_UNDER_BATON;
+  bool converts(const Region& region) const HETCOMM_UNDER_BATON;
+  uint64_t packed_bytes(const Region& region) const HETCOMM_UNDER_BATON;
+  Way way_of(const ProgramMessage& message) const HETCOMM_UNDER_BATON;
+  void start_copies(StreamDirection direction, const DeviceCopyUse& use,
+                    HostBlocks::Block&& block = {}) HETCOMM_UNDER_BATON;
+  bool take_memory(const ProgramMessage& message, MessageState& state, bool sends,
+                   bool must) HETCOMM_UNDER_BATON;
+  void fetch(const ProgramMessage& message, MessageState& state,
+             const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
+  void list_buffers(const ProgramMessage& message) HETCOMM_UNDER_BATON;
+  void pack(const ProgramMessage& message, const MessageState& state) HETCOMM_UNDER_BATON;
   void arrive(size_t index) HETCOMM_UNDER_BATON;
-  void take(const ProgramPhase& phase, const ProgramArrival& arrival,
-            const PhaseState& state) HETCOMM_UNDER_BATON;
+  void take(size_t phase_index, size_t arrival_index) HETCOMM_UNDER_BATON;
+  void take_own(size_t phase_index, size_t arrival_index) HETCOMM_UNDER_BATON;
+  void store_own(const DeviceCopyUse& use, const CopySide& from,
+                 HostBlocks::Block block) HETCOMM_UNDER_BATON;
   void let_go(MessageState& state, bool sends) HETCOMM_UNDER_BATON;
   CopySide side_of(const Region& region) HETCOMM_UNDER_BATON;
   void store() HETCOMM_UNDER_BATON;
@@ -143,6 +167,8 @@ class Execution final : public CompositeOperation, private EndHandler, private C
   std::string missing() const HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
+  void on_device_copied(const DeviceCopyUse& use, HostBlocks::Block block,
+                        const Status& status) override HETCOMM_UNDER_BATON;
 
   ExecutionOwner& owner_;
   ExecutionCommons& shared_;
@@ -152,6 +178,7 @@ class Execution final : public CompositeOperation, private EndHandler, private C
   uint64_t number_ = 0;
   std::vector<SideMemory> sources_;       // by tensor
   std::vector<SideMemory> destinations_;  // by tensor
+  DeviceCopies device_copies_;
   HostBlocks::Block scratch_;
   std::vector<PhaseState> phases_;
   std::vector<MessageState> messages_;

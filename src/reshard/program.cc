@@ -195,27 +195,27 @@ class Compiler {
     }
   }
 
-  void note_use(const Region& region, bool direct) {
+  void note_use(const Region& region) {
     if (region.memory == Space::kScratch) return;
     ProgramSide& side = region.memory == Space::kSource ? program_.sources[region.tensor]
                                                         : program_.destinations[region.tensor];
     if (side.used_begin == side.used_end) side.used_begin = region.offset;
     side.used_begin = std::min(side.used_begin, region.offset);
     side.used_end = std::max(side.used_end, region.end());
-    side.shortest_row = std::min(side.shortest_row, region.row_bytes);
-    side.only_direct = side.only_direct && direct;
+    if (region.rows > 1) side.shortest_row = std::min(side.shortest_row, region.row_bytes);
   }
 
   void note_uses() {
     for (const ProgramPhase& phase : program_.phases) {
       for (const ProgramMessage& message : phase.sends) {
-        for (const Region& region : message.regions) note_use(region, message.is_direct);
+        for (const Region& region : message.regions) note_use(region);
       }
       for (const ProgramArrival& arrival : phase.arrivals) {
-        if (arrival.receive < 0) note_use(arrival.from, false);
-        const bool lands =
-            arrival.receive >= 0 && phase.receives[static_cast<size_t>(arrival.receive)].is_direct;
-        note_use(arrival.to, lands);
+        if (arrival.receive < 0) note_use(arrival.from);
+        note_use(arrival.to);
+        if (!arrival.adds) continue;
+        program_.sources[arrival.to.tensor].is_added = true;
+        program_.destinations[arrival.to.tensor].is_added = true;
       }
     }
   }

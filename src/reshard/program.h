@@ -59,8 +59,8 @@ struct ProgramSide {
   uint64_t bytes = 0;  // that the buffer has at least; 0: this rank has no part
   uint64_t used_begin = 0;
   uint64_t used_end = 0;               // nothing is used where these are equal
-  bool only_direct = true;             // no byte of it is touched by this rank's processor
-  uint64_t shortest_row = UINT64_MAX;  // bytes, of what is used
+  bool is_added = false;               // the processor adds what is here, or adds to it
+  uint64_t shortest_row = UINT64_MAX;  // bytes; of several rows at regular distances
 };
 
 struct Program {

@@ -5,13 +5,6 @@
 #include "src/base/copy.h"
 
 namespace hetcomm::reshard {
-namespace {
-
-// A device copies longer rows one by one about as fast as it copies at all.
-constexpr uint64_t kLongRow = 64u << 10;
-
-}  // namespace
-
 std::byte* SideMemory::make_room(std::unique_ptr<std::byte[]>& memory, uint64_t& size,
                                  uint64_t bytes) {
   if (size < bytes) {
@@ -32,7 +25,9 @@ void SideMemory::bind(const hetcomm_buffer_t& buffer, const ProgramSide& side) {
           : on_host         ? reinterpret_cast<uintptr_t>(memory->address()) + buffer.offset
                             : 0;
   if (on_host || side.used_begin == side.used_end) return;
-  if (side.only_direct && side.shortest_row >= kLongRow) return;
+  const bool copies_rows =
+      memory->device().table->copy_rows_to_host != nullptr || side.shortest_row >= kLongRow;
+  if (copies_rows && !side.is_added) return;
   shadowed_ = true;
   const std::byte* const shadow =
       make_room(shadow_, shadow_bytes_, side.used_end - side.used_begin);

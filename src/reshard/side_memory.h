@@ -1,8 +1,8 @@
 // The memory of one tensor on one side, source or destination, in one execution.
 //
-// The processor touches host memory only. Device memory that only transports touch stays where it
-// is; other device memory is represented by a shadow, host memory that is loaded before the
-// execution or stored after it. Under the baton.
+// The processor touches host memory only. Device memory is staged: what is packed or has arrived is
+// copied message by message. Where that does not do, host memory represents it, a shadow, which is
+// loaded before the execution or stored after it. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,15 @@ class SideMemory {
   void bind(const hetcomm_buffer_t& buffer, const ProgramSide& side);
 
   bool has_shadow() const { return shadowed_; }
+  bool is_staged() const { return memory_ != nullptr && !shadowed_; }
+  // Transports take |region| from a device as it lies, and put it there.
+  static bool has_long_rows(const Region& region) {
+    return region.rows == 1 || region.row_bytes >= kLongRow;
+  }
   // The memory of the buffer, if it has a handle.
   Memory* named_memory() const { return reinterpret_cast<Memory*>(buffer_.memory); }
   BufferPiece piece() const { return {named_memory(), buffer_.offset, buffer_.length}; }
-  // Where byte 0 of the buffer lies, or would lie in the shadow.
+  // Where byte 0 of the buffer lies, or would lie in the shadow. Not if it is staged.
   std::byte* host() const { return reinterpret_cast<std::byte*>(base_); }
   // The |length| bytes from |offset| on, as a message takes them.
   hetcomm_buffer_t part(uint64_t offset, uint64_t length) const;
@@ -41,6 +46,9 @@ class SideMemory {
              CopyHandler& handler) HETCOMM_UNDER_BATON;
 
  private:
+  // A device copies longer rows one by one about as fast as it copies at all.
+  static constexpr uint64_t kLongRow = 64u << 10;
+
   static std::byte* make_room(std::unique_ptr<std::byte[]>& memory, uint64_t& size, uint64_t bytes);
 
   hetcomm_buffer_t buffer_{};

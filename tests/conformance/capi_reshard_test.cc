@@ -419,47 +419,232 @@ TEST_P(Resharding, TypesAreConvertedBySenders) {
   });
 }
 
+// The values of a task in memories of random devices, or of the host, behind a few bytes of each.
+class PlacedValues {
+ public:
+  PlacedValues(Member& me, const Task& task, uint32_t salt, Random& random)
+      : values_(task, me.rank(), salt) {
+    place(me, values_.from, random, &sources_);
+    place(me, values_.to, random, &destinations_);
+    for (const Placed& each : sources_) from.push_back(each.buffer);
+    for (const Placed& each : destinations_) to.push_back(each.buffer);
+  }
+
+  void check() {
+    for (size_t i = 0; i < destinations_.size(); ++i) {
+      const std::vector<std::byte> contents = destinations_[i].memory->contents();
+      const hetcomm_buffer_t& held = values_.to[i];
+      const auto before = static_cast<size_t>(destinations_[i].buffer.offset);
+      EXPECT_TRUE(all_bytes(hetcomm::ConstByteSpan(contents).first(before), kAround));
+      EXPECT_TRUE(
+          all_bytes(hetcomm::ConstByteSpan(contents).subspan(before + held.length), kAround));
+      std::memcpy(reinterpret_cast<void*>(held.offset), contents.data() + before, held.length);
+    }
+    values_.check();
+  }
+
+  std::vector<hetcomm_buffer_t> from;
+  std::vector<hetcomm_buffer_t> to;
+
+ private:
+  static constexpr std::byte kAround{0x5a};
+  struct Placed {
+    std::unique_ptr<DeviceMemory> memory;
+    hetcomm_buffer_t buffer{};
+  };
+
+  static void place(Member& me, const std::vector<hetcomm_buffer_t>& held, Random& random,
+                    std::vector<Placed>* out) {
+    for (const hetcomm_buffer_t& each : held) {
+      const uint64_t before = random.below(3) * 8;
+      const uint64_t size = before + each.length + random.below(3) * 8;
+      const auto device = static_cast<int32_t>(random.below(3));
+      Placed placed{std::make_unique<DeviceMemory>(me, device, std::max<uint64_t>(size, 1)), {}};
+      std::vector<std::byte> bytes(size, kAround);
+      if (each.length > 0) {
+        std::memcpy(bytes.data() + before, reinterpret_cast<const void*>(each.offset), each.length);
+      }
+      placed.memory->fill(bytes);
+      placed.buffer = placed.memory->part(before, each.length);
+      out->push_back(std::move(placed));
+    }
+  }
+
+  Values values_;
+  std::vector<Placed> sources_;
+  std::vector<Placed> destinations_;
+};
+
 TEST_P(ReshardingOnDevices, EachElementArrivesAndNothingElseIsWritten) {
+  run_job(GetParam(), 4, [](Member& me) {
+    Random own(static_cast<uint64_t>(me.rank()) + 1);
+    for (uint64_t round = 0; round < 40; ++round) {
+      SCOPED_TRACE(testing::Message() << "round " << round << ", rank " << me.rank());
+      Random random(round);
+      const Task task = random_task(random, me.size());
+      hetcomm_reshard_t* plan = create(me, task);
+      if (plan == nullptr) continue;
+      for (uint32_t again = 0; again < 2; ++again) {
+        std::vector<std::unique_ptr<PlacedValues>> values;
+        std::vector<hetcomm_request_t*> requests;
+        for (uint32_t i = 0; i < task.options.in_flight; ++i) {
+          values.push_back(
+              std::make_unique<PlacedValues>(me, task, round * 100 + again * 10 + i, own));
+          requests.emplace_back();
+          ASSERT_EQ(hetcomm_reshard_start(plan, values[i]->from.data(), values[i]->to.data(),
+                                          nullptr, &requests[i]),
+                    HETCOMM_OK)
+              << hetcomm_last_error();
+        }
+        for (hetcomm_request_t* request : requests) {
+          const Outcome outcome = finish(request);
+          ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+        }
+        for (const auto& each : values) ASSERT_NO_FATAL_FAILURE(each->check());
+      }
+      ASSERT_TRUE(me.meet());
+      ASSERT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
+    }
+    me.meet();
+  });
+}
+
+// Rows of four dimensions are more than one copy of a device.
+TEST_P(ReshardingOnDevices, RowsOfManyDimensions) {
   run_job(GetParam(), 2, [](Member& me) {
-    Random random(3);
-    for (uint64_t round = 0; round < 12; ++round) {
+    for (const int32_t device : {1, 2}) {
+      const std::vector<uint64_t> shape = {3, 4, 5, 6, 7};
       Task task;
-      const std::vector<uint64_t> shape = {random.between(1, 40), random.between(1, 30'000)};
-      task.sources = {random_grid(random, shape, {{0, 1}}, 1)};
-      task.destinations = {random_grid(random, shape, {{0}, {1}}, 1)};
+      // With gaps behind each dimension, so that none of them joins the next one.
+      const auto with_gaps = [&](int32_t rank) {
+        Grid grid{.shape = shape, .parts = {}, .terms = 1};
+        hetcomm_part_t part{};
+        part.rank = rank;
+        uint64_t stride = 1;
+        for (size_t d = shape.size(); d-- > 0;) {
+          part.end[d] = shape[d];
+          part.strides[d] = stride;
+          stride *= shape[d] + 1;
+        }
+        grid.parts.push_back(part);
+        return grid;
+      };
+      task.sources = {with_gaps(0)};
+      task.destinations = {with_gaps(1)};
       hetcomm_reshard_t* plan = create(me, task);
       ASSERT_NE(plan, nullptr);
-      const Values values(task, me.rank(), static_cast<uint32_t>(round));
+      const Values values(task, me.rank(), 1);
+      DeviceMemory from(me, device, values.from[0].length + 4);
+      DeviceMemory to(me, device, values.to[0].length + 4);
       const auto bytes_of = [](const hetcomm_buffer_t& buffer) {
         const auto* first = reinterpret_cast<const std::byte*>(buffer.offset);
         return std::vector<std::byte>(first, first + buffer.length);
       };
-      const auto device = static_cast<int32_t>(1 + random.below(2));
-      const int32_t kinds[] = {random.chance(0.7) ? device : 0, random.chance(0.7) ? device : 0};
-      DeviceMemory from(me, kinds[0], values.from[0].length + 8);
-      DeviceMemory to(me, kinds[1], values.to[0].length + 8);
-      std::vector<std::byte> bytes(8);
-      const std::vector<std::byte> held = bytes_of(values.from[0]);
-      bytes.insert(bytes.end(), held.begin(), held.end());
-      from.fill(bytes);
-      to.fill(std::vector<std::byte>(values.to[0].length + 8, std::byte{0x5a}));
-      const hetcomm_buffer_t source = from.part(8, values.from[0].length);
-      const hetcomm_buffer_t target = to.part(8, values.to[0].length);
-      for (int again = 0; again < 2; ++again) {
+      from.fill(bytes_of(values.from[0]));
+      to.fill(bytes_of(values.to[0]));
+      const hetcomm_buffer_t source = from.part(0, values.from[0].length);
+      const hetcomm_buffer_t target = to.part(0, values.to[0].length);
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(hetcomm_reshard_start(plan, &source, &target, nullptr, &request), HETCOMM_OK)
+          << hetcomm_last_error();
+      const Outcome outcome = finish(request);
+      ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      std::memcpy(reinterpret_cast<void*>(values.to[0].offset), to.contents().data(),
+                  values.to[0].length);
+      ASSERT_NO_FATAL_FAILURE(values.check());
+      me.meet();
+      EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+      me.meet();
+    }
+  });
+}
+
+TEST_P(ReshardingOnDevices, TypesAreConverted) {
+  run_job(GetParam(), 2, [](Member& me) {
+    constexpr uint64_t kRows = 70;
+    constexpr uint64_t kColumns = 1000;
+    // Rank 0 has everything. It keeps the left columns, and rank 1 gets the right ones.
+    const auto columns = [](int32_t rank, uint64_t begin, uint64_t end) {
+      hetcomm_part_t part{};
+      part.rank = rank;
+      part.begin[1] = begin;
+      part.end[0] = kRows;
+      part.end[1] = end;
+      part.strides[0] = end - begin;
+      part.strides[1] = 1;
+      return part;
+    };
+    const Grid whole{{kRows, kColumns}, {columns(0, 0, kColumns)}, 1};
+    const Grid halves{{kRows, kColumns}, {columns(0, 0, 400), columns(1, 400, kColumns)}, 1};
+    const Made source(whole);
+    const Made destination(halves);
+    const hetcomm_reshard_tensor_t tensor{source.get(), destination.get(), HETCOMM_FLOAT32,
+                                          HETCOMM_BFLOAT16};
+    for (uint64_t slice_bytes : {0u, 20'000u}) {
+      hetcomm_reshard_options_t options = wishes();
+      options.slice_bytes = slice_bytes;
+      hetcomm_reshard_t* plan = nullptr;
+      ASSERT_EQ(hetcomm_reshard_create(me.communicator(), &tensor, 1, &options, &plan), HETCOMM_OK)
+          << hetcomm_last_error();
+      const uint64_t first = me.rank() == 0 ? 0 : 400;
+      const uint64_t width = me.rank() == 0 ? 400 : 600;
+      for (const int32_t devices : {11, 12, 21, 22, 1, 2, 10, 20}) {
+        std::vector<float> wide(kRows * kColumns);
+        for (uint64_t i = 0; i < wide.size(); ++i) wide[i] = static_cast<float>(i) * 0.5f;
+        DeviceMemory from(me, devices / 10, wide.size() * 4);
+        DeviceMemory to(me, devices % 10, kRows * width * 2);
+        std::vector<std::byte> bytes(wide.size() * 4);
+        std::memcpy(bytes.data(), wide.data(), bytes.size());
+        from.fill(bytes);
+        const hetcomm_buffer_t out = from.part(0, wide.size() * 4);
+        const hetcomm_buffer_t in = to.part(0, kRows * width * 2);
         hetcomm_request_t* request = nullptr;
-        ASSERT_EQ(hetcomm_reshard_start(plan, &source, &target, nullptr, &request), HETCOMM_OK)
+        ASSERT_EQ(hetcomm_reshard_start(plan, &out, &in, nullptr, &request), HETCOMM_OK)
             << hetcomm_last_error();
         const Outcome outcome = finish(request);
         ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+        const std::vector<std::byte> contents = to.contents();
+        for (uint64_t i = 0; i < kRows * width; ++i) {
+          uint16_t narrow = 0;
+          std::memcpy(&narrow, contents.data() + 2 * i, 2);
+          const uint32_t bits = uint32_t{narrow} << 16;
+          float value = 0;
+          std::memcpy(&value, &bits, 4);
+          const float right = wide[i / width * kColumns + first + i % width];
+          ASSERT_NEAR(value, right, right / 128) << i << " on devices " << devices;
+        }
       }
-      const std::vector<std::byte> contents = to.contents();
-      std::memcpy(reinterpret_cast<void*>(values.to[0].offset), contents.data() + 8,
-                  values.to[0].length);
-      ASSERT_NO_FATAL_FAILURE(values.check());
-      EXPECT_TRUE(all_bytes(hetcomm::ConstByteSpan(contents).first(8), std::byte{0x5a}));
       me.meet();
       EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+      me.meet();
     }
+  });
+}
+
+// A rank that keeps what it has may give one memory for both sides.
+TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
+  run_job(GetParam(), 2, [](Member& me) {
+    constexpr uint64_t kElements = 10'000;
+    Task task = from_one_to_other(kElements);
+    task.destinations = {on_one(0, kElements)};
+    hetcomm_reshard_t* plan = create(me, task);
+    ASSERT_NE(plan, nullptr);
+    const uint64_t size = me.rank() == 0 ? kElements * 4 : 4;
+    for (const int32_t device : {1, 2}) {
+      DeviceMemory memory(me, device, size);
+      std::vector<std::byte> bytes(size);
+      Random random(1);
+      for (std::byte& each : bytes) each = static_cast<std::byte>(random.below(256));
+      memory.fill(bytes);
+      const hetcomm_buffer_t buffer = memory.part(0, size);
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(hetcomm_reshard_start(plan, &buffer, &buffer, nullptr, &request), HETCOMM_OK)
+          << hetcomm_last_error();
+      ASSERT_EQ(finish(request).status, HETCOMM_OK);
+      EXPECT_EQ(memory.contents(), bytes);
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
     me.meet();
   });
 }

@@ -185,5 +185,64 @@ TEST(StagingCopyTest, WhatMayRunOnHasEndedWhenItHasFailed) {
   }
 }
 
+// Rows of two memories, one of them on a device that knows no rows, in one job.
+TEST(StagingCopyTest, RowsOfSeveralMemories) {
+  DeviceSet devices;
+  for (const char* const kind : {"sim-handle", "sim-address"}) {
+    ASSERT_TRUE(devices.add(create_sim_device(kind, "").value()).ok());
+  }
+  Staging staging(devices, {});
+  constexpr uint64_t kSize = 1000;
+  std::vector<std::unique_ptr<Memory>> memories;
+  for (size_t i = 0; i < 2; ++i) {
+    const Device& device = devices.device(i);
+    void* address = nullptr;
+    ASSERT_EQ(device.table->allocate(device.instance, kSize, &address), HETCOMM_OK);
+    memories.push_back(std::make_unique<Memory>(devices, i, address, kSize, true));
+    const std::vector<std::byte> zeros(kSize);
+    ASSERT_TRUE(memories.back()->write(0, zeros.data(), kSize).ok());
+  }
+  const DeviceRows rows{.offset = 7, .row_bytes = 5, .extents = {3, 4}, .strides = {100, 11}};
+  std::vector<std::byte> host(4 * rows.bytes());
+  for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::byte>(i % 251 + 1);
+  std::vector<StagedRows> pieces;
+  for (size_t i = 0; i < 4; ++i) {
+    DeviceRows own = rows;
+    own.offset += i / 2 * 500;
+    pieces.push_back({memories[i % 2].get(), own, host.data() + i * rows.bytes()});
+  }
+  const auto finish = [&](CopyJob& job, Heard& handler) {
+    while (job.running()) staging.progress();
+    EXPECT_EQ(handler.heard, std::vector<Code>{Code::kOk});
+  };
+  {
+    CopyJob job;
+    Heard handler;
+    staging.start(job, StreamDirection::kFromHost, pieces, handler);
+    finish(job, handler);
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    std::vector<std::byte> expected(kSize);
+    for (size_t piece = i; piece < 4; piece += 2) {
+      const std::byte* next = pieces[piece].host;
+      for (uint64_t row = 0; row < 12; ++row) {
+        const uint64_t at = pieces[piece].rows.offset + row / 4 * 100 + row % 4 * 11;
+        std::memcpy(expected.data() + at, next, 5);
+        next += 5;
+      }
+    }
+    std::vector<std::byte> contents(kSize);
+    ASSERT_TRUE(memories[i]->read(0, contents.data(), kSize).ok());
+    EXPECT_EQ(contents, expected) << i;
+  }
+  const std::vector<std::byte> sent = host;
+  host.assign(host.size(), std::byte{0});
+  CopyJob job;
+  Heard handler;
+  staging.start(job, StreamDirection::kToHost, pieces, handler);
+  finish(job, handler);
+  EXPECT_EQ(host, sent);
+}
+
 }  // namespace
 }  // namespace hetcomm

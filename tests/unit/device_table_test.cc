@@ -39,6 +39,8 @@ TEST_P(EveryDevice, TableIsFilled) {
   EXPECT_NE(table.event_wait, nullptr);
   EXPECT_NE(table.event_release, nullptr);
   EXPECT_EQ(table.pin_host == nullptr, table.unpin_host == nullptr);
+  EXPECT_EQ(table.copy_rows_to_host == nullptr, table.copy_rows_from_host == nullptr);
+  EXPECT_EQ(table.copy_rows_to_host != nullptr, std::string(GetParam()) == "sim-address");
   EXPECT_STRNE(table.name(device_.instance()), "");
 }
 
@@ -55,6 +57,84 @@ TEST_P(EveryDevice, RoundTripOfManySizes) {
     EXPECT_EQ(received, sent) << size;
     device_.free(memory);
   }
+  device_.destroy_stream(stream);
+}
+
+TEST_P(EveryDevice, RowsReachTheRightBytes) {
+  const DeviceTable& table = device_.table();
+  if (table.copy_rows_to_host == nullptr) GTEST_SKIP() << "the device knows no rows";
+  constexpr uint64_t kSize = 4000;
+  void* const stream = device_.stream();
+  void* const memory = device_.allocate(kSize);
+  std::vector<std::byte> model = random_bytes(kSize, 1);
+  ASSERT_EQ(device_.write(stream, memory, 0, model.data(), kSize), HETCOMM_OK);
+  device_.finish(stream);
+  std::mt19937 random(5);
+  for (unsigned round = 0; round < 300; ++round) {
+    DeviceRows rows;
+    rows.row_bytes = random() % 9;
+    rows.extents[0] = random() % 5;
+    rows.extents[1] = random() % 6;
+    rows.strides[1] = rows.row_bytes + random() % 4;
+    rows.strides[0] = rows.strides[1] * rows.extents[1] + random() % 7;
+    rows.offset = random() % 3000;
+    const std::vector<std::byte> sent = random_bytes(rows.bytes() + 1, round);
+    std::vector<std::byte> back(sent.size(), std::byte{0x77});
+    ASSERT_EQ(table.copy_rows_from_host(device_.instance(), stream, memory, &rows, sent.data()),
+              HETCOMM_OK);
+    ASSERT_EQ(table.copy_rows_to_host(device_.instance(), stream, back.data(), memory, &rows),
+              HETCOMM_OK);
+    std::vector<std::byte> whole(kSize);
+    ASSERT_EQ(device_.read(stream, whole.data(), memory, 0, kSize), HETCOMM_OK);
+    device_.finish(stream);
+    size_t next = 0;
+    for (uint64_t i = 0; i < rows.extents[0]; ++i) {
+      for (uint64_t j = 0; j < rows.extents[1]; ++j) {
+        for (uint64_t k = 0; k < rows.row_bytes; ++k) {
+          const uint64_t at = rows.offset + i * rows.strides[0] + j * rows.strides[1] + k;
+          model[at] = sent[next++];
+        }
+      }
+    }
+    ASSERT_EQ(next, rows.bytes());
+    ASSERT_EQ(whole, model) << round;
+    ASSERT_TRUE(std::equal(back.begin(), back.end() - 1, sent.begin())) << round;
+    ASSERT_EQ(back.back(), std::byte{0x77});
+  }
+  device_.free(memory);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(EveryDevice, RowsThatEndOutsideAreRefused) {
+  const DeviceTable& table = device_.table();
+  if (table.copy_rows_to_host == nullptr) GTEST_SKIP() << "the device knows no rows";
+  void* const stream = device_.stream();
+  void* const memory = device_.allocate(100);
+  std::vector<std::byte> host(4096, std::byte{0x77});
+  constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+  const auto refused = [&](const DeviceRows& rows) {
+    EXPECT_EQ(table.copy_rows_to_host(device_.instance(), stream, host.data(), memory, &rows),
+              HETCOMM_OUT_OF_RANGE);
+    EXPECT_EQ(table.copy_rows_from_host(device_.instance(), stream, memory, &rows, host.data()),
+              HETCOMM_OUT_OF_RANGE);
+  };
+  refused({.offset = 0, .row_bytes = 10, .extents = {1, 4}, .strides = {0, 31}});
+  refused({.offset = 1, .row_bytes = 10, .extents = {3, 3}, .strides = {30, 15}});
+  refused({.offset = 0, .row_bytes = 1, .extents = {3, 1}, .strides = {kHuge / 2 + 1, 0}});
+  refused({.offset = kHuge, .row_bytes = 2, .extents = {1, 1}, .strides = {0, 0}});
+  refused({.offset = 0, .row_bytes = 2, .extents = {kHuge, kHuge}, .strides = {0, 0}});
+  const DeviceRows right{.offset = 0, .row_bytes = 10, .extents = {1, 4}, .strides = {0, 30}};
+  EXPECT_EQ(table.copy_rows_to_host(device_.instance(), stream, host.data(), memory, nullptr),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.copy_rows_to_host(device_.instance(), nullptr, host.data(), memory, &right),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.copy_rows_to_host(device_.instance(), stream, nullptr, memory, &right),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.copy_rows_to_host(device_.instance(), stream, host.data(), host.data(), &right),
+            HETCOMM_INVALID_ARGUMENT);
+  device_.finish(stream);
+  EXPECT_EQ(host, std::vector<std::byte>(4096, std::byte{0x77}));
+  device_.free(memory);
   device_.destroy_stream(stream);
 }
 

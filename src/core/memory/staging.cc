@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "src/base/copy.h"
 #include "src/base/clock.h"
+#include "src/base/copy.h"
 
 namespace hetcomm {
 namespace {
@@ -28,6 +28,34 @@ const Memory* device_memory(const std::vector<BufferPiece>& pieces) {
     if (piece.memory != nullptr && !piece.memory->host_accessible()) return piece.memory;
   }
   return nullptr;
+}
+
+// Starts to copy |piece|: row by row where the device does not know rows.
+hetcomm_status_t copy_rows(const Device& device, void* stream, StreamDirection direction,
+                           const StagedRows& piece) {
+  const DeviceTable& table = *device.table;
+  const bool to_host = direction == StreamDirection::kToHost;
+  void* const address = piece.memory->address();
+  if (table.copy_rows_to_host != nullptr) {
+    return to_host
+               ? table.copy_rows_to_host(device.instance, stream, piece.host, address, &piece.rows)
+               : table.copy_rows_from_host(device.instance, stream, address, &piece.rows,
+                                           piece.host);
+  }
+  const DeviceRows& rows = piece.rows;
+  std::byte* host = piece.host;
+  hetcomm_status_t status = HETCOMM_OK;
+  for (uint64_t i = 0; i < rows.extents[0]; ++i) {
+    for (uint64_t j = 0; j < rows.extents[1] && status == HETCOMM_OK; ++j) {
+      const uint64_t at = rows.offset + i * rows.strides[0] + j * rows.strides[1];
+      status =
+          to_host
+              ? table.copy_to_host(device.instance, stream, host, address, at, rows.row_bytes)
+              : table.copy_from_host(device.instance, stream, address, at, host, rows.row_bytes);
+      host += rows.row_bytes;
+    }
+  }
+  return status;
 }
 
 }  // namespace
@@ -193,40 +221,78 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
     }
     return {};
   }
-  const Device& device = piece.memory->device();
-  job.make_room();
-  Result<void*> stream = devices_.stream(piece.memory->device_index(), direction);
-  if (!stream.ok()) return stream.status();
   const uint64_t at = piece.offset + offset;
-  hetcomm_status_t status =
-      direction == StreamDirection::kToHost
-          ? device.table->copy_to_host(device.instance, stream.value(), host,
-                                       piece.memory->address(), at, length)
-          : device.table->copy_from_host(device.instance, stream.value(), piece.memory->address(),
-                                         at, host, length);
+  return submit(job, direction, *piece.memory, length, [&](const Device& device, void* stream) {
+    void* const address = piece.memory->address();
+    return direction == StreamDirection::kToHost
+               ? device.table->copy_to_host(device.instance, stream, host, address, at, length)
+               : device.table->copy_from_host(device.instance, stream, address, at, host, length);
+  });
+}
+
+// copies(device, stream) starts the copies of |length| bytes between the host and |memory|.
+template <typename Submit>
+Status Staging::submit(CopyJob& job, StreamDirection direction, const Memory& memory,
+                       uint64_t length, Submit&& copies) {
+  const Device& device = memory.device();
+  job.make_room();
+  Result<void*> stream = devices_.stream(memory.device_index(), direction);
+  if (!stream.ok()) return stream.status();
+  hetcomm_status_t status = copies(device, stream.value());
   void* event = nullptr;
   if (status == HETCOMM_OK) {
     status = device.table->event_record(device.instance, stream.value(), &event);
   }
   if (status != HETCOMM_OK) {
-    // The copy may run, and nothing would tell of its end.
-    devices_.end_stream(piece.memory->device_index(), direction);
+    // Copies may run, and nothing would tell of their end.
+    devices_.end_stream(memory.device_index(), direction);
     return copy_failed(device, status);
   }
-  const size_t load = load_of(piece.memory->device_index(), direction);
+  const size_t load = load_of(memory.device_index(), direction);
   loads_[load].start(length, now_ns());
   job.push({&device, event, load, length});
   return {};
 }
 
-void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
-                    uint64_t offset, std::byte* host, uint64_t length, CopyHandler& handler) {
+void Staging::enlist(CopyJob& job, CopyHandler& handler) {
   job.next_ = nullptr;
   *running_end_ = &job;
   running_end_ = &job.next_;
   job.handler_ = &handler;
   job.status_ = {};
   job.running_ = true;
+}
+
+// One event for all pieces of a device that follow each other.
+void Staging::start(CopyJob& job, StreamDirection direction, std::span<const StagedRows> pieces,
+                    CopyHandler& handler) {
+  enlist(job, handler);
+  while (!pieces.empty() && job.status_.ok()) {
+    const Memory& memory = *pieces.front().memory;
+    size_t count = 0;
+    uint64_t bytes = 0;
+    while (count < pieces.size() && pieces[count].memory->device_index() == memory.device_index()) {
+      bytes += pieces[count++].rows.bytes();
+    }
+    const auto copies = [&](const Device& device, void* stream) {
+      hetcomm_status_t status = HETCOMM_OK;
+      for (size_t i = 0; i < count && status == HETCOMM_OK; ++i) {
+        status = copy_rows(device, stream, direction, pieces[i]);
+      }
+      return status;
+    };
+    try {
+      job.status_ = submit(job, direction, memory, bytes, copies);
+    } catch (const std::bad_alloc&) {
+      job.status_ = Status(Code::kOutOfMemory);
+    }
+    pieces = pieces.subspan(count);
+  }
+}
+
+void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
+                    uint64_t offset, std::byte* host, uint64_t length, CopyHandler& handler) {
+  enlist(job, handler);
   for (const BufferPiece& piece : pieces) {
     if (length == 0) break;
     if (offset >= piece.length) {

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -77,6 +78,13 @@ class CopyJob {
   CopyJob* next_ = nullptr;
   Status status_;
   bool running_ = false;
+};
+
+// Rows of device memory, and the host memory in which they lie behind each other.
+struct StagedRows {
+  Memory* memory = nullptr;
+  DeviceRows rows;
+  std::byte* host = nullptr;
 };
 
 struct StagingOptions {
@@ -154,6 +162,9 @@ class Staging {
   void start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
              uint64_t offset, std::byte* host, uint64_t length,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
+  // Does so for rows.
+  void start(CopyJob& job, StreamDirection direction, std::span<const StagedRows> pieces,
+             CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
   // Returns the rate of the latest copies of |pieces|' device, in bytes per second; 0 if unknown.
@@ -168,6 +179,10 @@ class Staging {
     std::vector<Block*> free;  // by place
     size_t made = 0;
   };
+  void enlist(CopyJob& job, CopyHandler& handler) HETCOMM_UNDER_BATON;
+  template <typename Submit>
+  Status submit(CopyJob& job, StreamDirection direction, const Memory& memory, uint64_t length,
+                Submit&& copies) HETCOMM_UNDER_BATON;
   Status start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
                      uint64_t offset, std::byte* host, uint64_t length) HETCOMM_UNDER_BATON;
   Block* make_block(size_t place) HETCOMM_UNDER_BATON;
