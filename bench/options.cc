@@ -182,7 +182,7 @@ std::string check_memory(const std::string& text, Options* options) {
       return fmt::format("{} is measured in host memory only", test);
     }
   }
-  for (const char* test : {"links", "affinity", "reshard"}) {
+  for (const char* test : {"links", "affinity"}) {
     if (!host && options->asks_for(test)) {
       return fmt::format("{} is measured in host memory only", test);
     }

@@ -14,6 +14,9 @@ struct DeviceCopies::Job final : CopyHandler {
   HostBlocks::Block block;
 };
 
+DeviceCopies::DeviceCopies(Staging& staging, DeviceCopyHandler& handler)
+    : staging_(staging), handler_(handler) {}
+
 DeviceCopies::~DeviceCopies() = default;
 
 // A device knows two dimensions of rows; what has more is more than one of its copies.

@@ -42,8 +42,7 @@ class DeviceCopyHandler {
 class DeviceCopies {
  public:
   // Both outlive this, which has no job under way when it goes.
-  DeviceCopies(Staging& staging, DeviceCopyHandler& handler)
-      : staging_(staging), handler_(handler) {}
+  DeviceCopies(Staging& staging, DeviceCopyHandler& handler);
   ~DeviceCopies();
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;

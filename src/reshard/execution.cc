@@ -90,7 +90,7 @@ void Execution::start(uint64_t number, Operation& operation) {
     next += phases_[i].sends_left + phases_[i].receives_left;
   }
   for (size_t i = 0; i < phases_.size(); ++i) {
-    MessageState* state = &messages_[phases_[i].first_message];
+    MessageState* state = messages_.data() + phases_[i].first_message;
     for (const auto* messages :
          {&shared_.program.phases[i].sends, &shared_.program.phases[i].receives}) {
       for (const ProgramMessage& message : *messages) {

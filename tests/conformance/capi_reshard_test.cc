@@ -240,10 +240,22 @@ class Values {
     }
   }
 
+  // Nothing writes to the destinations any more.
+  void expect_quiet() {
+    for (auto& each : destinations_) std::fill(each.begin(), each.end(), kQuiet);
+    usleep(3000);
+    for (const auto& each : destinations_) {
+      EXPECT_TRUE(std::all_of(each.begin(), each.end(), [](uint32_t value) {
+        return value == kQuiet;
+      })) << "a buffer was written after the end";
+    }
+  }
+
   std::vector<hetcomm_buffer_t> from;
   std::vector<hetcomm_buffer_t> to;
 
  private:
+  static constexpr uint32_t kQuiet = 0xa5a5a5a5;
   uint32_t value(size_t tensor, uint64_t number, uint32_t term) const {
     return static_cast<uint32_t>(number * 7 + tensor * 1'000'003 + term * 77'777'777 + salt_);
   }
@@ -441,6 +453,21 @@ class PlacedValues {
       std::memcpy(reinterpret_cast<void*>(held.offset), contents.data() + before, held.length);
     }
     values_.check();
+  }
+
+  void expect_quiet() {
+    std::vector<std::vector<std::byte>> kept;
+    for (const Placed& each : destinations_) {
+      std::vector<std::byte> bytes = each.memory->contents();
+      std::fill(bytes.begin(), bytes.end(), std::byte{0xa5});
+      each.memory->fill(bytes);
+      kept.push_back(std::move(bytes));
+    }
+    usleep(3000);
+    for (size_t i = 0; i < kept.size(); ++i) {
+      EXPECT_TRUE(destinations_[i].memory->contents() == kept[i])
+          << "a memory was written after the end";
+    }
   }
 
   std::vector<hetcomm_buffer_t> from;
@@ -650,7 +677,8 @@ TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
 }
 
 // Starts |task| and returns its end.
-Outcome execute(hetcomm_reshard_t* plan, Values& values, uint64_t timeout_ns = 0) {
+template <typename Held>
+Outcome execute(hetcomm_reshard_t* plan, Held& values, uint64_t timeout_ns = 0) {
   const hetcomm_operation_options_t options = with_timeout(timeout_ns);
   hetcomm_request_t* request = nullptr;
   EXPECT_EQ(hetcomm_reshard_start(plan, values.from.data(), values.to.data(), &options, &request),
@@ -845,6 +873,7 @@ INSTANTIATE_TEST_SUITE_P(Over, ReshardingOnDevices, ::testing::ValuesIn(device_c
                          capi_case_name);
 
 class ReshardingOfTheDead : public CapiTest {};
+class ReshardingOfTheDeadOnDevices : public CapiTest {};
 
 // |elements| in two equal parts, on ranks 0 and 1.
 Grid halves_of(uint64_t elements) {
@@ -891,30 +920,15 @@ TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
   }
 }
 
-// Nothing writes to the destinations any more.
-void expect_quiet(Values& values) {
-  const auto bytes_of = [](const hetcomm_buffer_t& buffer) {
-    return hetcomm::ByteSpan(reinterpret_cast<std::byte*>(buffer.offset), buffer.length);
-  };
-  for (const hetcomm_buffer_t& buffer : values.to) {
-    std::fill(bytes_of(buffer).begin(), bytes_of(buffer).end(), std::byte{0xa5});
-  }
-  usleep(3000);
-  for (const hetcomm_buffer_t& buffer : values.to) {
-    const hetcomm::ByteSpan bytes = bytes_of(buffer);
-    EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) {
-      return byte == std::byte{0xa5};
-    })) << "a buffer was written after the end";
-  }
-}
-
 // At a random moment a rank dies, cancels an execution or has no more time for one. All hear of it,
 // and those that live make another plan.
-TEST_P(ReshardingOfTheDead, AtAnyStep) {
+// make(member, task, salt) returns values in memory of some kind.
+template <typename Make>
+void end_at_any_step(const CapiCase& over, Make make) {
   const uint64_t rounds = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 500 : 4;
-  for (uint64_t round = 0; round < rounds && !HasFailure(); ++round) {
+  for (uint64_t round = 0; round < rounds && !testing::Test::HasFailure(); ++round) {
     SCOPED_TRACE(round);
-    run_job(GetParam(), 3, [round](Member& me) {
+    run_job(over, 3, [round, make](Member& me) {
       enum { kDies, kCancels, kHasNoTime };
       Random random(1000 * round + 5);
       const auto what = random.below(3);
@@ -931,7 +945,8 @@ TEST_P(ReshardingOfTheDead, AtAnyStep) {
       task.options.landing_bytes = random.chance(0.5) ? 1 : 0;
       hetcomm_reshard_t* plan = create(me, task);
       ASSERT_NE(plan, nullptr);
-      Values values(task, me.rank(), 0);
+      const auto held = make(me, task, round);
+      auto& values = *held;
       Outcome outcome = execute(plan, values);
       ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
       me.meet();
@@ -965,7 +980,7 @@ TEST_P(ReshardingOfTheDead, AtAnyStep) {
           << "kind " << what << ", culprit " << is_culprit << ": " << outcome.status << ", "
           << outcome.text;
       EXPECT_FALSE(outcome.text.empty());
-      expect_quiet(values);
+      values.expect_quiet();
       EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
       if (what == kDies) {
         me.expect_ruin();
@@ -974,18 +989,42 @@ TEST_P(ReshardingOfTheDead, AtAnyStep) {
       me.meet();
       hetcomm_reshard_t* fresh = create(me, task);
       ASSERT_NE(fresh, nullptr);
-      Values more(task, me.rank(), 9);
-      outcome = execute(fresh, more);
+      const auto more = make(me, task, round + 9);
+      outcome = execute(fresh, *more);
       EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
-      more.check();
+      more->check();
       EXPECT_EQ(hetcomm_reshard_destroy(fresh), HETCOMM_OK) << hetcomm_last_error();
       me.meet();
     });
   }
 }
 
+TEST_P(ReshardingOfTheDead, AtAnyStep) {
+  end_at_any_step(GetParam(), [](Member& me, const Task& task, uint64_t salt) {
+    return std::make_unique<Values>(task, me.rank(), static_cast<uint32_t>(salt));
+  });
+}
+
+// While slow devices copy.
+TEST_P(ReshardingOfTheDeadOnDevices, AtAnyStep) {
+  end_at_any_step(GetParam(), [](Member& me, const Task& task, uint64_t salt) {
+    Random random(salt * 3 + static_cast<uint64_t>(me.rank()));
+    return std::make_unique<PlacedValues>(me, task, static_cast<uint32_t>(salt), random);
+  });
+}
+
+std::vector<CapiCase> slow_device_cases() {
+  std::vector<CapiCase> all = process_cases();
+  for (CapiCase& each : all) {
+    each.settings += "DEVICES=sim-handle:bandwidth=2G,sim-address:bandwidth=2G;";
+  }
+  return all;
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, ReshardingOfTheDead, ::testing::ValuesIn(process_cases()),
                          capi_case_name);
+INSTANTIATE_TEST_SUITE_P(Over, ReshardingOfTheDeadOnDevices,
+                         ::testing::ValuesIn(slow_device_cases()), capi_case_name);
 
 }  // namespace
 }  // namespace hetcomm_test
