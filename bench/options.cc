@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <span>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -160,15 +161,23 @@ std::string check_tests(const std::string& text, Options* options) {
 
 std::string check_memory(const std::string& text, Options* options) {
   if (text.empty()) return "";
-  const size_t colon = text.find(':');
-  options->first_memory = memory_kind(text.substr(0, colon));
-  options->second_memory =
-      colon == std::string::npos ? options->first_memory : memory_kind(text.substr(colon + 1));
-  for (const std::string& kind : {options->first_memory, options->second_memory}) {
-    if (!is_one_of(kind, kMemories)) {
-      return unknown("memory", kind, kMemories) + ", sim; for both sides, or SIDE0:SIDE1";
+  std::vector<std::string> sides;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ':');) {
+    if (word == "plugin") {
+      if (!std::getline(words, word, ':')) return "--memory plugin:NAME: the name is missing";
+      sides.push_back(word);
+      continue;
+    }
+    sides.push_back(memory_kind(word));
+    if (!is_one_of(sides.back(), kMemories)) {
+      return unknown("memory", sides.back(), kMemories) +
+             ", sim, plugin:NAME; for both sides, or SIDE0:SIDE1";
     }
   }
+  if (sides.empty() || sides.size() > 2) return "--memory is SIDE or SIDE0:SIDE1";
+  options->first_memory = sides.front();
+  options->second_memory = sides.back();
   if (options->asks_for(kStaging) && text.find("sim-handle") == std::string::npos) {
     return "staging needs memory that the CPU cannot touch: use --memory sim-handle on one side at "
            "least";

@@ -99,6 +99,19 @@ function(hetcomm_tool name)
   endif()
 endfunction()
 
+# hetcomm_plugin(<name> SOURCES <file>...)
+#
+# A shared library in bin/plugins/ that a process loads, and that sees the public headers only.
+function(hetcomm_plugin name)
+  _hetcomm_parse(hetcomm_plugin "" "" "SOURCES" ${ARGN})
+  add_library(${name} MODULE ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE hetcomm_flags)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+  set_target_properties(${name} PROPERTIES
+    C_VISIBILITY_PRESET hidden
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/plugins)
+endfunction()
+
 # hetcomm_ctest(<name> COMMAND <word>... [TARGET <target>] [LABELS <label>...] [TIMEOUT <seconds>]
 #               [PROCESSORS <n>] [RUN_SERIAL] [ENVIRONMENT <NAME=value>...]
 #               [FIXTURES_SETUP <name>...] [FIXTURES_REQUIRED <name>...])

@@ -14,6 +14,7 @@
 #include "bench/info/explain.h"
 #include "bench/info/handles.h"
 #include "bench/info/help.h"
+#include "bench/info/plugin_probe.h"
 #include "bench/info/print.h"
 #include "bench/info/reshard.h"
 #include "bench/info/topology.h"
@@ -139,24 +140,27 @@ int report(const Options& options) {
   return kSuccess;
 }
 
+int worse(int one, int other) { return one != kSuccess ? one : other; }
+
 int run(int argc, char** argv) {
   Options options;
   if (const std::optional<int> status = parse(argc, argv, options); status.has_value()) {
     return *status;
   }
-  int status = kSuccess;
+  const bool makes_context = !options.help && !options.version && !options.reshard;
+  int status = !makes_context || probe_plugins() ? kSuccess : kFailure;
   if (options.help) {
     print(help_text(output_width()));
   } else if (options.version) {
     std::printf("hetcomm %s\n", hetcomm_version_string());
   } else if (options.explain) {
-    status = explain({.peer = options.peer, .device = options.device, .json = options.json()});
+    status = worse(status, explain({.peer = options.peer, .device = options.device, .json = options.json()}));
   } else if (options.reshard) {
     status = print_reshard(options.question, options.format);
   } else if (options.topology) {
-    status = print_topology(options.file, options.format);
+    status = worse(status, print_topology(options.file, options.format));
   } else {
-    status = report(options);
+    status = worse(status, report(options));
   }
   // A full disk or a closed pipe is a failure too.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -172,8 +172,9 @@ hetcomm_status_t event_done(void*, void* event) {
 void event_release(void*, void*) {}
 
 constexpr DeviceTable kTable = {
+    .struct_size = sizeof(DeviceTable),
     .kind = "host",
-    .host_accessible = true,
+    .host_accessible = 1,
     .destroy = destroy,
     .name = name,
     .allocate = allocate,

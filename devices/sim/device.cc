@@ -95,15 +95,14 @@ Code SimDevice::submit(void* stream, const void* address, const DeviceRows& rows
 
 Code SimDevice::copy_to_host(void* stream, void* host, const void* address, uint64_t offset,
                              uint64_t size) {
-  return submit(stream, address, {.offset = offset, .row_bytes = size},
-                static_cast<std::byte*>(host), true);
+  return submit(stream, address, one_row(offset, size), static_cast<std::byte*>(host), true);
 }
 
 Code SimDevice::copy_from_host(void* stream, void* address, uint64_t offset, const void* host,
                                uint64_t size) {
   // It is read only.
   auto* const bytes = const_cast<std::byte*>(static_cast<const std::byte*>(host));
-  return submit(stream, address, {.offset = offset, .row_bytes = size}, bytes, false);
+  return submit(stream, address, one_row(offset, size), bytes, false);
 }
 
 Code SimDevice::copy_rows_to_host(void* stream, void* host, const void* address,
@@ -273,8 +272,9 @@ hetcomm_status_t registrable_address(void* device, const void* address, uint64_t
 // |reachable|: for network interfaces. |copies_rows|: its copy engines know rows.
 constexpr DeviceTable make_table(const char* kind, bool reachable, bool copies_rows) {
   return {
+      .struct_size = sizeof(DeviceTable),
       .kind = kind,
-      .host_accessible = false,
+      .host_accessible = 0,
       .destroy = [](void* device) { delete static_cast<SimDevice*>(device); },
       .name = [](void* device) { return of(device).name(); },
       .allocate = allocate,

@@ -154,7 +154,7 @@ void SimStream::run() {
 
 void SimStream::execute(const SimCopy& copy) {
   uint64_t due = std::max(due_ns_, copy.submitted_ns) + latency_ns_;
-  const uint64_t size = copy.rows.bytes();
+  const uint64_t size = bytes_of(copy.rows);
   // If the bus has no limit, there is nothing to share, and one large copy is the fastest.
   const uint64_t slice = copy.bus->limited() ? kSlice : std::max<uint64_t>(size, 1);
   for (uint64_t done = 0; done < size; done += slice) {

@@ -31,7 +31,7 @@ typedef struct hetcomm_device_info {
   int32_t index;
   /* 1: the CPU may load and store the device's memory. 0: it may not. */
   int32_t host_accessible;
-  /* Kind of device: "host", "sim-handle" or "sim-address", closed by NUL. */
+  /* Kind of device: "host", "sim-handle", "sim-address" or a plug-in's, closed by NUL. */
   char kind[16];
   /* Name for people, cut to fit, closed by NUL. */
   char name[64];

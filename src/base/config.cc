@@ -109,7 +109,12 @@ constexpr VariableInfo kTable[] = {
     {Variable::kDevices, kText, "HETCOMM_DEVICES", "", nullptr,
      "Devices beside the host, with their settings, such as 'sim-handle:bandwidth=10G:latency=2us' "
      "or "
-     "several, with commas between them."},
+     "several, with commas between them. Kinds: sim-handle, sim-address, and those of "
+     "HETCOMM_DEVICE_PLUGINS."},
+    {Variable::kDevicePlugins, kText, "HETCOMM_DEVICE_PLUGINS", "", nullptr,
+     "Shared libraries that bring further kinds of devices for HETCOMM_DEVICES, with commas "
+     "between "
+     "their paths (hetcomm/device_plugin.h)."},
     {Variable::kDevicePath, kChoice, "HETCOMM_DEVICE_PATH", "auto", "auto|direct|staged",
      "How device memory goes over a network: by the interface itself where a write that was read "
      "back has shown that it can, else staged through the host; or only so."},

@@ -45,6 +45,7 @@ enum class Variable : uint8_t {
   kSpinTime,
   kYield,
   kDevices,
+  kDevicePlugins,
   kDevicePath,
   kRails,
   kCoolDown,

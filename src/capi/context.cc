@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "devices/registry.h"
 #include "src/bootstrap/launch.h"
+#include "src/capi/device_list.h"
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/post.h"
@@ -28,20 +28,6 @@ using hetcomm::Status;
 using hetcomm::Variable;
 namespace capi = hetcomm::capi;
 
-// "sim-handle,sim-address:bandwidth=10G:latency=2us"
-Status add_devices(std::string_view list, std::vector<Device>* devices) {
-  for (const std::string_view item : hetcomm::split_list(list)) {
-    const size_t colon = item.find(':');
-    const std::string_view kind = item.substr(0, colon);
-    const std::string_view options =
-        colon == std::string_view::npos ? std::string_view() : item.substr(colon + 1);
-    Result<Device> device = hetcomm::create_sim_device(kind, options);
-    if (!device.ok()) return device.status().annotate("HETCOMM_DEVICES");
-    devices->push_back(device.value());
-  }
-  return {};
-}
-
 // The transports of this build: registration is explicit.
 std::vector<std::unique_ptr<hetcomm::TransportFactory>> all_transports() {
   std::vector<std::unique_ptr<hetcomm::TransportFactory>> factories;
@@ -51,18 +37,6 @@ std::vector<std::unique_ptr<hetcomm::TransportFactory>> all_transports() {
   factories.push_back(hetcomm::make_tcp_factory());
   return factories;
 }
-
-// Destroys devices that no context has taken over.
-class DeviceList {
- public:
-  DeviceList() = default;
-  DeviceList(const DeviceList&) = delete;
-  DeviceList& operator=(const DeviceList&) = delete;
-  ~DeviceList() {
-    for (const Device& device : devices) device.table->destroy(device.instance);
-  }
-  std::vector<Device> devices;
-};
 
 Status create_context(const hetcomm_context_options_t& options, hetcomm_context_t** out_context) {
   auto log = std::make_unique<Log>();
@@ -99,14 +73,10 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   const bool thread = options.progress == HETCOMM_PROGRESS_THREAD ||
                       (options.progress == HETCOMM_PROGRESS_DEFAULT &&
                        config->text(Variable::kProgress) == "thread");
-  DeviceList list;
-  Result<Device> host = hetcomm::create_host_device();
-  if (!host.ok()) return host.status();
-  list.devices.push_back(host.value());
-  HETCOMM_RETURN_IF_ERROR(add_devices(config->text(Variable::kDevices), &list.devices));
+  capi::DeviceList devices;
+  HETCOMM_RETURN_IF_ERROR(devices.make(*config, *log));
   ContextParts parts{std::move(config.value()), std::move(log), std::move(transports),
-                     std::move(list.devices), thread};
-  list.devices.clear();
+                     devices.take(), thread};
   Result<std::unique_ptr<hetcomm::Context>> context = hetcomm::Context::create(std::move(parts));
   if (!context.ok()) return context.status();
   *out_context = new hetcomm_context{.impl = std::move(context.value())};
@@ -204,7 +174,7 @@ hetcomm_status_t hetcomm_device_get_info(hetcomm_context_t* context, int32_t ind
     const Device& device = context->impl->devices().device(static_cast<size_t>(index));
     hetcomm_device_info_t info{};
     info.index = index;
-    info.host_accessible = device.table->host_accessible ? 1 : 0;
+    info.host_accessible = device.table->host_accessible != 0 ? 1 : 0;
     std::strncpy(info.kind, device.table->kind, sizeof(info.kind) - 1);
     std::strncpy(info.name, device.table->name(device.instance), sizeof(info.name) - 1);
     const char* const address =

@@ -22,8 +22,8 @@ DeviceCopies::~DeviceCopies() = default;
 // A device knows two dimensions of rows; what has more is more than one of its copies.
 void DeviceCopies::add(const SideMemory& side, const Region& region, std::byte* host) {
   const size_t outer = region.dimensions > 2 ? region.dimensions - 2 : 0;
-  StagedRows piece{.memory = side.named_memory(), .rows = {}, .host = host};
-  piece.rows.row_bytes = region.row_bytes;
+  StagedRows piece{
+      .memory = side.named_memory(), .rows = one_row(0, region.row_bytes), .host = host};
   for (size_t d = outer; d < region.dimensions; ++d) {
     const size_t inner = d + 2 - region.dimensions;
     piece.rows.extents[inner] = region.extents[d];
@@ -34,7 +34,7 @@ void DeviceCopies::add(const SideMemory& side, const Region& region, std::byte* 
   while (true) {
     piece.rows.offset = offset;
     rows_.push_back(piece);
-    piece.host += piece.rows.bytes();
+    piece.host += bytes_of(piece.rows);
     size_t d = outer;
     while (d > 0 && ++at[d - 1] == region.extents[d - 1]) {
       --d;

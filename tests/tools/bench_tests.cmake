@@ -53,3 +53,12 @@ if(TARGET hetcomm_info)
       $<TARGET_FILE:hetcomm_info>
     TIMEOUT 120)
 endif()
+if(TARGET hetcomm_info AND TARGET hetcomm_bench)
+  hetcomm_ctest(device_plugin TARGET hetcomm_info
+    COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/device_plugin_test.py
+      $<TARGET_FILE:hetcomm_info> $<TARGET_FILE:hetcomm_bench>
+      $<TARGET_FILE:example_device_plugin> $<TARGET_FILE:bad_device_plugin>
+    PROCESSORS 2
+    TIMEOUT 120)
+  add_dependencies(tests-plain hetcomm_bench example_device_plugin bad_device_plugin)
+endif()

@@ -203,13 +203,13 @@ TEST(StagingCopyTest, RowsOfSeveralMemories) {
     ASSERT_TRUE(memories.back()->write(0, zeros.data(), kSize).ok());
   }
   const DeviceRows rows{.offset = 7, .row_bytes = 5, .extents = {3, 4}, .strides = {100, 11}};
-  std::vector<std::byte> host(4 * rows.bytes());
+  std::vector<std::byte> host(4 * bytes_of(rows));
   for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::byte>(i % 251 + 1);
   std::vector<StagedRows> pieces;
   for (size_t i = 0; i < 4; ++i) {
     DeviceRows own = rows;
     own.offset += i / 2 * 500;
-    pieces.push_back({memories[i % 2].get(), own, host.data() + i * rows.bytes()});
+    pieces.push_back({memories[i % 2].get(), own, host.data() + i * bytes_of(rows)});
   }
   const auto finish = [&](CopyJob& job, Heard& handler) {
     while (job.running()) staging.progress();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "devices/plugin/plugins.h"
 #include "devices/registry.h"
 
 namespace hetcomm {
@@ -17,10 +19,11 @@ namespace hetcomm {
 // A device, destroyed at the end of the test. Its functions are the table's, with the instance in.
 class TestDevice {
  public:
-  // |kind| is "host", "sim-handle" or "sim-address".
+  // |kind| is "host", "sim-handle", "sim-address" or "example", which is a plug-in.
   explicit TestDevice(std::string_view kind, std::string_view options = "") {
-    Result<Device> device =
-        kind == "host" ? create_host_device() : create_sim_device(kind, options);
+    Result<Device> device = kind == "host"      ? create_host_device()
+                            : kind == "example" ? create_example(options)
+                                                : create_sim_device(kind, options);
     EXPECT_TRUE(device.ok()) << device.status().text();
     if (device.ok()) device_ = device.value();
   }
@@ -77,6 +80,13 @@ class TestDevice {
   }
 
  private:
+  static Result<Device> create_example(std::string_view options) {
+    const char* const path = std::getenv("HETCOMM_TEST_PLUGIN");
+    if (path == nullptr) return Status(Code::kNotFound, "HETCOMM_TEST_PLUGIN is not set");
+    Result<Plugins> plugins = Plugins::load(path, {}, [](std::string_view) {});
+    return plugins.ok() ? plugins->create("example", options) : Result<Device>(plugins.status());
+  }
+
   Device device_;
 };
 

@@ -32,24 +32,15 @@ DeviceSet::~DeviceSet() {
     for (void* stream : entry.streams) {
       if (stream != nullptr) entry.device.table->stream_destroy(entry.device.instance, stream);
     }
-    if (entry.device.table->destroy != nullptr) entry.device.table->destroy(entry.device.instance);
+    entry.device.table->destroy(entry.device.instance);
   }
 }
 
 Status DeviceSet::add(Device device) {
-  if (device.table == nullptr || device.table->version != kDeviceTableVersion ||
-      device.table->struct_size < sizeof(DeviceTable)) {
-    return Status(
-        Code::kUnsupported,
-        "the device's table belongs to another version of hetcomm: build the device with this "
-        "version's headers");
-  }
-  if (!device.table->host_accessible && device.table->find == nullptr) {
-    return Status(Code::kUnsupported,
-                  "the CPU cannot touch the device's memory, and the device's table has no find(): "
-                  "provide one");
-  }
-  entries_.push_back({device, {nullptr, nullptr}});
+  Result<DeviceTable> table = complete_table(device.table);
+  if (!table.ok()) return table.status();
+  Entry& entry = entries_.emplace_back(table.value(), device);
+  entry.device.table = &entry.table;
   return {};
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -37,8 +38,7 @@ class DeviceSet {
   DeviceSet(const DeviceSet&) = delete;
   DeviceSet& operator=(const DeviceSet&) = delete;
 
-  // Takes ownership of |device|. Fails if its table has another version, or if it cannot find its
-  // memory although the CPU may not touch it.
+  // Takes ownership of |device|, unless it fails: its table lacks what is needed.
   Status add(Device device);
   size_t size() const { return entries_.size(); }
   const Device& device(size_t index) const { return entries_[index].device; }
@@ -70,12 +70,14 @@ class DeviceSet {
 
  private:
   struct Entry {
+    Entry(const DeviceTable& whole, const Device& given) : table(whole), device(given) {}
+    const DeviceTable table;  // device.table
     Device device;
     void* streams[2] = {nullptr, nullptr};
   };
   static constexpr size_t kMostReachable = 64;
   bool find_forbidden(uint64_t address) const;
-  std::vector<Entry> entries_;
+  std::deque<Entry> entries_;  // whose addresses stay
   std::vector<MemoryUser*> users_ HETCOMM_GUARDED_BY_BATON;
   std::atomic<uint64_t> reachable_{0};
   // All memories that the CPU may not touch, now or earlier, lie between these.

@@ -272,7 +272,7 @@ void Staging::start(CopyJob& job, StreamDirection direction, std::span<const Sta
     size_t count = 0;
     uint64_t bytes = 0;
     while (count < pieces.size() && pieces[count].memory->device_index() == memory.device_index()) {
-      bytes += pieces[count++].rows.bytes();
+      bytes += bytes_of(pieces[count++].rows);
     }
     const auto copies = [&](const Device& device, void* stream) {
       hetcomm_status_t status = HETCOMM_OK;

@@ -1,0 +1,42 @@
+// Plug-ins: kinds of devices that shared libraries bring (hetcomm/device_plugin.h).
+//
+// A library that was loaded stays loaded until the process ends, since a vendor's threads may run
+// in it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "devices/device.h"
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+class Plugins {
+ public:
+  // Loads the shared libraries that |paths| names, with commas between them. None may bring one of
+  // the |taken| kinds. on_load(path) is called before a library's code runs, so that a crash has a
+  // name. A failure names the library. [any-thread]
+  static Result<Plugins> load(std::string_view paths, const std::vector<std::string_view>& taken,
+                              const std::function<void(std::string_view)>& on_load);
+
+  bool has(std::string_view kind) const { return find(kind) != nullptr; }
+  std::vector<std::string> kinds() const;
+  // A device of |kind|, which is one of kinds(). The caller destroys it.
+  Result<Device> create(std::string_view kind, std::string_view options) const;
+
+ private:
+  struct Kind {
+    std::string name;
+    std::string path;
+    const hetcomm_device_plugin_t* plugin;
+  };
+  const Kind* find(std::string_view kind) const;
+  Status add(const std::string& path, const std::vector<std::string_view>& taken);
+
+  std::vector<Kind> kinds_;
+};
+
+}  // namespace hetcomm

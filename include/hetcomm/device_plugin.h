@@ -1,0 +1,161 @@
+/* Devices of other vendors: the table of functions that a kind of device fills, and how a shared
+ * library brings one to the library.
+ *
+ * A plug-in is a shared library that exports hetcomm_device_plugin(). HETCOMM_DEVICE_PLUGINS names
+ * it, HETCOMM_DEVICES one of its kinds:
+ *
+ *     HETCOMM_DEVICE_PLUGINS=/opt/acme/libacme_hetcomm.so HETCOMM_DEVICES=acme:0,acme:1
+ *
+ * It needs this header alone, and no symbol of libhetcomm. docs/devices.md shows how one is made.
+ *
+ * Any thread may call any function, on different objects at the same time. No function blocks
+ * unless its comment says so. A function that returns a status and fails has done nothing and has
+ * left its outputs alone. A function that takes a range fails with OUT_OF_RANGE if that leaves its
+ * allocation, with INVALID_ARGUMENT if the address is not this device's, and with STALE_HANDLE if
+ * the memory was freed and that can be told. Any function may fail with OUT_OF_MEMORY,
+ * OUT_OF_RESOURCES or DEVICE_LOST. None throws a C++ exception.
+ *
+ * An address is the vendor's name of memory: a pointer that the CPU may touch, one that it may not,
+ * or a handle. The library never computes with it; it passes address and offset.               */
+#ifndef HETCOMM_DEVICE_PLUGIN_H_
+#define HETCOMM_DEVICE_PLUGIN_H_
+
+#include <hetcomm/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Rows of bytes at regular distances in an allocation: row (i, j) begins at
+ * offset + i * strides[0] + j * strides[1], for i < extents[0] and j < extents[1]. Frozen layout. */
+typedef struct hetcomm_device_rows {
+  uint64_t offset;
+  uint64_t row_bytes;
+  uint64_t extents[2];
+  uint64_t strides[2];
+} hetcomm_device_rows_t;
+
+/* The functions of one kind of device. Entries are only ever added at the end. What a plug-in of an
+ * older header leaves out counts as null. An entry that is marked optional may be null; the library
+ * has a way without it. The table, and the texts that it gives, live as long as the process. */
+typedef struct hetcomm_device_table {
+  /* sizeof(hetcomm_device_table_t) as the plug-in was built with it. */
+  uint64_t struct_size;
+  /* Kind of device: "host", "sim-handle", ... At most 15 letters, digits, '-' and '_'. */
+  const char* kind;
+  /* 1: an address is a pointer, and the CPU may load and store through it. 0: it may not. */
+  int32_t host_accessible;
+  int32_t reserved; /* 0 */
+
+  /* Frees the device. Its memory, streams and events have been freed before. May block. */
+  void (*destroy)(void* device);
+  /* Gives a name for people, which lives as long as the device. */
+  const char* (*name)(void* device);
+
+  /* Allocates device memory of undefined contents. OUT_OF_MEMORY when there is no room. */
+  hetcomm_status_t (*allocate)(void* device, uint64_t size_bytes, void** out_address);
+  /* Frees an allocation; nothing uses it any more. Never fails. */
+  void (*free)(void* device, void* address);
+  /* Gives base and size of the allocation that contains |address|, which may be any number.
+   * NOT_FOUND when it is not this device's. Optional where the memory is |host_accessible|. */
+  hetcomm_status_t (*find)(void* device, const void* address, void** out_base, uint64_t* out_size);
+  /* Optional: gives the file that the allocation |address| is a mapping of, and where in it the
+   * allocation begins, so that other processes can map it too. The device keeps the file open until
+   * the allocation is freed. NOT_FOUND when the allocation is no mapping of a file. */
+  hetcomm_status_t (*shared_file)(void* device, const void* address, int* out_file,
+                                  uint64_t* out_offset);
+
+  /* Creates a stream, which runs its copies in order. Copies of different streams overlap. */
+  hetcomm_status_t (*stream_create)(void* device, void** out_stream);
+  /* Waits until the copies of the stream have ended, and frees it. */
+  void (*stream_destroy)(void* device, void* stream);
+
+  /* Starts to copy |size_bytes| at |address| + |offset| into host memory. Both stay valid until an
+   * event that was recorded after the copy has completed. */
+  hetcomm_status_t (*copy_to_host)(void* device, void* stream, void* host, const void* address,
+                                   uint64_t offset, uint64_t size_bytes);
+  /* Starts to copy |size_bytes| of host memory to |address| + |offset|. Both stay valid until an
+   * event that was recorded after the copy has completed. */
+  hetcomm_status_t (*copy_from_host)(void* device, void* stream, void* address, uint64_t offset,
+                                     const void* host, uint64_t size_bytes);
+  /* Optional: start to copy |rows| of the allocation |address| into host memory, where they lie
+   * behind each other, and back. As copy_to_host and copy_from_host else. They come together. */
+  hetcomm_status_t (*copy_rows_to_host)(void* device, void* stream, void* host, const void* address,
+                                        const hetcomm_device_rows_t* rows);
+  hetcomm_status_t (*copy_rows_from_host)(void* device, void* stream, void* address,
+                                          const hetcomm_device_rows_t* rows, const void* host);
+
+  /* Creates an event, which completes when all copies have that were put into the stream before
+   * it. */
+  hetcomm_status_t (*event_record)(void* device, void* stream, void** out_event);
+  /* Returns OK when the event has completed, PENDING when it has not, and the error of a copy that
+   * failed. */
+  hetcomm_status_t (*event_query)(void* device, void* event);
+  /* Blocks until the event has completed. Returns OK, or the error of a copy that failed. */
+  hetcomm_status_t (*event_wait)(void* device, void* event);
+  /* Frees the event. */
+  void (*event_release)(void* device, void* event);
+
+  /* Optional: makes host memory reachable by the device's copy engines at full speed. After a
+   * failure the library copies from and to the memory all the same. */
+  hetcomm_status_t (*pin_host)(void* device, void* host, uint64_t size_bytes);
+  /* Ends what pin_host() did for the memory that begins at |host|. It comes with pin_host(). */
+  void (*unpin_host)(void* device, void* host);
+
+  /* The two entries below let network interfaces reach [address + offset, + size_bytes) by
+   * themselves. A transport tries them in this order. They return UNSUPPORTED where this memory has
+   * no such way.
+   *
+   * Optional: gives a dma-buf of the range, which begins at |*out_offset| of it. The caller closes
+   * |*out_file|. */
+  hetcomm_status_t (*export_dmabuf)(void* device, const void* address, uint64_t offset,
+                                    uint64_t size_bytes, int* out_file, uint64_t* out_offset);
+  /* Optional: gives the address by which the kernel, or a vendor's peer memory module, may find the
+   * range, so that plain registration can be tried. The CPU need not be able to touch it. */
+  hetcomm_status_t (*registrable_address)(void* device, const void* address, uint64_t offset,
+                                          uint64_t size_bytes, void** out_address);
+  /* Optional: makes what network interfaces have written into the device's memory visible to
+   * everything that is started after this call. Null where that needs nothing. */
+  hetcomm_status_t (*flush_remote_writes)(void* device);
+  /* Optional: gives the PCI address of the device, such as "0000:3b:00.0", by which the NICs near
+   * it are found; null where it has none. The text lives as long as the device. */
+  const char* (*pci_address)(void* device);
+} hetcomm_device_table_t;
+
+/* A device: what the functions of |table| take as their first argument is |instance|. */
+typedef struct hetcomm_device {
+  const hetcomm_device_table_t* table;
+  void* instance;
+} hetcomm_device_t;
+
+/* Version of this header. A plug-in of another version is refused. */
+#define HETCOMM_DEVICE_PLUGIN_VERSION 1
+
+/* What a plug-in brings. It lives as long as the process. */
+typedef struct hetcomm_device_plugin {
+  /* sizeof(hetcomm_device_plugin_t) as the plug-in was built with it. */
+  uint64_t struct_size;
+  /* HETCOMM_DEVICE_PLUGIN_VERSION as the plug-in was built with it. */
+  int32_t version;
+  /* Number of |kinds|, at least 1. */
+  int32_t kind_count;
+  /* Names of the kinds of devices that create() makes. They differ from those of the library and of
+   * other plug-ins. */
+  const char* const* kinds;
+  /* Makes a device of |kind|, which its destroy() frees. |options| is what stands behind the kind's
+   * name and a colon in HETCOMM_DEVICES, or "". On failure |text| gets the reason, in at most
+   * |text_size| bytes with the NUL. May block. */
+  hetcomm_status_t (*create)(const char* kind, const char* options, hetcomm_device_t* out_device,
+                             char* text, uint64_t text_size);
+} hetcomm_device_plugin_t;
+
+/* The type of the function hetcomm_device_plugin() that a plug-in exports. It is called for each
+ * context, from any thread, and loads nothing of the vendor: that waits for create(). NULL: the
+ * plug-in cannot be used here. */
+typedef const hetcomm_device_plugin_t* (*hetcomm_device_plugin_function_t)(void);
+#define HETCOMM_DEVICE_PLUGIN_FUNCTION "hetcomm_device_plugin"
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* HETCOMM_DEVICE_PLUGIN_H_ */

@@ -1,0 +1,66 @@
+#include "src/capi/device_list.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "devices/plugin/plugins.h"
+#include "devices/registry.h"
+#include "src/base/text.h"
+
+namespace hetcomm::capi {
+namespace {
+
+const std::vector<std::string_view> kOwnKinds = {"host", "sim-handle", "sim-address"};
+
+// "sim-handle" or "sim-address:bandwidth=10G:latency=2us"
+Result<Device> make_device(std::string_view item, const Plugins& plugins) {
+  const size_t colon = item.find(':');
+  const std::string_view kind = item.substr(0, colon);
+  const std::string_view options =
+      colon == std::string_view::npos ? std::string_view() : item.substr(colon + 1);
+  if (plugins.has(kind)) return plugins.create(kind, options);
+  if (kind == "host") {
+    return Status(Code::kInvalidArgument, "the host is always device 0: leave it out");
+  }
+  if (std::find(kOwnKinds.begin(), kOwnKinds.end(), kind) == kOwnKinds.end()) {
+    std::vector<std::string> known(kOwnKinds.begin() + 1, kOwnKinds.end());
+    for (std::string& each : plugins.kinds()) known.push_back(std::move(each));
+    return Status(Code::kInvalidArgument, fmt::format("'{}' is no kind of device; there are {}",
+                                                      printable(kind), fmt::join(known, ", ")));
+  }
+  return create_sim_device(kind, options);
+}
+
+}  // namespace
+
+DeviceList::~DeviceList() {
+  for (const Device& device : devices_) device.table->destroy(device.instance);
+}
+
+Status DeviceList::make(const Config& config, Log& log) {
+  const auto add = [&](Result<Device> device) -> Status {
+    if (!device.ok()) return device.status();
+    try {
+      devices_.push_back(device.value());
+    } catch (const std::bad_alloc&) {
+      device->table->destroy(device->instance);
+      throw;
+    }
+    return {};
+  };
+  HETCOMM_RETURN_IF_ERROR(add(create_host_device()));
+  Result<Plugins> plugins = Plugins::load(
+      config.text(Variable::kDevicePlugins), kOwnKinds,
+      [&](std::string_view path) { log.info("loading the plug-in {}", printable(path)); });
+  if (!plugins.ok()) return plugins.status().annotate("HETCOMM_DEVICE_PLUGINS");
+  for (const std::string_view item : split_list(config.text(Variable::kDevices))) {
+    const Status made = add(make_device(item, *plugins));
+    if (!made.ok()) return made.annotate("HETCOMM_DEVICES");
+  }
+  return {};
+}
+
+}  // namespace hetcomm::capi

@@ -1,0 +1,31 @@
+// The devices of a context, before it has them: what HETCOMM_DEVICES names.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "devices/device.h"
+#include "src/base/config.h"
+#include "src/base/log.h"
+#include "src/base/status.h"
+
+namespace hetcomm::capi {
+
+// Destroys the devices that no context has taken over.
+class DeviceList {
+ public:
+  DeviceList() = default;
+  DeviceList(const DeviceList&) = delete;
+  DeviceList& operator=(const DeviceList&) = delete;
+  ~DeviceList();
+
+  // Adds the host, and what HETCOMM_DEVICES and HETCOMM_DEVICE_PLUGINS ask for.
+  Status make(const Config& config, Log& log);
+  // The caller destroys them.
+  std::vector<Device> take() { return std::exchange(devices_, {}); }
+
+ private:
+  std::vector<Device> devices_;
+};
+
+}  // namespace hetcomm::capi
