@@ -3,7 +3,6 @@
 #include <utility>
 
 namespace hetcomm::reshard {
-
 struct DeviceCopies::Job final : CopyHandler {
   explicit Job(DeviceCopies& jobs) : owner(jobs) {}
   void on_copied(const Status& status) override { owner.end(*this, status); }
@@ -11,7 +10,6 @@ struct DeviceCopies::Job final : CopyHandler {
   DeviceCopies& owner;
   CopyJob job;
   DeviceCopyUse use;
-  HostBlocks::Block block;
 };
 
 DeviceCopies::DeviceCopies(Staging& staging, DeviceCopyHandler& handler)
@@ -19,9 +17,15 @@ DeviceCopies::DeviceCopies(Staging& staging, DeviceCopyHandler& handler)
 
 DeviceCopies::~DeviceCopies() = default;
 
-// A device knows two dimensions of rows; what has more is more than one of its copies.
-void DeviceCopies::add(const SideMemory& side, const Region& region, std::byte* host) {
+uint64_t DeviceCopies::count(const SideMemory& side, const Region& region) {
+  return side.copies_rows() ? region.planes() : region.rows;
+}
+
+// What has more than two dimensions of rows is more than one copy of a device.
+void DeviceCopies::add(StreamDirection direction, const SideMemory& side, const Region& region,
+                       std::byte* host) {
   const size_t outer = region.dimensions > 2 ? region.dimensions - 2 : 0;
+  std::vector<StagedRows>& rows = rows_[static_cast<size_t>(direction)];
   StagedRows piece{
       .memory = side.named_memory(), .rows = one_row(0, region.row_bytes), .host = host};
   for (size_t d = outer; d < region.dimensions; ++d) {
@@ -33,7 +37,7 @@ void DeviceCopies::add(const SideMemory& side, const Region& region, std::byte* 
   uint64_t offset = side.piece().offset + region.offset;
   while (true) {
     piece.rows.offset = offset;
-    rows_.push_back(piece);
+    rows.push_back(piece);
     piece.host += bytes_of(piece.rows);
     size_t d = outer;
     while (d > 0 && ++at[d - 1] == region.extents[d - 1]) {
@@ -46,8 +50,7 @@ void DeviceCopies::add(const SideMemory& side, const Region& region, std::byte* 
   }
 }
 
-void DeviceCopies::start(StreamDirection direction, const DeviceCopyUse& use,
-                         HostBlocks::Block&& block) {
+void DeviceCopies::start(StreamDirection direction, const DeviceCopyUse& use) {
   if (spare_.empty()) {
     spare_.reserve(jobs_.size() + 1);
     jobs_.push_back(std::make_unique<Job>(*this));
@@ -56,15 +59,15 @@ void DeviceCopies::start(StreamDirection direction, const DeviceCopyUse& use,
   Job& job = *spare_.back();
   spare_.pop_back();
   job.use = use;
-  job.block = std::move(block);
-  staging_.start(job.job, direction, rows_, job);
-  rows_.clear();
+  std::vector<StagedRows>& rows = rows_[static_cast<size_t>(direction)];
+  staging_.start(job.job, direction, rows, job);
+  rows.clear();
 }
 
 void DeviceCopies::end(Job& job, const Status& status) {
-  HostBlocks::Block block = std::move(job.block);
+  const DeviceCopyUse use = job.use;
   spare_.push_back(&job);
-  handler_.on_device_copied(job.use, std::move(block), status);
+  handler_.on_device_copied(use, status);
 }
 
 }  // namespace hetcomm::reshard

@@ -2,6 +2,7 @@
 // rows. Jobs are used again. Under the baton.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,7 +10,6 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
-#include "src/core/memory/host_blocks.h"
 #include "src/core/memory/staging.h"
 #include "src/reshard/region.h"
 #include "src/reshard/side_memory.h"
@@ -19,21 +19,20 @@ namespace hetcomm::reshard {
 // What a job is for.
 struct DeviceCopyUse {
   enum class Kind : uint8_t {
-    kPack,      // the regions of message |index| that is sent
-    kUnpack,    // what messages have brought
-    kFetchOwn,  // the source of arrival |index|, into the job's block
-    kStoreOwn,  // from there
+    kPack,      // of message |index|, which is sent
+    kUnpack,    // of the arrivals [index, end)
+    kFetchOwn,  // the sources of those of them that are from this rank's own memory
   };
   Kind kind{};
   uint32_t phase = 0;
   uint32_t index = 0;
+  uint32_t end = 0;
+  std::byte* memory = nullptr;  // that the job uses, and nothing else does
 };
 
 class DeviceCopyHandler {
  public:
-  // A job is over. |block| is its own.
-  virtual void on_device_copied(const DeviceCopyUse& use, HostBlocks::Block block,
-                                const Status& status) HETCOMM_UNDER_BATON = 0;
+  virtual void on_device_copied(DeviceCopyUse use, const Status& status) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~DeviceCopyHandler() = default;
@@ -47,16 +46,22 @@ class DeviceCopies {
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;
 
+  // How many copies |region| of |side| is for its device.
+  static uint64_t count(const SideMemory& side, const Region& region);
   // |region| of |side|, which is staged, and the host memory where its rows lie behind each other,
-  // belong to the next job. May throw std::bad_alloc.
-  void add(const SideMemory& side, const Region& region, std::byte* host) HETCOMM_UNDER_BATON;
-  bool has_rows() const HETCOMM_UNDER_BATON { return !rows_.empty(); }
+  // belong to the next job of this direction. May throw std::bad_alloc.
+  void add(StreamDirection direction, const SideMemory& side, const Region& region,
+           std::byte* host) HETCOMM_UNDER_BATON;
+  bool has_rows(StreamDirection direction) const HETCOMM_UNDER_BATON {
+    return !rows_[static_cast<size_t>(direction)].empty();
+  }
   // Forgets what was added.
-  void clear() HETCOMM_UNDER_BATON { rows_.clear(); }
+  void clear() HETCOMM_UNDER_BATON {
+    for (auto& rows : rows_) rows.clear();
+  }
   // Starts it. The handler hears of its end later. May throw std::bad_alloc, and has started
-  // nothing then; |block| stays.
-  void start(StreamDirection direction, const DeviceCopyUse& use,
-             HostBlocks::Block&& block = {}) HETCOMM_UNDER_BATON;
+  // nothing then.
+  void start(StreamDirection direction, const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
 
  private:
   struct Job;
@@ -64,7 +69,7 @@ class DeviceCopies {
 
   Staging& staging_;
   DeviceCopyHandler& handler_;
-  std::vector<StagedRows> rows_;  // of the next job
+  std::array<std::vector<StagedRows>, 2> rows_;  // of the next job of each direction
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<Job*> spare_;  // has room for all
 };

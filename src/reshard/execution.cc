@@ -138,6 +138,7 @@ bool Execution::advance(bool oldest) {
 
 void Execution::move(bool oldest) {
   const size_t end = std::min(first_ + kWindow, phases_.size());
+  no_room_ = false;
   post_receives(end, oldest);
   for (size_t i = first_; i < end && stage_ == Stage::kMoving; ++i) {
     PhaseState& state = phases_[i];
@@ -145,7 +146,7 @@ void Execution::move(bool oldest) {
     state.may_begin =
         state.may_begin || after < 0 || phases_[static_cast<size_t>(after)].has_arrived;
     if (!state.may_begin) continue;
-    if (state.receives_left == 0 && !state.has_arrived) arrive(i);
+    if (state.receives_left == 0 && !state.has_arrived) arrive(i, oldest && i == first_);
     post_sends(i, oldest);
     if (budget_ == 0) break;
   }
@@ -300,13 +301,17 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   const bool fetches = sends && state.way == Way::kStaged;
   // What comes from a device may be fetched before its turn.
   const bool has_turn = lane.started == number_ * lane.messages + message.place;
-  if (!has_turn && !fetches) return false;
+  if (!has_turn && (!fetches || no_room_)) return false;
   if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
-    if (!take_memory(message, state, sends, must)) return false;
+    if (!take_memory(message, state, sends, must)) {
+      no_room_ = no_room_ || sends;
+      return false;
+    }
     if (fetches) {
       fetch(message, state,
-            {DeviceCopyUse::Kind::kPack, static_cast<uint32_t>(phase_index),
-             static_cast<uint32_t>(index)});
+            {.kind = DeviceCopyUse::Kind::kPack,
+             .phase = static_cast<uint32_t>(phase_index),
+             .index = static_cast<uint32_t>(index)});
     }
   }
   if (!has_turn || state.copying) return false;
@@ -321,6 +326,10 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
       list_buffers(message);
     } else {
       if (sends) pack(message, state);
+      if (state.raw != nullptr) {
+        shared_.packed.give(std::exchange(state.raw, nullptr));
+        owner_.note_ready();
+      }
       buffers_.push_back(hetcomm_buffer_host(state.landing, message.bytes));
     }
     operation = shared_.communicator.make_internal(
@@ -385,8 +394,9 @@ void Execution::fetch(const ProgramMessage& message, MessageState& state,
   for (const Region& region : message.regions) {
     const bool converted = converts(region);
     if (const SideMemory* const side = staged_side_of(region); side != nullptr) {
-      device_copies_.add(*side, region, converted ? raw : packed);
+      device_copies_.add(StreamDirection::kToHost, *side, region, converted ? raw : packed);
       if (converted) raw += region.bytes();
+      budget_ -= std::min(budget_, DeviceCopies::count(*side, region) * kBytesOfACopy);
     }
     packed += packed_bytes(region);
   }
@@ -477,7 +487,8 @@ Execution::Way Execution::way_of(const ProgramMessage& message) const {
   for (const Region& region : message.regions) {
     if (staged_side_of(region) == nullptr) continue;
     staged = true;
-    as_it_lies = as_it_lies && SideMemory::has_long_rows(region);
+    as_it_lies = as_it_lies && (SideMemory::has_long_rows(region) ||
+                                (message.regions.size() == 1 && region.rows == 1));
   }
   return as_it_lies ? Way::kAsTheyLie : staged ? Way::kStaged : Way::kPacked;
 }
@@ -502,15 +513,43 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
   budget_ -= std::min(budget_, message.bytes);
 }
 
-// Puts what has come in phase |index| in its place, in order.
-void Execution::arrive(size_t index) {
+// Host memory that an arrival from this rank's own memory needs: room for its bytes, before and
+// after they are converted. 0: none of it lies on a device, or it is there already.
+uint64_t Execution::room_of(const ProgramArrival& arrival) const {
+  if (arrival.receive >= 0) return 0;
+  const SideMemory* const from = staged_side_of(arrival.from);
+  const SideMemory* const to = staged_side_of(arrival.to);
+  if (from == nullptr) return to == nullptr ? 0 : arrival.to.bytes();
+  if (to != nullptr && !converts(arrival.from) &&
+      is_same_place(*from, arrival.from, *to, arrival.to)) {
+    return 0;
+  }
+  return std::max(arrival.from.bytes(), arrival.to.bytes());
+}
+
+// In bytes of budget_.
+uint64_t Execution::cost_of(const ProgramArrival& arrival) const {
+  uint64_t copies = 0;
+  if (const SideMemory* const to = staged_side_of(arrival.to); to != nullptr) {
+    copies += DeviceCopies::count(*to, arrival.to);
+  }
+  const SideMemory* const from = arrival.receive < 0 ? staged_side_of(arrival.from) : nullptr;
+  if (from != nullptr) copies += DeviceCopies::count(*from, arrival.from);
+  return copies * kBytesOfACopy + arrival.to.bytes();
+}
+
+// Puts what has come in phase |index| in its place, in order. |must|: see Landing.
+void Execution::arrive(size_t index, bool must) {
   const ProgramPhase& phase = shared_.program.phases[index];
   PhaseState& state = phases_[index];
-  while (state.next_arrival < phase.arrivals.size() && budget_ > 0) {
-    take(index, state.next_arrival++);
+  uint64_t cost = 0;
+  size_t end = state.next_arrival;
+  while (end < phase.arrivals.size() && cost < budget_) cost += cost_of(phase.arrivals[end++]);
+  if (end > state.next_arrival) {
+    if (!take_arrivals(index, end, must)) return;
+    budget_ -= std::min(budget_, cost);
+    state.next_arrival = static_cast<uint32_t>(end);
   }
-  start_copies(StreamDirection::kFromHost,
-               {DeviceCopyUse::Kind::kUnpack, static_cast<uint32_t>(index), 0});
   if (state.next_arrival < phase.arrivals.size() || state.copies > 0) return;
   state.has_arrived = true;
   for (size_t i = 0; i < phase.receives.size(); ++i) {
@@ -520,88 +559,119 @@ void Execution::arrive(size_t index) {
   owner_.note_ready();
 }
 
-void Execution::take(size_t phase_index, size_t arrival_index) {
-  const ProgramPhase& phase = shared_.program.phases[phase_index];
-  const ProgramArrival& arrival = phase.arrivals[arrival_index];
-  if (arrival.receive < 0) {
-    take_own(phase_index, arrival_index);
-  } else {
-    const size_t receive = phase.sends.size() + static_cast<size_t>(arrival.receive);
-    const MessageState& message = messages_[phases_[phase_index].first_message + receive];
-    if (message.way == Way::kAsTheyLie) return;
-    if (const SideMemory* const side = staged_side_of(arrival.to); side != nullptr) {
-      device_copies_.add(*side, arrival.to, message.landing + arrival.position);
-      return;
+// Takes the arrivals before |end|. What lies on a device and stays with this rank passes through the
+// host. False: there is no room for that.
+bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
+  const std::vector<ProgramArrival>& arrivals = shared_.program.phases[phase_index].arrivals;
+  const size_t begin = phases_[phase_index].next_arrival;
+  uint64_t fetched_bytes = 0;
+  uint64_t stored_bytes = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const bool is_fetched = staged_side_of(arrivals[i].from) != nullptr;
+    (is_fetched ? fetched_bytes : stored_bytes) += room_of(arrivals[i]);
+  }
+  DeviceCopyUse use{.kind = DeviceCopyUse::Kind::kFetchOwn,
+                    .phase = static_cast<uint32_t>(phase_index),
+                    .index = static_cast<uint32_t>(begin),
+                    .end = static_cast<uint32_t>(end)};
+  std::byte* fetched = nullptr;
+  std::byte* stored = nullptr;
+  if (fetched_bytes > 0) fetched = shared_.landed.take(fetched_bytes, must);
+  if (fetched_bytes > 0 && fetched == nullptr) return false;
+  if (stored_bytes > 0) stored = shared_.landed.take(stored_bytes, must);
+  if (stored_bytes > 0 && stored == nullptr) {
+    if (fetched != nullptr) shared_.landed.give(fetched);
+    return false;
+  }
+  std::byte* next_fetched = fetched;
+  std::byte* next_stored = stored;
+  for (size_t i = begin; i < end; ++i) {
+    const ProgramArrival& arrival = arrivals[i];
+    if (arrival.receive >= 0) {
+      take_received(phase_index, arrival);
+      continue;
     }
-    const CopySide to = side_of(arrival.to);
-    const Region packed = flat(arrival.position, arrival.to.bytes());
-    const CopySide from{message.landing, &packed, to.type};
-    arrival.adds ? add(from, to) : copy(from, to);
+    const SideMemory* const from = staged_side_of(arrival.from);
+    const SideMemory* const to = staged_side_of(arrival.to);
+    const uint64_t room = room_of(arrival);
+    if (from == nullptr && to == nullptr) {
+      const CopySide target = side_of(arrival.to);
+      arrival.adds ? add(side_of(arrival.from), target) : copy(side_of(arrival.from), target);
+    } else if (from == nullptr) {
+      const Region packed = flat(0, room);
+      copy(side_of(arrival.from),
+           {next_stored, &packed, shared_.types[arrival.to.tensor].destination});
+      device_copies_.add(StreamDirection::kFromHost, *to, arrival.to, next_stored);
+      next_stored += room;
+    } else if (room > 0) {
+      // At the end of its room, so that it can be converted in place.
+      device_copies_.add(StreamDirection::kToHost, *from, arrival.from,
+                         next_fetched + room - arrival.from.bytes());
+      next_fetched += room;
+    }
   }
-  budget_ -= std::min(budget_, arrival.to.bytes());
+  use.memory = fetched;
+  start_copies(StreamDirection::kToHost, use);
+  use.kind = DeviceCopyUse::Kind::kUnpack;
+  use.memory = stored;
+  start_copies(StreamDirection::kFromHost, use);
+  return true;
 }
 
-// An arrival from this rank's own memory. What lies on a device passes through the host.
-void Execution::take_own(size_t phase_index, size_t arrival_index) {
-  const ProgramArrival& arrival = shared_.program.phases[phase_index].arrivals[arrival_index];
-  const SideMemory* const from = staged_side_of(arrival.from);
-  const SideMemory* const to = staged_side_of(arrival.to);
-  if (from == nullptr && to == nullptr) {
-    const CopySide target = side_of(arrival.to);
-    arrival.adds ? add(side_of(arrival.from), target) : copy(side_of(arrival.from), target);
+void Execution::take_received(size_t phase_index, const ProgramArrival& arrival) {
+  const size_t receive =
+      shared_.program.phases[phase_index].sends.size() + static_cast<size_t>(arrival.receive);
+  const MessageState& message = messages_[phases_[phase_index].first_message + receive];
+  if (message.way == Way::kAsTheyLie) return;
+  if (const SideMemory* const side = staged_side_of(arrival.to); side != nullptr) {
+    device_copies_.add(StreamDirection::kFromHost, *side, arrival.to,
+                       message.landing + arrival.position);
     return;
   }
-  const auto phase = static_cast<uint32_t>(phase_index);
-  // What other messages have brought.
-  start_copies(StreamDirection::kFromHost, {DeviceCopyUse::Kind::kUnpack, phase, 0});
-  DeviceCopyUse use{DeviceCopyUse::Kind::kStoreOwn, phase, static_cast<uint32_t>(arrival_index)};
-  if (from == nullptr) {
-    store_own(use, side_of(arrival.from), {});
-    return;
-  }
-  if (to != nullptr && !converts(arrival.from) &&
-      is_same_place(*from, arrival.from, *to, arrival.to))
-    return;
-  HostBlocks::Block block = shared_.commons.host_blocks.take(arrival.from.bytes());
-  device_copies_.add(*from, arrival.from, block.memory.get());
-  use.kind = DeviceCopyUse::Kind::kFetchOwn;
-  start_copies(StreamDirection::kToHost, use, std::move(block));
+  const CopySide to = side_of(arrival.to);
+  const Region packed = flat(arrival.position, arrival.to.bytes());
+  const CopySide from{message.landing, &packed, to.type};
+  arrival.adds ? add(from, to) : copy(from, to);
 }
 
-// Puts |from|, which perhaps lies in |block|, where its arrival belongs.
-void Execution::store_own(const DeviceCopyUse& use, const CopySide& from, HostBlocks::Block block) {
-  const Region& to = shared_.program.phases[use.phase].arrivals[use.index].to;
-  HostBlocks& blocks = shared_.commons.host_blocks;
-  const ElementType type = shared_.types[to.tensor].destination;
-  const SideMemory* const side = staged_side_of(to);
-  if (side == nullptr) {
-    copy(from, side_of(to));
-    blocks.give(std::move(block));
+// Puts what was fetched of this rank's own memory where it belongs.
+void Execution::put_fetched(const DeviceCopyUse& use) {
+  std::byte* next = use.memory;
+  for (size_t i = use.index; i < use.end; ++i) {
+    const ProgramArrival& arrival = shared_.program.phases[use.phase].arrivals[i];
+    const uint64_t room = room_of(arrival);
+    if (room == 0 || staged_side_of(arrival.from) == nullptr) continue;
+    const TypePair& types = shared_.types[arrival.to.tensor];
+    const Region fetched = flat(room - arrival.from.bytes(), arrival.from.bytes());
+    const CopySide from{next, &fetched, converts(arrival.from) ? types.source : types.destination};
+    const SideMemory* const to = staged_side_of(arrival.to);
+    if (to == nullptr) {
+      copy(from, side_of(arrival.to));
+    } else {
+      const Region converted = flat(0, arrival.to.bytes());
+      copy(from, {next, &converted, types.destination});
+      device_copies_.add(StreamDirection::kFromHost, *to, arrival.to, next);
+    }
+    next += room;
+  }
+  if (!device_copies_.has_rows(StreamDirection::kFromHost)) {
+    shared_.landed.give(use.memory);
     return;
   }
-  if (block.memory == nullptr || from.type != type) {
-    HostBlocks::Block flat_block = blocks.take(to.bytes());
-    const Region packed = flat(0, to.bytes());
-    copy(from, {flat_block.memory.get(), &packed, type});
-    if (block.memory != nullptr) blocks.give(std::move(block));
-    block = std::move(flat_block);
-  }
-  device_copies_.add(*side, to, block.memory.get());
-  start_copies(StreamDirection::kFromHost, {DeviceCopyUse::Kind::kStoreOwn, use.phase, use.index},
-               std::move(block));
+  DeviceCopyUse next_use = use;
+  next_use.kind = DeviceCopyUse::Kind::kUnpack;
+  start_copies(StreamDirection::kFromHost, next_use);
 }
 
 // Starts what was added, if anything was.
-void Execution::start_copies(StreamDirection direction, const DeviceCopyUse& use,
-                             HostBlocks::Block&& block) {
-  if (!device_copies_.has_rows()) return;
-  device_copies_.start(direction, use, std::move(block));
+void Execution::start_copies(StreamDirection direction, const DeviceCopyUse& use) {
+  if (!device_copies_.has_rows(direction)) return;
+  device_copies_.start(direction, use);
   ++copies_;
   if (use.kind != DeviceCopyUse::Kind::kPack) ++phases_[use.phase].copies;
 }
 
-void Execution::on_device_copied(const DeviceCopyUse& use, HostBlocks::Block block,
-                                 const Status& status) {
+void Execution::on_device_copied(DeviceCopyUse use, const Status& status) {
   --copies_;
   PhaseState& phase = phases_[use.phase];
   if (use.kind == DeviceCopyUse::Kind::kPack) {
@@ -609,20 +679,14 @@ void Execution::on_device_copied(const DeviceCopyUse& use, HostBlocks::Block blo
   } else {
     --phase.copies;
   }
-  const bool goes_on = stage_ == Stage::kMoving && status.ok();
-  if (goes_on && use.kind == DeviceCopyUse::Kind::kFetchOwn) {
-    const Region& from = shared_.program.phases[use.phase].arrivals[use.index].from;
-    const Region fetched = flat(0, from.bytes());
-    const TypePair& types = shared_.types[from.tensor];
-    const CopySide side{block.memory.get(), &fetched,
-                        from.memory == Space::kSource ? types.source : types.destination};
+  if (use.kind == DeviceCopyUse::Kind::kFetchOwn && stage_ == Stage::kMoving && status.ok()) {
     try {
-      store_own(use, side, std::move(block));
+      put_fetched(use);
     } catch (const std::bad_alloc&) {
       fail(Code::kOutOfMemory, "out of memory");
     }
-  } else if (block.memory != nullptr) {
-    shared_.commons.host_blocks.give(std::move(block));
+  } else if (use.memory != nullptr) {
+    shared_.landed.give(use.memory);
   }
   if (stage_ == Stage::kEnding) {
     try_to_end();

@@ -132,8 +132,10 @@ class Execution final : public CompositeOperation,
   };
   // Phases beyond the oldest that are looked at.
   static constexpr size_t kWindow = 32;
-  // The processor copies so much before others have their turn.
+  // The processor copies so much before others have their turn. To start a copy of a device takes
+  // it as long as so many bytes.
   static constexpr uint64_t kMostBytesAtOnce = 1u << 20;
+  static constexpr uint64_t kBytesOfACopy = 16u << 10;
 
   void move(bool oldest) HETCOMM_UNDER_BATON;
   void post_receives(size_t end, bool oldest) HETCOMM_UNDER_BATON;
@@ -144,19 +146,19 @@ class Execution final : public CompositeOperation,
   bool converts(const Region& region) const HETCOMM_UNDER_BATON;
   uint64_t packed_bytes(const Region& region) const HETCOMM_UNDER_BATON;
   Way way_of(const ProgramMessage& message) const HETCOMM_UNDER_BATON;
-  void start_copies(StreamDirection direction, const DeviceCopyUse& use,
-                    HostBlocks::Block&& block = {}) HETCOMM_UNDER_BATON;
+  void start_copies(StreamDirection direction, const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   bool take_memory(const ProgramMessage& message, MessageState& state, bool sends,
                    bool must) HETCOMM_UNDER_BATON;
   void fetch(const ProgramMessage& message, MessageState& state,
              const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   void list_buffers(const ProgramMessage& message) HETCOMM_UNDER_BATON;
   void pack(const ProgramMessage& message, const MessageState& state) HETCOMM_UNDER_BATON;
-  void arrive(size_t index) HETCOMM_UNDER_BATON;
-  void take(size_t phase_index, size_t arrival_index) HETCOMM_UNDER_BATON;
-  void take_own(size_t phase_index, size_t arrival_index) HETCOMM_UNDER_BATON;
-  void store_own(const DeviceCopyUse& use, const CopySide& from,
-                 HostBlocks::Block block) HETCOMM_UNDER_BATON;
+  uint64_t room_of(const ProgramArrival& arrival) const HETCOMM_UNDER_BATON;
+  uint64_t cost_of(const ProgramArrival& arrival) const HETCOMM_UNDER_BATON;
+  void arrive(size_t index, bool must) HETCOMM_UNDER_BATON;
+  bool take_arrivals(size_t phase_index, size_t end, bool must) HETCOMM_UNDER_BATON;
+  void take_received(size_t phase_index, const ProgramArrival& arrival) HETCOMM_UNDER_BATON;
+  void put_fetched(const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   void let_go(MessageState& state, bool sends) HETCOMM_UNDER_BATON;
   CopySide side_of(const Region& region) HETCOMM_UNDER_BATON;
   void store() HETCOMM_UNDER_BATON;
@@ -167,8 +169,7 @@ class Execution final : public CompositeOperation,
   std::string missing() const HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
-  void on_device_copied(const DeviceCopyUse& use, HostBlocks::Block block,
-                        const Status& status) override HETCOMM_UNDER_BATON;
+  void on_device_copied(DeviceCopyUse use, const Status& status) override HETCOMM_UNDER_BATON;
 
   ExecutionOwner& owner_;
   ExecutionCommons& shared_;
@@ -189,6 +190,7 @@ class Execution final : public CompositeOperation,
   uint32_t under_way_ = 0;  // messages
   uint32_t copies_ = 0;     // copies of devices under way
   uint64_t budget_ = 0;     // bytes that may still be copied
+  bool no_room_ = false;    // a message whose turn it is waits for memory
   Code code_ = Code::kOk;
   std::string text_;
 };

@@ -202,7 +202,9 @@ class Compiler {
     if (side.used_begin == side.used_end) side.used_begin = region.offset;
     side.used_begin = std::min(side.used_begin, region.offset);
     side.used_end = std::max(side.used_end, region.end());
-    if (region.rows > 1) side.shortest_row = std::min(side.shortest_row, region.row_bytes);
+    side.used_bytes += region.bytes();
+    side.rows += region.rows;
+    side.planes += region.planes();
   }
 
   void note_uses() {

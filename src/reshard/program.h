@@ -58,9 +58,11 @@ struct ProgramLane {
 struct ProgramSide {
   uint64_t bytes = 0;  // that the buffer has at least; 0: this rank has no part
   uint64_t used_begin = 0;
-  uint64_t used_end = 0;               // nothing is used where these are equal
-  bool is_added = false;               // the processor adds what is here, or adds to it
-  uint64_t shortest_row = UINT64_MAX;  // bytes; of several rows at regular distances
+  uint64_t used_end = 0;    // nothing is used where these are equal
+  bool is_added = false;    // the processor adds what is here, or adds to it
+  uint64_t used_bytes = 0;  // in all regions together
+  uint64_t rows = 0;        // of these
+  uint64_t planes = 0;      // of two dimensions of rows, which a device may copy at once
 };
 
 struct Program {

@@ -26,6 +26,12 @@ struct Region {
   Numbers strides{};
 
   uint64_t bytes() const { return rows * row_bytes; }
+  // Of at most two dimensions of rows.
+  uint64_t planes() const {
+    uint64_t count = 1;
+    for (size_t d = 0; d + 2 < dimensions; ++d) count *= extents[d];
+    return count;
+  }
   // The byte behind the last one.
   uint64_t end() const {
     uint64_t last = offset;

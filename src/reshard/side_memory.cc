@@ -14,6 +14,14 @@ std::byte* SideMemory::make_room(std::unique_ptr<std::byte[]>& memory, uint64_t&
   return memory.get();
 }
 
+bool SideMemory::worth_staging() const {
+  // One copy is one copy, here as there.
+  if (side_->rows == 1) return true;
+  if (!copies_rows()) return side_->used_bytes >= side_->rows * kLongRow;
+  return side_->used_bytes >= side_->planes * kLeastCopy &&
+         side_->used_bytes >= side_->rows * kLeastRow;
+}
+
 void SideMemory::bind(const hetcomm_buffer_t& buffer, const ProgramSide& side) {
   buffer_ = buffer;
   side_ = &side;
@@ -25,9 +33,7 @@ void SideMemory::bind(const hetcomm_buffer_t& buffer, const ProgramSide& side) {
           : on_host         ? reinterpret_cast<uintptr_t>(memory->address()) + buffer.offset
                             : 0;
   if (on_host || side.used_begin == side.used_end) return;
-  const bool copies_rows =
-      memory->device().table->copy_rows_to_host != nullptr || side.shortest_row >= kLongRow;
-  if (copies_rows && !side.is_added) return;
+  if (!side.is_added && worth_staging()) return;
   shadowed_ = true;
   const std::byte* const shadow =
       make_room(shadow_, shadow_bytes_, side.used_end - side.used_begin);

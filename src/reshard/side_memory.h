@@ -27,10 +27,10 @@ class SideMemory {
 
   bool has_shadow() const { return shadowed_; }
   bool is_staged() const { return memory_ != nullptr && !shadowed_; }
-  // Transports take |region| from a device as it lies, and put it there.
-  static bool has_long_rows(const Region& region) {
-    return region.rows == 1 || region.row_bytes >= kLongRow;
-  }
+  // Its device copies rows at regular distances at once.
+  bool copies_rows() const { return memory_->device().table->copy_rows_to_host != nullptr; }
+  // Rows that a device copies one by one about as fast as it copies at all.
+  static bool has_long_rows(const Region& region) { return region.row_bytes >= kLongRow; }
   // The memory of the buffer, if it has a handle.
   Memory* named_memory() const { return reinterpret_cast<Memory*>(buffer_.memory); }
   BufferPiece piece() const { return {named_memory(), buffer_.offset, buffer_.length}; }
@@ -46,8 +46,11 @@ class SideMemory {
              CopyHandler& handler) HETCOMM_UNDER_BATON;
 
  private:
-  // A device copies longer rows one by one about as fast as it copies at all.
   static constexpr uint64_t kLongRow = 64u << 10;
+  // Less on average is not worth a copy of its own, and rows not a place among those of a copy.
+  static constexpr uint64_t kLeastCopy = 4u << 10;
+  static constexpr uint64_t kLeastRow = 64;
+  bool worth_staging() const;
 
   static std::byte* make_room(std::unique_ptr<std::byte[]>& memory, uint64_t& size, uint64_t bytes);
 

@@ -1,6 +1,7 @@
 // Bytes in flight and measured rate of one direction: of a rail, or of a device's copies.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "src/base/baton_role.h"
@@ -18,8 +19,9 @@ class Throughput {
     constexpr uint64_t kShortestNs = 1'000'000;
     outstanding_ -= bytes;
     done_ += bytes;
-    busy_ns_ += now_ns - since_ns_;
-    since_ns_ = now_ns;
+    // What started after the caller looked at the clock may have ended already.
+    if (now_ns > since_ns_) busy_ns_ += now_ns - since_ns_;
+    since_ns_ = std::max(since_ns_, now_ns);
     if (busy_ns_ < kShortestNs) return;
     const double measured = static_cast<double>(done_) * 1e9 / static_cast<double>(busy_ns_);
     rate_ = rate_ == 0 ? measured : rate_ * 0.7 + measured * 0.3;
