@@ -665,6 +665,48 @@ TEST_P(ReshardingOnDevices, TypesAreConverted) {
   });
 }
 
+// Bytes that become more stay with their rank and go to another one.
+TEST_P(ReshardingOnDevices, TypesThatGrow) {
+  run_job(GetParam(), 2, [](Member& me) {
+    constexpr uint64_t kElements = 30'000;
+    const Grid whole = on_one(0, kElements);
+    const Made source(whole);
+    const Made kept(whole);
+    const Made sent(on_one(1, kElements));
+    const hetcomm_reshard_tensor_t tensors[] = {
+        {source.get(), kept.get(), HETCOMM_FLOAT32, HETCOMM_FLOAT64},
+        {source.get(), sent.get(), HETCOMM_FLOAT32, HETCOMM_FLOAT64}};
+    hetcomm_reshard_t* plan = nullptr;
+    ASSERT_EQ(hetcomm_reshard_create(me.communicator(), tensors, 2, nullptr, &plan), HETCOMM_OK)
+        << hetcomm_last_error();
+    std::vector<float> values(kElements);
+    for (uint64_t i = 0; i < kElements; ++i) values[i] = static_cast<float>(i) * 0.25f;
+    std::vector<std::byte> bytes(kElements * 4);
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    for (const int32_t devices : {11, 12, 21, 22, 1, 2, 10, 20}) {
+      DeviceMemory from(me, devices / 10, kElements * 4);
+      DeviceMemory to(me, devices % 10, kElements * 8);
+      from.fill(bytes);
+      const hetcomm_buffer_t out[] = {from.part(0, kElements * 4), from.part(0, kElements * 4)};
+      const hetcomm_buffer_t in[] = {to.part(0, kElements * 8), to.part(0, kElements * 8)};
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(hetcomm_reshard_start(plan, out, in, nullptr, &request), HETCOMM_OK)
+          << hetcomm_last_error();
+      const Outcome outcome = finish(request);
+      ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      const std::vector<std::byte> contents = to.contents();
+      for (uint64_t i = 0; i < kElements; ++i) {
+        double value = 0;
+        std::memcpy(&value, contents.data() + 8 * i, 8);
+        ASSERT_EQ(value, static_cast<double>(values[i])) << i << " on devices " << devices;
+      }
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    me.meet();
+  });
+}
+
 // What a rank keeps in its place is not copied: a copy would take longer.
 TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
   CapiCase slow = GetParam();
