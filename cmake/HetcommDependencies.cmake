@@ -17,6 +17,24 @@ if(HETCOMM_BUILD_TESTS)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
 endif()
 
+# Its headers; the loader library is looked for when a process uses it.
+set(HETCOMM_OPENCL_INCLUDE_DIR)
+if(HETCOMM_WITH_OPENCL)
+  find_path(HETCOMM_OPENCL_HEADERS CL/cl.h)
+  mark_as_advanced(HETCOMM_OPENCL_HEADERS)
+  if(HETCOMM_OPENCL_HEADERS)
+    set(HETCOMM_OPENCL_INCLUDE_DIR ${HETCOMM_OPENCL_HEADERS})
+  else()
+    message(STATUS "hetcomm: no headers of OpenCL; devices of kind opencl are left out")
+  endif()
+endif()
+
+# Where tests find run-times of OpenCL beside the system's.
+set(HETCOMM_OPENCL_ENVIRONMENT)
+if(EXISTS ${PROJECT_SOURCE_DIR}/build/opencl/vendors)
+  set(HETCOMM_OPENCL_ENVIRONMENT OCL_ICD_VENDORS=${PROJECT_SOURCE_DIR}/build/opencl/vendors)
+endif()
+
 if(HETCOMM_WITH_MPI)
   find_package(MPI QUIET COMPONENTS C)
   if(MPI_C_FOUND)

@@ -34,6 +34,7 @@ const char* missing_entry(const DeviceTable& table) {
       {"event_query", table.event_query != nullptr},
       {"event_wait", table.event_wait != nullptr},
       {"event_release", table.event_release != nullptr},
+      {"release", table.release != nullptr || table.retain == nullptr},
       {"unpin_host", table.unpin_host != nullptr || table.pin_host == nullptr},
   };
   for (const auto& entry : needed) {
@@ -53,10 +54,28 @@ bool is_device_kind(std::string_view name) {
          std::all_of(name.begin(), name.end(), fits);
 }
 
+bool span_of(const DeviceRows& rows, uint64_t* out_size) {
+  *out_size = 0;
+  if (rows.row_bytes == 0 || rows.extents[0] == 0 || rows.extents[1] == 0) return true;
+  uint64_t size = rows.row_bytes;
+  for (size_t d = 0; d < 2; ++d) {
+    uint64_t distance = 0;
+    if (__builtin_mul_overflow(rows.extents[d] - 1, rows.strides[d], &distance) ||
+        __builtin_add_overflow(size, distance, &size)) {
+      return false;
+    }
+  }
+  uint64_t rows_in_all = 0;
+  uint64_t bytes = 0;
+  *out_size = size;
+  return !__builtin_mul_overflow(rows.extents[0], rows.extents[1], &rows_in_all) &&
+         !__builtin_mul_overflow(rows_in_all, rows.row_bytes, &bytes);
+}
+
 Result<DeviceTable> complete_table(const DeviceTable* given) {
   if (given == nullptr) return Status(Code::kUnsupported, "the device has no table");
   // All entries up to here were in the first version.
-  constexpr uint64_t kLeast = offsetof(DeviceTable, pci_address) + sizeof(given->pci_address);
+  constexpr uint64_t kLeast = offsetof(DeviceTable, release) + sizeof(given->release);
   if (given->struct_size < kLeast) {
     return Status(Code::kUnsupported,
                   fmt::format("the device's table says that it has {} bytes, and the first version "

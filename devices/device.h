@@ -26,6 +26,10 @@ inline uint64_t bytes_of(const DeviceRows& rows) {
   return rows.extents[0] * rows.extents[1] * rows.row_bytes;
 }
 
+// Gives the bytes from the beginning of the first row to the end of the last one; 0: there are no
+// rows. False: they are more than there are addresses.
+bool span_of(const DeviceRows& rows, uint64_t* out_size);
+
 // Whether |name| can be that of a kind of devices.
 bool is_device_kind(std::string_view name);
 

@@ -25,26 +25,6 @@ std::string describe(std::string_view kind, const SimOptions& options) {
                      static_cast<double>(options.memory_bytes) / gib);
 }
 
-// The bytes from the beginning of the first row to the end of the last one. False: more than there
-// are addresses.
-bool extent_of(const DeviceRows& rows, uint64_t* out_size) {
-  *out_size = 0;
-  if (rows.row_bytes == 0 || rows.extents[0] == 0 || rows.extents[1] == 0) return true;
-  uint64_t size = rows.row_bytes;
-  for (size_t d = 0; d < 2; ++d) {
-    uint64_t distance = 0;
-    if (__builtin_mul_overflow(rows.extents[d] - 1, rows.strides[d], &distance) ||
-        __builtin_add_overflow(size, distance, &size)) {
-      return false;
-    }
-  }
-  uint64_t rows_in_all = 0;
-  uint64_t bytes = 0;
-  *out_size = size;
-  return !__builtin_mul_overflow(rows.extents[0], rows.extents[1], &rows_in_all) &&
-         !__builtin_mul_overflow(rows_in_all, rows.row_bytes, &bytes);
-}
-
 }  // namespace
 
 SimDevice::SimDevice(std::string_view kind, const SimOptions& options,
@@ -79,7 +59,7 @@ void SimDevice::stream_destroy(void* stream) {
 Code SimDevice::submit(void* stream, const void* address, const DeviceRows& rows, std::byte* host,
                        bool to_host) {
   uint64_t size = 0;
-  if (!extent_of(rows, &size)) return Code::kOutOfRange;
+  if (!span_of(rows, &size)) return Code::kOutOfRange;
   if (stream == nullptr || (host == nullptr && size != 0)) return Code::kInvalidArgument;
   SimCopy copy{.host = host,
                .device = nullptr,

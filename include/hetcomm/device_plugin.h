@@ -120,6 +120,12 @@ typedef struct hetcomm_device_table {
   /* Optional: gives the PCI address of the device, such as "0000:3b:00.0", by which the NICs near
    * it are found; null where it has none. The text lives as long as the device. */
   const char* (*pci_address)(void* device);
+  /* Optional: begins to use |size_bytes| from |address| on that allocate() has not given
+   * (hetcomm_memory_wrap), so that find() knows it and the vendor's object stays until release().
+   * Each call is ended by one of release(), with the same address. Where they are null find()
+   * knows all memory of the device. They come together. */
+  hetcomm_status_t (*retain)(void* device, void* address, uint64_t size_bytes);
+  void (*release)(void* device, void* address);
 } hetcomm_device_table_t;
 
 /* A device: what the functions of |table| take as their first argument is |instance|. */

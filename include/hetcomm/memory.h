@@ -58,7 +58,7 @@ hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device, uint64_t siz
 
 /* Makes a memory of the |size_bytes| from |address| on, which is a host pointer, or an address or
  * handle of the device's vendor. The region stays the caller's: hetcomm_memory_free does not free
- * it, and it has to exist until then.
+ * it, and it has to exist until then. A cl_mem is retained until then.
  *   INVALID_ARGUMENT  |address| is NULL, |size_bytes| is 0, the device does not know the address,
  *                     or |device| is the host and the address is memory of another device.
  *   OUT_OF_RANGE      There is no such device, or the region ends past its allocation, or past the

@@ -116,6 +116,34 @@ Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void
   return {};
 }
 
+// A device's use of memory that was named to it, until it is a Memory's to end.
+class Retained {
+ public:
+  Retained(const Device& device, void* address) : device_(device), address_(address) {}
+  Retained(const Retained&) = delete;
+  Retained& operator=(const Retained&) = delete;
+  ~Retained() {
+    if (held_) device_.table->release(device_.instance, address_);
+  }
+
+  Status take(uint64_t size) {
+    if (device_.table->retain == nullptr) return {};
+    const hetcomm_status_t status = device_.table->retain(device_.instance, address_, size);
+    held_ = status == HETCOMM_OK;
+    if (held_) return {};
+    return Status(static_cast<Code>(status),
+                  status == HETCOMM_OUT_OF_RANGE
+                      ? std::string("the range ends past its allocation")
+                      : std::string("the address is no memory of device ") + device_.table->kind);
+  }
+  void hand_over() { held_ = false; }
+
+ private:
+  const Device& device_;
+  void* const address_;
+  bool held_ = false;
+};
+
 }  // namespace
 
 extern "C" {
@@ -219,8 +247,12 @@ hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device,
     HETCOMM_RETURN_IF_ERROR(capi::check_device(*context->impl, device));
     if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes has to be above 0");
     const auto index = static_cast<size_t>(device);
-    HETCOMM_RETURN_IF_ERROR(check_wrapped(context->impl->devices(), index, address, size_bytes));
+    const hetcomm::DeviceSet& devices = context->impl->devices();
+    Retained retained(devices.device(index), address);
+    HETCOMM_RETURN_IF_ERROR(retained.take(size_bytes));
+    HETCOMM_RETURN_IF_ERROR(check_wrapped(devices, index, address, size_bytes));
     *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, false);
+    retained.hand_over();
     return {};
   });
 }

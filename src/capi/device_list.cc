@@ -13,7 +13,11 @@
 namespace hetcomm::capi {
 namespace {
 
-const std::vector<std::string_view> kOwnKinds = {"host", "sim-handle", "sim-address"};
+const std::vector<std::string_view> kOwnKinds = {"host",
+#ifdef HETCOMM_HAS_OPENCL
+                                                 "opencl",
+#endif
+                                                 "sim-handle", "sim-address"};
 
 // "sim-handle" or "sim-address:bandwidth=10G:latency=2us"
 Result<Device> make_device(std::string_view item, const Plugins& plugins) {
@@ -31,6 +35,9 @@ Result<Device> make_device(std::string_view item, const Plugins& plugins) {
     return Status(Code::kInvalidArgument, fmt::format("'{}' is no kind of device; there are {}",
                                                       printable(kind), fmt::join(known, ", ")));
   }
+#ifdef HETCOMM_HAS_OPENCL
+  if (kind == "opencl") return create_opencl_device(options);
+#endif
   return create_sim_device(kind, options);
 }
 

@@ -44,6 +44,7 @@ LAYERS = {
     "src/reduce/": [PUBLIC_TYPES, BASE],
     "src/bootstrap/": [PUBLIC_TYPES, BASE, NET],
     "devices/device.h": [PUBLIC_TYPES, BASE],
+    "devices/device.cc": [PUBLIC_TYPES, BASE, DEVICE_API],
     "devices/registry.h": [PUBLIC_TYPES, BASE, DEVICE_API],
     "devices/<x>/": [PUBLIC_TYPES, BASE, DEVICE_API, DEVICE_REGISTRY],
     "transports/": [PUBLIC_TYPES, BASE, NET, DEVICE_API],

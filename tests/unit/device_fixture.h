@@ -19,11 +19,16 @@ namespace hetcomm {
 // A device, destroyed at the end of the test. Its functions are the table's, with the instance in.
 class TestDevice {
  public:
-  // |kind| is "host", "sim-handle", "sim-address" or "example", which is a plug-in.
+  // |kind| is "host", "sim-handle", "sim-address", "example", which is a plug-in, or
+  // "opencl:" with options.
   explicit TestDevice(std::string_view kind, std::string_view options = "") {
     Result<Device> device = kind == "host"      ? create_host_device()
                             : kind == "example" ? create_example(options)
-                                                : create_sim_device(kind, options);
+#ifdef HETCOMM_HAS_OPENCL
+                            : kind.starts_with(kOpenCl)
+                                ? create_opencl_device(kind.substr(kOpenCl.size()))
+#endif
+                                : create_sim_device(kind, options);
     EXPECT_TRUE(device.ok()) << device.status().text();
     if (device.ok()) device_ = device.value();
   }
@@ -80,6 +85,7 @@ class TestDevice {
   }
 
  private:
+  static constexpr std::string_view kOpenCl = "opencl:";
   static Result<Device> create_example(std::string_view options) {
     const char* const path = std::getenv("HETCOMM_TEST_PLUGIN");
     if (path == nullptr) return Status(Code::kNotFound, "HETCOMM_TEST_PLUGIN is not set");
@@ -90,10 +96,13 @@ class TestDevice {
   Device device_;
 };
 
+// The kinds that the suite of the table runs over, in this program.
+std::vector<std::string> kinds_to_test();
+
 // Name of a test that runs over kinds of devices.
-inline std::string kind_name(const testing::TestParamInfo<const char*>& kind) {
+inline std::string kind_name(const testing::TestParamInfo<std::string>& kind) {
   std::string name = kind.param;
-  std::erase(name, '-');
+  for (const char letter : {'-', ':', '='}) std::erase(name, letter);
   return name;
 }
 

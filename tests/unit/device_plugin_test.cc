@@ -7,9 +7,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "devices/plugin/plugins.h"
+#include "tests/unit/device_fixture.h"
 
 namespace hetcomm {
+
+std::vector<std::string> kinds_to_test() {
+  return {"host", "sim-handle", "sim-address", "example"};
+}
+
 namespace {
 
 using testing::ElementsAre;

@@ -25,7 +25,7 @@ namespace {
 uint64_t number(const void* name) { return reinterpret_cast<uintptr_t>(name); }
 void* plus(void* name, uint64_t offset) { return reinterpret_cast<void*>(number(name) + offset); }
 
-class EverySim : public testing::TestWithParam<const char*> {};
+class EverySim : public testing::TestWithParam<std::string> {};
 
 TEST_P(EverySim, CpuTouchCrashes) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -20,3 +20,16 @@ hetcomm_test(device_test ${serial}
   TIMEOUT 120)
 hetcomm_plugin(bad_device_plugin SOURCES bad_device_plugin.c)
 add_dependencies(device_test example_device_plugin bad_device_plugin)
+
+# Over the run-times of this machine: those that tools/install-deps --opencl has put beside each other,
+# else the system's. Not under sanitizers, which the run-times do not stand.
+if(TARGET hetcomm_device_opencl AND NOT HETCOMM_SANITIZE)
+  hetcomm_test(opencl_test
+    SOURCES device_opencl_test.cc device_table_test.cc
+    DEPENDS base device_api device_host device_opencl device_plugin device_sim fmt::fmt
+    ENVIRONMENT ${HETCOMM_OPENCL_ENVIRONMENT}
+    PROCESSORS 2
+    TIMEOUT 120)
+  target_include_directories(opencl_test SYSTEM PRIVATE ${HETCOMM_OPENCL_INCLUDE_DIR})
+  target_compile_definitions(opencl_test PRIVATE HETCOMM_HAS_OPENCL)
+endif()

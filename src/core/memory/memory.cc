@@ -96,7 +96,12 @@ Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, 
 
 Memory::~Memory() {
   if (known_placeholder() != nullptr) munmap(known_placeholder(), size_);
-  if (owned_) device().table->free(device().instance, address_);
+  const DeviceTable& table = *device().table;
+  if (owned_) {
+    table.free(device().instance, address_);
+  } else if (table.release != nullptr) {
+    table.release(device().instance, address_);
+  }
 }
 
 std::byte* Memory::placeholder() {

@@ -88,6 +88,7 @@ class DeviceSet {
 // A region of one device. It counts the pending operations that use it.
 class Memory {
  public:
+  // The device frees |address| with the memory if it is |owned|; else it may have to release it.
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned);
   ~Memory();
   Memory(const Memory&) = delete;

@@ -1,0 +1,109 @@
+#include "devices/opencl/api.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+
+#include <fmt/format.h>
+
+namespace hetcomm::opencl {
+namespace {
+
+constexpr const char* kLibrary = "libOpenCL.so.1";
+
+struct Opened {
+  Api api;
+  Status status;
+};
+
+Opened load() {
+  Opened opened;
+  // The one that the process has already, whoever loaded it.
+  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    const char* const why = dlerror();
+    opened.status =
+        Status(Code::kNotFound, fmt::format("OpenCL cannot be loaded (Debian: apt install "
+                                            "ocl-icd-libopencl1 and a vendor's run-time): {}",
+                                            why != nullptr ? why : kLibrary));
+    return opened;
+  }
+#define HETCOMM_OPENCL_LOAD(name)                                                                 \
+  opened.api.name = reinterpret_cast<decltype(opened.api.name)>(dlsym(library, "cl" #name));      \
+  if (opened.api.name == nullptr && opened.status.ok()) {                                         \
+    opened.status = Status(Code::kUnsupported,                                                    \
+                           fmt::format("{} has no cl{}: OpenCL 1.2 is needed", kLibrary, #name)); \
+  }
+  HETCOMM_OPENCL_FUNCTIONS(HETCOMM_OPENCL_LOAD)
+#undef HETCOMM_OPENCL_LOAD
+  return opened;
+}
+
+}  // namespace
+
+Result<const Api*> Api::open() {
+  // A failure is not kept: a run-time may be installed later.
+  static const Opened* known = nullptr;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (known == nullptr) {
+    Opened opened = load();
+    if (!opened.status.ok()) return opened.status;
+    known = new Opened(std::move(opened));
+  }
+  return &known->api;
+}
+
+Code code_of(cl_int status) {
+  switch (status) {
+    case CL_SUCCESS:
+      return Code::kOk;
+    case CL_OUT_OF_HOST_MEMORY:
+    case CL_MEM_OBJECT_ALLOCATION_FAILURE:
+    case CL_INVALID_BUFFER_SIZE:
+      return Code::kOutOfMemory;
+    case CL_OUT_OF_RESOURCES:
+      return Code::kOutOfResources;
+    case CL_INVALID_MEM_OBJECT:
+    case CL_INVALID_CONTEXT:
+    case CL_INVALID_VALUE:
+    case CL_MISALIGNED_SUB_BUFFER_OFFSET:
+      return Code::kInvalidArgument;
+    case CL_DEVICE_NOT_FOUND:
+    case -1001:
+      return Code::kNotFound;
+    default:
+      return Code::kDeviceLost;
+  }
+}
+
+std::string name_of(cl_int status) {
+  switch (status) {
+#define HETCOMM_OPENCL_NAME(name) \
+  case name:                      \
+    return #name;
+    HETCOMM_OPENCL_NAME(CL_DEVICE_NOT_FOUND)
+    HETCOMM_OPENCL_NAME(CL_DEVICE_NOT_AVAILABLE)
+    HETCOMM_OPENCL_NAME(CL_MEM_OBJECT_ALLOCATION_FAILURE)
+    HETCOMM_OPENCL_NAME(CL_OUT_OF_RESOURCES)
+    HETCOMM_OPENCL_NAME(CL_OUT_OF_HOST_MEMORY)
+    HETCOMM_OPENCL_NAME(CL_MISALIGNED_SUB_BUFFER_OFFSET)
+    HETCOMM_OPENCL_NAME(CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST)
+    HETCOMM_OPENCL_NAME(CL_INVALID_VALUE)
+    HETCOMM_OPENCL_NAME(CL_INVALID_DEVICE)
+    HETCOMM_OPENCL_NAME(CL_INVALID_CONTEXT)
+    HETCOMM_OPENCL_NAME(CL_INVALID_COMMAND_QUEUE)
+    HETCOMM_OPENCL_NAME(CL_INVALID_MEM_OBJECT)
+    HETCOMM_OPENCL_NAME(CL_INVALID_EVENT)
+    HETCOMM_OPENCL_NAME(CL_INVALID_OPERATION)
+    HETCOMM_OPENCL_NAME(CL_INVALID_BUFFER_SIZE)
+#undef HETCOMM_OPENCL_NAME
+    case -1001:
+      return "CL_PLATFORM_NOT_FOUND_KHR";
+    default:
+      return fmt::format("OpenCL error {}", status);
+  }
+}
+
+}  // namespace hetcomm::opencl

@@ -1,0 +1,63 @@
+// The functions of OpenCL, from the loader library of this process (libOpenCL.so.1), which leads to
+// the run-times of all vendors. Nothing is loaded before the first open().
+#pragma once
+
+#ifndef CL_TARGET_OPENCL_VERSION
+#define CL_TARGET_OPENCL_VERSION 300
+#endif
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS
+#include <CL/cl.h>
+#include <string>
+
+#include "src/base/status.h"
+
+namespace hetcomm::opencl {
+
+// name of a function, without "cl"
+#define HETCOMM_OPENCL_FUNCTIONS(X) \
+  X(CreateBuffer)                   \
+  X(CreateCommandQueue)             \
+  X(CreateContext)                  \
+  X(CreateSubBuffer)                \
+  X(EnqueueMarkerWithWaitList)      \
+  X(EnqueueReadBuffer)              \
+  X(EnqueueReadBufferRect)          \
+  X(EnqueueWriteBuffer)             \
+  X(EnqueueWriteBufferRect)         \
+  X(Finish)                         \
+  X(Flush)                          \
+  X(GetContextInfo)                 \
+  X(GetDeviceIDs)                   \
+  X(GetDeviceInfo)                  \
+  X(GetEventInfo)                   \
+  X(GetMemObjectInfo)               \
+  X(GetPlatformIDs)                 \
+  X(GetPlatformInfo)                \
+  X(ReleaseCommandQueue)            \
+  X(ReleaseContext)                 \
+  X(ReleaseEvent)                   \
+  X(ReleaseMemObject)               \
+  X(RetainContext)                  \
+  X(RetainMemObject)                \
+  X(WaitForEvents)
+
+struct Api {
+#define HETCOMM_OPENCL_POINTER(name) decltype(&::cl##name) name = nullptr;
+  HETCOMM_OPENCL_FUNCTIONS(HETCOMM_OPENCL_POINTER)
+#undef HETCOMM_OPENCL_POINTER
+
+  // NOT_FOUND: this process cannot load OpenCL; the text says why. The result lives as long as the
+  // process. [any-thread]
+  static Result<const Api*> open();
+};
+
+// The status of the library for one of OpenCL.
+Code code_of(cl_int status);
+// "CL_OUT_OF_RESOURCES", or the number.
+std::string name_of(cl_int status);
+inline Status status_of(cl_int status, const char* call) {
+  if (status == CL_SUCCESS) return {};
+  return {code_of(status), std::string(call) + ": " + name_of(status)};
+}
+
+}  // namespace hetcomm::opencl

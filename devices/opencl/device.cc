@@ -1,0 +1,345 @@
+#include "devices/opencl/device.h"
+
+#include <array>
+#include <new>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "devices/registry.h"
+#include "src/base/text.h"
+
+namespace hetcomm::opencl {
+namespace {
+
+// Of cl_khr_pci_bus_info.
+constexpr cl_device_info kPciBusInfo = 0x410F;
+struct PciBusInfo {
+  cl_uint domain;
+  cl_uint bus;
+  cl_uint device;
+  cl_uint function;
+};
+
+std::string platform_text(const Api& api, cl_platform_id platform, cl_platform_info what) {
+  std::array<char, 256> text{};
+  if (api.GetPlatformInfo(platform, what, text.size() - 1, text.data(), nullptr) != CL_SUCCESS) {
+    return "";
+  }
+  return text.data();
+}
+
+std::string device_text(const Api& api, cl_device_id device, cl_device_info what) {
+  std::array<char, 256> text{};
+  if (api.GetDeviceInfo(device, what, text.size() - 1, text.data(), nullptr) != CL_SUCCESS) {
+    return "";
+  }
+  return text.data();
+}
+
+struct Found {
+  cl_platform_id platform;
+  cl_device_id device;
+};
+
+// All devices that |options| may mean, in the order of their numbers. A platform without devices
+// has none to offer, and is no error.
+Result<std::vector<Found>> find_devices(const Api& api, const Options& options) {
+  cl_uint count = 0;
+  const cl_int status = api.GetPlatformIDs(0, nullptr, &count);
+  if (status != CL_SUCCESS && count == 0) {
+    return status_of(status, "OpenCL has no platforms: clGetPlatformIDs");
+  }
+  std::vector<cl_platform_id> platforms(count);
+  HETCOMM_RETURN_IF_ERROR(
+      status_of(api.GetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs"));
+  std::vector<Found> found;
+  for (const cl_platform_id platform : platforms) {
+    if (!contains_word(platform_text(api, platform, CL_PLATFORM_NAME), options.platform) &&
+        !contains_word(platform_text(api, platform, CL_PLATFORM_VERSION), options.platform)) {
+      continue;
+    }
+    cl_uint devices = 0;
+    if (api.GetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &devices) != CL_SUCCESS) {
+      continue;
+    }
+    std::vector<cl_device_id> ids(devices);
+    if (api.GetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, devices, ids.data(), nullptr) !=
+        CL_SUCCESS) {
+      continue;
+    }
+    for (const cl_device_id id : ids) found.push_back({platform, id});
+  }
+  return found;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OpenClDevice>> OpenClDevice::create(const Options& options) {
+  Result<const Api*> api = Api::open();
+  if (!api.ok()) return api.status();
+  Result<std::vector<Found>> found = find_devices(*api.value(), options);
+  if (!found.ok()) return found.status();
+  if (options.index >= found->size()) {
+    return Status(Code::kNotFound,
+                  fmt::format("there is no OpenCL device {}{}{}: {} found (clinfo -l lists them)",
+                              options.index, options.platform.empty() ? "" : " of platform ",
+                              printable(options.platform), found->size()));
+  }
+  const Found& chosen = found.value()[options.index];
+  std::unique_ptr<OpenClDevice> device(new OpenClDevice(*api.value(), chosen.device));
+  HETCOMM_RETURN_IF_ERROR(device->open(chosen.platform));
+  return device;
+}
+
+Status OpenClDevice::open(cl_platform_id platform) {
+  const std::array<cl_context_properties, 3> properties = {
+      CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform), 0};
+  cl_int status = CL_SUCCESS;
+  context_ = api_.CreateContext(properties.data(), 1, &device_, nullptr, nullptr, &status);
+  if (context_ == nullptr) return status_of(status, "clCreateContext");
+  buffers_ = std::make_unique<Buffers>(api_, context_);
+  name_ = fmt::format("{}: {}", platform_text(api_, platform, CL_PLATFORM_NAME),
+                      device_text(api_, device_, CL_DEVICE_NAME));
+  PciBusInfo pci{};
+  if (api_.GetDeviceInfo(device_, kPciBusInfo, sizeof(pci), &pci, nullptr) == CL_SUCCESS) {
+    pci_address_ =
+        fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain, pci.bus, pci.device, pci.function);
+  }
+  return {};
+}
+
+OpenClDevice::~OpenClDevice() {
+  buffers_.reset();
+  if (context_ != nullptr) api_.ReleaseContext(context_);
+}
+
+Code OpenClDevice::stream_create(void** out_stream) {
+  if (out_stream == nullptr) return Code::kInvalidArgument;
+  cl_int status = CL_SUCCESS;
+  const cl_command_queue queue = api_.CreateCommandQueue(context_, device_, 0, &status);
+  if (queue == nullptr) return code_of(status);
+  *out_stream = queue;
+  return Code::kOk;
+}
+
+void OpenClDevice::stream_destroy(void* stream) {
+  if (stream == nullptr) return;
+  const auto queue = static_cast<cl_command_queue>(stream);
+  api_.Finish(queue);
+  api_.ReleaseCommandQueue(queue);
+}
+
+namespace {
+
+bool is_one_row(const DeviceRows& rows) { return rows.extents[0] == 1 && rows.extents[1] == 1; }
+
+// Whether rows as they are are a part of pictures behind each other: no row leaves its line, and no
+// line its picture.
+bool are_pictures(const DeviceRows& rows) {
+  const uint64_t pitch = rows.strides[1];
+  const uint64_t slice = rows.extents[0] > 1 ? rows.strides[0] : pitch * rows.extents[1];
+  if (pitch < rows.row_bytes || slice % pitch != 0 || slice < pitch * rows.extents[1]) return false;
+  return rows.offset % pitch + rows.row_bytes <= pitch &&
+         (rows.extents[0] == 1 || rows.offset % slice / pitch + rows.extents[1] <= slice / pitch);
+}
+
+}  // namespace
+
+// Rows of one plane whose distances OpenCL can name: the inner distance is a row's place in a
+// picture, the outer one that of a picture.
+Code OpenClDevice::copy_plane(cl_command_queue queue, cl_mem buffer, const DeviceRows& rows,
+                              std::byte* host, bool to_host) {
+  const auto& [offset, row_bytes, extents, strides] = rows;
+  if (is_one_row(rows)) {
+    return code_of(to_host ? api_.EnqueueReadBuffer(queue, buffer, CL_FALSE, offset, row_bytes,
+                                                    host, 0, nullptr, nullptr)
+                           : api_.EnqueueWriteBuffer(queue, buffer, CL_FALSE, offset, row_bytes,
+                                                     host, 0, nullptr, nullptr));
+  }
+  const uint64_t pitch = strides[1];
+  const uint64_t slice = extents[0] > 1 ? strides[0] : pitch * extents[1];
+  const std::array<size_t, 3> zero = {0, 0, 0};
+  const std::array<size_t, 3> from = {offset % slice % pitch, offset % slice / pitch,
+                                      offset / slice};
+  const std::array<size_t, 3> region = {row_bytes, extents[1], extents[0]};
+  return code_of(to_host ? api_.EnqueueReadBufferRect(queue, buffer, CL_FALSE, from.data(),
+                                                      zero.data(), region.data(), pitch, slice,
+                                                      row_bytes, 0, host, 0, nullptr, nullptr)
+                         : api_.EnqueueWriteBufferRect(queue, buffer, CL_FALSE, from.data(),
+                                                       zero.data(), region.data(), pitch, slice,
+                                                       row_bytes, 0, host, 0, nullptr, nullptr));
+}
+
+Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& rows, void* host,
+                        bool to_host) {
+  uint64_t span = 0;
+  if (!span_of(rows, &span)) return Code::kOutOfRange;
+  if (stream == nullptr || (host == nullptr && span != 0)) return Code::kInvalidArgument;
+  cl_mem buffer = nullptr;
+  const Code code = buffers_->check(address, rows.offset, span, &buffer);
+  if (code != Code::kOk || span == 0) return code;
+  const auto queue = static_cast<cl_command_queue>(stream);
+  auto* next = static_cast<std::byte*>(host);
+  if (is_one_row(rows) || are_pictures(rows)) return copy_plane(queue, buffer, rows, next, to_host);
+  // Picture by picture, and row by row where that does not do either.
+  DeviceRows plane = rows;
+  plane.extents[0] = 1;
+  for (uint64_t i = 0; i < rows.extents[0]; ++i) {
+    plane.offset = rows.offset + i * rows.strides[0];
+    if (is_one_row(plane) || are_pictures(plane)) {
+      const Code copied = copy_plane(queue, buffer, plane, next, to_host);
+      if (copied != Code::kOk) return copied;
+      next += bytes_of(plane);
+      continue;
+    }
+    for (uint64_t j = 0; j < rows.extents[1]; ++j) {
+      const DeviceRows row = one_row(plane.offset + j * rows.strides[1], rows.row_bytes);
+      const Code copied = copy_plane(queue, buffer, row, next, to_host);
+      if (copied != Code::kOk) return copied;
+      next += rows.row_bytes;
+    }
+  }
+  return Code::kOk;
+}
+
+Code OpenClDevice::event_record(void* stream, void** out_event) {
+  if (stream == nullptr || out_event == nullptr) return Code::kInvalidArgument;
+  const auto queue = static_cast<cl_command_queue>(stream);
+  cl_event event = nullptr;
+  cl_int status = api_.EnqueueMarkerWithWaitList(queue, 0, nullptr, &event);
+  if (status != CL_SUCCESS) return code_of(status);
+  // Without it nothing need ever begin.
+  status = api_.Flush(queue);
+  if (status != CL_SUCCESS) {
+    api_.ReleaseEvent(event);
+    return code_of(status);
+  }
+  *out_event = event;
+  return Code::kOk;
+}
+
+Code OpenClDevice::event_query(void* event) {
+  if (event == nullptr) return Code::kInvalidArgument;
+  cl_int state = CL_QUEUED;
+  const cl_int status =
+      api_.GetEventInfo(static_cast<cl_event>(event), CL_EVENT_COMMAND_EXECUTION_STATUS,
+                        sizeof(state), &state, nullptr);
+  if (status != CL_SUCCESS) return code_of(status);
+  if (state < 0) return code_of(state);
+  return state == CL_COMPLETE ? Code::kOk : Code::kPending;
+}
+
+Code OpenClDevice::event_wait(void* event) {
+  if (event == nullptr) return Code::kInvalidArgument;
+  const auto own = static_cast<cl_event>(event);
+  const cl_int status = api_.WaitForEvents(1, &own);
+  // A command that failed says more than the wait for it.
+  if (status == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) return event_query(event);
+  return code_of(status);
+}
+
+void OpenClDevice::event_release(void* event) {
+  if (event != nullptr) api_.ReleaseEvent(static_cast<cl_event>(event));
+}
+
+namespace {
+
+OpenClDevice& of(void* device) { return *static_cast<OpenClDevice*>(device); }
+
+hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address) {
+  if (out_address == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  return static_cast<hetcomm_status_t>(of(device).buffers().allocate(size_bytes, out_address));
+}
+
+hetcomm_status_t find(void* device, const void* address, void** out_base, uint64_t* out_size) {
+  if (out_base == nullptr || out_size == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  const Code code = of(device).buffers().find(address, out_size);
+  if (code == Code::kOk) *out_base = const_cast<void*>(address);
+  return static_cast<hetcomm_status_t>(code);
+}
+
+hetcomm_status_t copy_to_host(void* device, void* stream, void* host, const void* address,
+                              uint64_t offset, uint64_t size_bytes) {
+  return static_cast<hetcomm_status_t>(
+      of(device).copy(stream, address, one_row(offset, size_bytes), host, true));
+}
+
+hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint64_t offset,
+                                const void* host, uint64_t size_bytes) {
+  return static_cast<hetcomm_status_t>(of(device).copy(stream, address, one_row(offset, size_bytes),
+                                                       const_cast<void*>(host), false));
+}
+
+hetcomm_status_t copy_rows_to_host(void* device, void* stream, void* host, const void* address,
+                                   const DeviceRows* rows) {
+  if (rows == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  return static_cast<hetcomm_status_t>(of(device).copy(stream, address, *rows, host, true));
+}
+
+hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address,
+                                     const DeviceRows* rows, const void* host) {
+  if (rows == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  return static_cast<hetcomm_status_t>(
+      of(device).copy(stream, address, *rows, const_cast<void*>(host), false));
+}
+
+hetcomm_status_t retain(void* device, void* address, uint64_t size_bytes) {
+  try {
+    return static_cast<hetcomm_status_t>(of(device).buffers().retain(address, size_bytes));
+  } catch (const std::bad_alloc&) {
+    return HETCOMM_OUT_OF_MEMORY;
+  }
+}
+
+constexpr DeviceTable kTable = {
+    .struct_size = sizeof(DeviceTable),
+    .kind = "opencl",
+    .host_accessible = 0,
+    .destroy = [](void* device) { delete static_cast<OpenClDevice*>(device); },
+    .name = [](void* device) { return of(device).name(); },
+    .allocate = allocate,
+    .free = [](void* device, void* address) { of(device).buffers().release(address); },
+    .find = find,
+    .stream_create =
+        [](void* device, void** out_stream) {
+          return static_cast<hetcomm_status_t>(of(device).stream_create(out_stream));
+        },
+    .stream_destroy = [](void* device, void* stream) { of(device).stream_destroy(stream); },
+    .copy_to_host = copy_to_host,
+    .copy_from_host = copy_from_host,
+    .copy_rows_to_host = copy_rows_to_host,
+    .copy_rows_from_host = copy_rows_from_host,
+    .event_record =
+        [](void* device, void* stream, void** out_event) {
+          return static_cast<hetcomm_status_t>(of(device).event_record(stream, out_event));
+        },
+    .event_query =
+        [](void* device, void* event) {
+          return static_cast<hetcomm_status_t>(of(device).event_query(event));
+        },
+    .event_wait =
+        [](void* device, void* event) {
+          return static_cast<hetcomm_status_t>(of(device).event_wait(event));
+        },
+    .event_release = [](void* device, void* event) { of(device).event_release(event); },
+    .pci_address = [](void* device) { return of(device).pci_address(); },
+    .retain = retain,
+    .release = [](void* device, void* address) { of(device).buffers().release(address); },
+};
+
+}  // namespace
+}  // namespace hetcomm::opencl
+
+namespace hetcomm {
+
+Result<Device> create_opencl_device(std::string_view options) {
+  const Result<opencl::Options> parsed = opencl::parse_options(options);
+  if (!parsed.ok()) return parsed.status().annotate("opencl");
+  Result<std::unique_ptr<opencl::OpenClDevice>> device =
+      opencl::OpenClDevice::create(parsed.value());
+  if (!device.ok()) return device.status().annotate("opencl");
+  return Device{.table = &opencl::kTable, .instance = device.value().release()};
+}
+
+}  // namespace hetcomm

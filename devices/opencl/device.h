@@ -1,0 +1,52 @@
+// A device of OpenCL, of any vendor: a context with one device, whose buffers are its memory and
+// whose queues are its streams.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "devices/device.h"
+#include "devices/opencl/api.h"
+#include "devices/opencl/memory.h"
+#include "devices/opencl/options.h"
+#include "src/base/status.h"
+
+namespace hetcomm::opencl {
+
+// The instance behind the table. All functions may be called by any thread.
+class OpenClDevice {
+ public:
+  // A device with a context of its own. NOT_FOUND: there is none of these options.
+  static Result<std::unique_ptr<OpenClDevice>> create(const Options& options);
+  OpenClDevice(const OpenClDevice&) = delete;
+  OpenClDevice& operator=(const OpenClDevice&) = delete;
+  ~OpenClDevice();
+
+  const char* name() const { return name_.c_str(); }
+  const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
+  Buffers& buffers() { return *buffers_; }
+
+  // Queues and events are OpenCL's own.
+  Code stream_create(void** out_stream);
+  void stream_destroy(void* stream);
+  Code copy(void* stream, const void* address, const DeviceRows& rows, void* host, bool to_host);
+  Code event_record(void* stream, void** out_event);
+  Code event_query(void* event);
+  Code event_wait(void* event);
+  void event_release(void* event);
+
+ private:
+  OpenClDevice(const Api& api, cl_device_id device) : api_(api), device_(device) {}
+  Status open(cl_platform_id platform);
+  Code copy_plane(cl_command_queue queue, cl_mem buffer, const DeviceRows& rows, std::byte* host,
+                  bool to_host);
+
+  const Api& api_;
+  const cl_device_id device_;
+  cl_context context_ = nullptr;
+  std::unique_ptr<Buffers> buffers_;
+  std::string name_;
+  std::string pci_address_;
+};
+
+}  // namespace hetcomm::opencl

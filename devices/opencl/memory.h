@@ -1,0 +1,48 @@
+// The buffers of one OpenCL context that the library knows: those that it allocated, and those that
+// a caller has named.
+//
+// A name of memory is a cl_mem. OpenCL reads through whatever it is given as one, so that no name
+// reaches it before it is known here, or looks like an object of this vendor.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "devices/opencl/api.h"
+#include "src/base/status.h"
+
+namespace hetcomm::opencl {
+
+// All functions may be called by any thread.
+class Buffers {
+ public:
+  // |context| outlives this.
+  Buffers(const Api& api, cl_context context) : api_(api), context_(context) {}
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+  // Releases what is still there.
+  ~Buffers();
+
+  Code allocate(uint64_t size, void** out_name);
+  // Keeps a buffer of the caller's, until it was released as often.
+  Code retain(void* name, uint64_t size);
+  void release(void* name);
+  Code find(const void* name, uint64_t* out_size);
+  // The buffer |name|, of which [offset, offset + size) is going to be copied.
+  Code check(const void* name, uint64_t offset, uint64_t size, cl_mem* out_buffer);
+
+ private:
+  struct Known {
+    uint64_t size = 0;
+    uint64_t users = 0;
+  };
+  bool looks_like_ours(const void* name) const;
+
+  const Api& api_;
+  const cl_context context_;
+  std::mutex mutex_;
+  std::map<const void*, Known> known_;
+};
+
+}  // namespace hetcomm::opencl

@@ -1,0 +1,276 @@
+// Devices of OpenCL over every run-time of this machine, beside the suite that all devices have:
+// options; buffers of a caller's, with their parts; names that are none; contexts of others.
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "devices/opencl/api.h"
+#include "devices/opencl/options.h"
+#include "tests/unit/device_fixture.h"
+
+namespace hetcomm {
+
+// All that there are.
+std::vector<std::string> kinds_to_test() {
+  std::vector<std::string> kinds;
+  for (int i = 0; i < 16; ++i) {
+    Result<Device> device = create_opencl_device(std::to_string(i));
+    if (!device.ok()) break;
+    device->table->destroy(device->instance);
+    kinds.push_back("opencl:" + std::to_string(i));
+  }
+  return kinds;
+}
+
+namespace {
+
+using testing::HasSubstr;
+
+TEST(OpenCl, RunTimesAreThere) {
+  const std::vector<std::string> kinds = kinds_to_test();
+  if (std::getenv("OCL_ICD_VENDORS") == nullptr && kinds.empty()) {
+    GTEST_SKIP() << "this machine has no OpenCL run-time; tools/install-deps --opencl brings two";
+  }
+  const size_t wanted = std::getenv("OCL_ICD_VENDORS") != nullptr ? 2 : 1;
+  EXPECT_GE(kinds.size(), wanted);
+}
+
+TEST(OpenCl, Options) {
+  const auto parsed = [](std::string_view text) {
+    const Result<opencl::Options> options = opencl::parse_options(text);
+    EXPECT_TRUE(options.ok()) << text;
+    return options.ok() ? options.value() : opencl::Options{};
+  };
+  EXPECT_EQ(parsed("").index, 0u);
+  EXPECT_EQ(parsed("3").index, 3u);
+  EXPECT_EQ(parsed("platform=intel").platform, "intel");
+  EXPECT_EQ(parsed("platform=intel:2").index, 2u);
+  EXPECT_EQ(parsed("2:platform=intel").platform, "intel");
+  for (const char* text : {"x", "-1", "1:2", "platform=", "platform=a:platform=b", ":",
+                           "1:", "4294967296", "1x", "gpu"}) {
+    const Result<opencl::Options> options = opencl::parse_options(text);
+    // A colon at the end separates nothing.
+    if (std::string(text) == "1:") continue;
+    EXPECT_EQ(options.status().code(), Code::kInvalidArgument) << text;
+  }
+  EXPECT_TRUE(opencl::contains_word("Portable Computing Language", "PORTABLE"));
+  EXPECT_TRUE(opencl::contains_word("x", ""));
+  EXPECT_FALSE(opencl::contains_word("Intel", "intel(r)"));
+}
+
+TEST(OpenCl, WhatIsNotThereIsSaid) {
+  const Result<Device> none = create_opencl_device("platform=acme:1");
+  EXPECT_EQ(none.status().code(), Code::kNotFound);
+  EXPECT_THAT(none.status().text(), HasSubstr("opencl: "));
+  if (kinds_to_test().empty()) return;
+  EXPECT_THAT(none.status().text(), HasSubstr("no OpenCL device 1 of platform acme: 0 found"));
+}
+
+// A device, and buffers that a caller makes in its context.
+class OpenClBuffers : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    address_ = device_.allocate(16);
+    ASSERT_EQ(api_.GetMemObjectInfo(static_cast<cl_mem>(address_), CL_MEM_CONTEXT, sizeof(context_),
+                                    &context_, nullptr),
+              CL_SUCCESS);
+  }
+  void TearDown() override { device_.free(address_); }
+
+  cl_mem make(uint64_t size) {
+    const cl_mem buffer = api_.CreateBuffer(context_, CL_MEM_READ_WRITE, size, nullptr, nullptr);
+    EXPECT_NE(buffer, nullptr);
+    return buffer;
+  }
+  cl_uint references(cl_mem buffer) {
+    cl_uint count = 0;
+    EXPECT_EQ(api_.GetMemObjectInfo(buffer, CL_MEM_REFERENCE_COUNT, sizeof(count), &count, nullptr),
+              CL_SUCCESS);
+    return count;
+  }
+  hetcomm_status_t retain(void* address, uint64_t size) {
+    return device_.table().retain(device_.instance(), address, size);
+  }
+  void release(void* address) { device_.table().release(device_.instance(), address); }
+  hetcomm_status_t find(const void* address) {
+    void* base = nullptr;
+    uint64_t size = 0;
+    return device_.table().find(device_.instance(), address, &base, &size);
+  }
+
+  const opencl::Api& api_ = *opencl::Api::open().value();
+  TestDevice device_{GetParam()};
+  void* address_ = nullptr;
+  cl_context context_ = nullptr;
+};
+
+TEST_P(OpenClBuffers, OfACallerAreKept) {
+  const cl_mem buffer = make(1000);
+  EXPECT_EQ(find(buffer), HETCOMM_NOT_FOUND);
+  void* const stream = device_.stream();
+  std::vector<std::byte> sent = random_bytes(1000, 1);
+  EXPECT_EQ(device_.write(stream, buffer, 0, sent.data(), 1000), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(retain(buffer, 1001), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(references(buffer), 1u);
+  ASSERT_EQ(retain(buffer, 1000), HETCOMM_OK);
+  ASSERT_EQ(retain(buffer, 10), HETCOMM_OK);
+  EXPECT_EQ(references(buffer), 3u);
+  api_.ReleaseMemObject(buffer);  // the caller's own
+  ASSERT_EQ(device_.write(stream, buffer, 0, sent.data(), 1000), HETCOMM_OK);
+  std::vector<std::byte> back(1000);
+  ASSERT_EQ(device_.read(stream, back.data(), buffer, 0, 1000), HETCOMM_OK);
+  device_.finish(stream);
+  EXPECT_EQ(back, sent);
+  release(buffer);
+  EXPECT_EQ(find(buffer), HETCOMM_OK);
+  EXPECT_EQ(references(buffer), 1u);
+  release(buffer);
+  EXPECT_EQ(find(buffer), HETCOMM_NOT_FOUND);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(OpenClBuffers, NamesThatAreNoneAreRefused) {
+  std::vector<uint64_t> words(64, 7);
+  int here = 0;
+  for (void* const name :
+       {static_cast<void*>(words.data()), static_cast<void*>(&here), static_cast<void*>(context_),
+        reinterpret_cast<void*>(8), reinterpret_cast<void*>(~uintptr_t{0}),
+        reinterpret_cast<void*>(uintptr_t{0xd5} << 56),
+        static_cast<void*>(reinterpret_cast<char*>(address_) + 1),
+        static_cast<void*>(static_cast<void**>(address_) + 1)}) {
+    if (name == context_) continue;  // an object, and no buffer: OpenCL itself has to tell
+    EXPECT_EQ(retain(name, 1), HETCOMM_INVALID_ARGUMENT) << name;
+    EXPECT_EQ(find(name), HETCOMM_NOT_FOUND) << name;
+  }
+}
+
+TEST_P(OpenClBuffers, OfOtherContextsAreRefused) {
+  TestDevice other(GetParam());
+  void* const strange = other.allocate(64);
+  EXPECT_EQ(retain(strange, 64), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(find(strange), HETCOMM_NOT_FOUND);
+  void* const stream = device_.stream();
+  char host[8] = {};
+  EXPECT_EQ(device_.read(stream, host, strange, 0, 8), HETCOMM_INVALID_ARGUMENT);
+  device_.destroy_stream(stream);
+  other.free(strange);
+  // Those of other vendors are told, too.
+  for (const std::string& kind : kinds_to_test()) {
+    TestDevice foreign(kind);
+    void* const memory = foreign.allocate(64);
+    EXPECT_EQ(retain(memory, 64), HETCOMM_INVALID_ARGUMENT) << kind;
+    foreign.free(memory);
+  }
+}
+
+TEST_P(OpenClBuffers, PartsAreBuffers) {
+  const cl_mem whole = make(1 << 20);
+  const cl_buffer_region region = {.origin = 64 << 10, .size = 4096};
+  cl_int status = CL_SUCCESS;
+  const cl_mem part = api_.CreateSubBuffer(whole, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
+                                           &region, &status);
+  ASSERT_EQ(status, CL_SUCCESS);
+  ASSERT_EQ(retain(whole, 1 << 20), HETCOMM_OK);
+  ASSERT_EQ(retain(part, 4096), HETCOMM_OK);
+  void* const stream = device_.stream();
+  const std::vector<std::byte> sent = random_bytes(4096, 1);
+  ASSERT_EQ(device_.write(stream, part, 0, sent.data(), 4096), HETCOMM_OK);
+  std::vector<std::byte> back(4096);
+  ASSERT_EQ(device_.read(stream, back.data(), whole, 64 << 10, 4096), HETCOMM_OK);
+  device_.finish(stream);
+  EXPECT_EQ(back, sent);
+  EXPECT_EQ(device_.write(stream, part, 4000, sent.data(), 97), HETCOMM_OUT_OF_RANGE);
+  release(part);
+  release(whole);
+  api_.ReleaseMemObject(part);
+  api_.ReleaseMemObject(whole);
+  device_.destroy_stream(stream);
+}
+
+// Rows that OpenCL's rectangles can and cannot name, as large as tensors are.
+TEST_P(OpenClBuffers, RowsOfTensors) {
+  void* const stream = device_.stream();
+  constexpr uint64_t kSize = 1 << 20;
+  void* const memory = device_.allocate(kSize);
+  std::vector<std::byte> model = random_bytes(kSize, 3);
+  ASSERT_EQ(device_.write(stream, memory, 0, model.data(), kSize), HETCOMM_OK);
+  const DeviceRows cases[] = {
+      {.offset = 128, .row_bytes = 256, .extents = {1, 500}, .strides = {0, 1024}},
+      {.offset = 1000, .row_bytes = 100, .extents = {1, 500}, .strides = {0, 1024}},
+      {.offset = 4096 + 64, .row_bytes = 64, .extents = {8, 16}, .strides = {65536, 1024}},
+      {.offset = 12, .row_bytes = 64, .extents = {8, 16}, .strides = {65000, 1024}},
+      {.offset = 4, .row_bytes = 4, .extents = {10, 1000}, .strides = {100000, 8}},
+      {.offset = 4, .row_bytes = 8, .extents = {100, 10}, .strides = {8, 4096}},  // transposed
+  };
+  for (const DeviceRows& rows : cases) {
+    SCOPED_TRACE(testing::Message() << rows.offset << "+" << rows.row_bytes);
+    const std::vector<std::byte> sent = random_bytes(bytes_of(rows), 4);
+    std::vector<std::byte> back(sent.size());
+    std::vector<std::byte> whole(kSize);
+    const DeviceTable& table = device_.table();
+    ASSERT_EQ(table.copy_rows_from_host(device_.instance(), stream, memory, &rows, sent.data()),
+              HETCOMM_OK);
+    ASSERT_EQ(table.copy_rows_to_host(device_.instance(), stream, back.data(), memory, &rows),
+              HETCOMM_OK);
+    ASSERT_EQ(device_.read(stream, whole.data(), memory, 0, kSize), HETCOMM_OK);
+    device_.finish(stream);
+    size_t next = 0;
+    for (uint64_t i = 0; i < rows.extents[0]; ++i) {
+      for (uint64_t j = 0; j < rows.extents[1]; ++j) {
+        const uint64_t at = rows.offset + i * rows.strides[0] + j * rows.strides[1];
+        std::copy_n(sent.begin() + static_cast<ptrdiff_t>(next), rows.row_bytes,
+                    model.begin() + static_cast<ptrdiff_t>(at));
+        next += rows.row_bytes;
+      }
+    }
+    EXPECT_TRUE(whole == model);
+    EXPECT_TRUE(back == sent);
+  }
+  device_.free(memory);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(OpenClBuffers, NothingIsLeft) {
+  const cl_mem buffer = make(4096);
+  {
+    TestDevice other(GetParam());
+    for (int i = 0; i < 100; ++i) {
+      void* const stream = other.stream();
+      void* const memory = other.allocate(1000);
+      std::vector<std::byte> bytes(1000);
+      ASSERT_EQ(other.write(stream, memory, 0, bytes.data(), 1000), HETCOMM_OK);
+      other.destroy_stream(stream);
+      if (i % 2 == 0) other.free(memory);  // the others go with the device
+    }
+  }
+  cl_uint before = 0;
+  ASSERT_EQ(
+      api_.GetContextInfo(context_, CL_CONTEXT_REFERENCE_COUNT, sizeof(before), &before, nullptr),
+      CL_SUCCESS);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(retain(buffer, 4096), HETCOMM_OK);
+    release(buffer);
+    void* const stream = device_.stream();
+    void* const event = device_.record(stream);
+    EXPECT_EQ(device_.table().event_wait(device_.instance(), event), HETCOMM_OK);
+    device_.table().event_release(device_.instance(), event);
+    device_.destroy_stream(stream);
+  }
+  cl_uint after = 0;
+  ASSERT_EQ(
+      api_.GetContextInfo(context_, CL_CONTEXT_REFERENCE_COUNT, sizeof(after), &after, nullptr),
+      CL_SUCCESS);
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(references(buffer), 1u);
+  api_.ReleaseMemObject(buffer);
+}
+
+INSTANTIATE_TEST_SUITE_P(RunTimes, OpenClBuffers, testing::ValuesIn(kinds_to_test()), kind_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenClBuffers);
+
+}  // namespace
+}  // namespace hetcomm
