@@ -3,9 +3,10 @@
 #include <utility>
 
 namespace hetcomm::reshard {
+
 struct DeviceCopies::Job final : CopyHandler {
   explicit Job(DeviceCopies& jobs) : owner(jobs) {}
-  void on_copied(const Status& status) override { owner.end(*this, status); }
+  void on_copied(const Status& status) override HETCOMM_UNDER_BATON { owner.end(*this, status); }
 
   DeviceCopies& owner;
   CopyJob job;
