@@ -117,9 +117,10 @@ OPTIONS
                          choice to hetcomm (shm,tcp; between hosts: auto)
       --nic NAME,...     RDMA devices, for the ranks and for perftest: the same as
                          HETCOMM_RDMA_NIC
-      --memory M[:M]     memory of rank 0 and of the others (reshard: of the two halves
-                         of the ranks): host, sim-handle, sim-address (host); sim is
-                         sim-address. plugin:NAME: a kind of HETCOMM_DEVICE_PLUGINS
+      --memory M[:M]     memory of rank 0 and of the others (reshard: of the two
+                         halves of the ranks): host, sim-handle, sim-address (host);
+                         sim is sim-address; plugin:NAME is a kind of
+                         HETCOMM_DEVICE_PLUGINS
       --chunk SIZE,...   of staging; auto: as hetcomm chooses (auto,64K,256K,1M)
       --depth N,...      of staging: chunks of a message under way (auto)
       --rails N,...      most connections of a pair that share its bulk data: as
