@@ -23,7 +23,7 @@ if(HETCOMM_HAVE_VERBS_H)
     TIMEOUT 120)
   hetcomm_test(rdma_device_memory_test
     SOURCES rdma_device_memory_test.cc
-    DEPENDS test_fake_verbs transport_rdma device_api device_host device_sim net base fmt::fmt
+    DEPENDS test_fake_verbs transport_rdma device_api device_host device_plugin device_sim net base fmt::fmt
     LABELS asan tsan
     TIMEOUT 120)
   hetcomm_test(rdma_flow_test
