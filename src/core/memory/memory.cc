@@ -90,18 +90,19 @@ bool DeviceSet::find_forbidden(uint64_t address) const {
 }
 
 Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned)
-    : devices_(devices), device_(device), address_(address), size_(size), owned_(owned) {
+    : devices_(devices),
+      device_(device),
+      address_(address),
+      size_(size),
+      owned_(owned),
+      releases_(!owned && this->device().table->release != nullptr) {
   devices_.note_memory(device, address, size);
 }
 
 Memory::~Memory() {
   if (known_placeholder() != nullptr) munmap(known_placeholder(), size_);
-  const DeviceTable& table = *device().table;
-  if (owned_) {
-    table.free(device().instance, address_);
-  } else if (table.release != nullptr) {
-    table.release(device().instance, address_);
-  }
+  if (owned_) device().table->free(device().instance, address_);
+  if (releases_) device().table->release(device().instance, address_);
 }
 
 std::byte* Memory::placeholder() {

@@ -132,6 +132,7 @@ class Memory {
   void* address_;
   uint64_t size_;
   bool owned_;
+  bool releases_;  // the device hears when it goes
   std::atomic<std::byte*> placeholder_{nullptr};
   std::atomic<uint32_t> uses_{0};
 };
