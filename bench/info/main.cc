@@ -154,7 +154,8 @@ int run(int argc, char** argv) {
   } else if (options.version) {
     std::printf("hetcomm %s\n", hetcomm_version_string());
   } else if (options.explain) {
-    status = worse(status, explain({.peer = options.peer, .device = options.device, .json = options.json()}));
+    status = worse(
+        status, explain({.peer = options.peer, .device = options.device, .json = options.json()}));
   } else if (options.reshard) {
     status = print_reshard(options.question, options.format);
   } else if (options.topology) {

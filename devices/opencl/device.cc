@@ -12,7 +12,7 @@
 namespace hetcomm::opencl {
 namespace {
 
-// Of cl_khr_pci_bus_info.
+// The extension cl_khr_pci_bus_info has these.
 constexpr cl_device_info kPciBusInfo = 0x410F;
 struct PciBusInfo {
   cl_uint domain;

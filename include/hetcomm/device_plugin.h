@@ -137,7 +137,7 @@ typedef struct hetcomm_device {
 /* Version of this header. A plug-in of another version is refused. */
 #define HETCOMM_DEVICE_PLUGIN_VERSION 1
 
-/* What a plug-in brings. It lives as long as the process. */
+/* This is what a plug-in brings. It lives as long as the process. */
 typedef struct hetcomm_device_plugin {
   /* sizeof(hetcomm_device_plugin_t) as the plug-in was built with it. */
   uint64_t struct_size;

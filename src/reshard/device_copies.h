@@ -16,7 +16,7 @@
 
 namespace hetcomm::reshard {
 
-// What a job is for.
+// A job is for one of these.
 struct DeviceCopyUse {
   enum class Kind : uint8_t {
     kPack,      // of message |index|, which is sent

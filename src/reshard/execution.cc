@@ -527,7 +527,7 @@ uint64_t Execution::room_of(const ProgramArrival& arrival) const {
   return std::max(arrival.from.bytes(), arrival.to.bytes());
 }
 
-// In bytes of budget_.
+// It counts as so many bytes of budget_.
 uint64_t Execution::cost_of(const ProgramArrival& arrival) const {
   uint64_t copies = 0;
   if (const SideMemory* const to = staged_side_of(arrival.to); to != nullptr) {

@@ -26,7 +26,7 @@ struct Region {
   Numbers strides{};
 
   uint64_t bytes() const { return rows * row_bytes; }
-  // Of at most two dimensions of rows.
+  // It consists of so many planes, which have at most two dimensions of rows.
   uint64_t planes() const {
     uint64_t count = 1;
     for (size_t d = 0; d + 2 < dimensions; ++d) count *= extents[d];

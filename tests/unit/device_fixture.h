@@ -40,6 +40,7 @@ class TestDevice {
     const Device device = std::exchange(device_, {});
     if (device.table != nullptr) device.table->destroy(device.instance);
   }
+  bool exists() const { return device_.table != nullptr; }
   const DeviceTable& table() const { return *device_.table; }
   void* instance() const { return device_.instance; }
 
