@@ -32,10 +32,15 @@ build_preset = $(call configure_preset,$(1)); \
 	cmake --build build/$(1) --parallel $(JOBS) --target $(2)
 
 # $(1) preset  $(2) build target  $(3) which tests, as ctest options; ctest ends with the time by label,
-# and then it is told which single tests were skipped
+# and then it is told which single tests were skipped. What fails beside other tests is run once more,
+# alone: many tests measure time. Its first failure stays in the output.
 run_tests = echo "== $(1): $(2) $(3)"; $(call build_preset,$(1),$(2)); \
-	$(NO_ASLR) ctest --preset $(1) --parallel $(TEST_JOBS) $(3); \
-	tests/tools/skips.py build/$(1)
+	run="$(NO_ASLR) ctest --preset $(1)"; failed=; \
+	$$run --parallel $(TEST_JOBS) $(3) || failed=yes; \
+	tests/tools/skips.py build/$(1); \
+	if [ $$failed ]; then \
+		echo "== $(1): the tests that failed, once more, each alone"; \
+		$$run --parallel 1 --rerun-failed; fi
 
 # The interpreter that the Python package was built for.
 python = $$(sed -n 's/^_\?Python_EXECUTABLE:[A-Z]*=//p' build/release/CMakeCache.txt | tail -1)

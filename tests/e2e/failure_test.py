@@ -276,7 +276,7 @@ class FailureTest(unittest.TestCase):
         def names():
             # Other tests, which may run now, have folders of their own.
             return {name for folder in ("/dev/shm", "/tmp") for name in os.listdir(folder)
-                    if "hetcomm" in name and not name.startswith("hetcomm-test-")}
+                    if "hetcomm" in name and not name.startswith(("hetcomm-test-", "hetcomm-bench-"))}
 
         every_kind = {"hetcomm", "hetcomm-collective", "hetcomm-memory"}
         for transport, survivors, files in (("shm", 2, every_kind), ("shm", 0, every_kind),
