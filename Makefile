@@ -58,6 +58,11 @@ deps: ## install what is missing of compilers, libraries and tools (Debian, Ubun
 torch: deps ## install what is missing, and torch (a CPU build, into build/venv) where there is none
 	@tools/install-deps --torch
 
+# Into build/opencl. Without it the tests use the system's run-time alone.
+.PHONY: opencl
+opencl: deps ## install a second run-time of OpenCL for the tests (800 MB)
+	@tools/install-deps --opencl || true
+
 .PHONY: build
 build: ## the library and the tools, optimised: build/release/{lib,bin} (default)
 	@$(call build_preset,release,all)
@@ -74,12 +79,12 @@ endif
 
 # Each quick test once: with memory checks where it is made for them, else in the ordinary build.
 .PHONY: test
-test: torch ## every quick test, those of memory with memory checks (TEST_JOBS=n)
+test: torch opencl ## every quick test, those of memory with memory checks (TEST_JOBS=n)
 	@$(call run_tests,asan,tests-asan,--label-regex '^asan$$')
 	@$(call run_tests,dev,tests-plain,--label-regex '^plain$$')
 
 .PHONY: test-all
-test-all: torch ## every test, the long ones too, under the sanitizers and without
+test-all: torch opencl ## every test, the long ones too, under the sanitizers and without
 	@$(call run_tests,asan,all,)
 	@$(call run_tests,tsan,all,)
 	@$(call run_tests,dev,all,)

@@ -119,7 +119,8 @@ OPTIONS
                          HETCOMM_RDMA_NIC
       --memory M[:M]     memory of rank 0 and of the others (reshard: of the two
                          halves of the ranks): host, sim-handle, sim-address (host);
-                         sim is sim-address; plugin:NAME is a kind of
+                         sim is sim-address; opencl, or opencl:N for the device
+                         of that number; plugin:NAME is a kind of
                          HETCOMM_DEVICE_PLUGINS
       --chunk SIZE,...   of staging; auto: as hetcomm chooses (auto,64K,256K,1M)
       --depth N,...      of staging: chunks of a message under way (auto)

@@ -34,7 +34,7 @@ constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allg
 constexpr const char* kJobTests[] = {"links", "affinity", "queue", "reshard"};
 constexpr const char* kPatterns[] = {"stream", "1f1b", "share"};
 constexpr const char* kComputes[] = {"timer", "burn"};
-constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address"};
+constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address", "opencl"};
 constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
 constexpr const char* kFormats[] = {"table", "osu", "csv", "json"};
@@ -163,24 +163,34 @@ std::string check_memory(const std::string& text, Options* options) {
   if (text.empty()) return "";
   std::vector<std::string> sides;
   std::istringstream words(text);
+  const auto is_number = [](const std::string& word) {
+    return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+  };
   for (std::string word; std::getline(words, word, ':');) {
     if (word == "plugin") {
       if (!std::getline(words, word, ':')) return "--memory plugin:NAME: the name is missing";
       sides.push_back(word);
       continue;
     }
+    if (!sides.empty() && sides.back() == "opencl" && is_number(word)) {
+      sides.back() += ":" + word;
+      continue;
+    }
     sides.push_back(memory_kind(word));
     if (!is_one_of(sides.back(), kMemories)) {
       return unknown("memory", sides.back(), kMemories) +
-             ", sim, plugin:NAME; for both sides, or SIDE0:SIDE1";
+             ", sim, opencl:N, plugin:NAME; for both sides, or SIDE0:SIDE1";
     }
   }
   if (sides.empty() || sides.size() > 2) return "--memory is SIDE or SIDE0:SIDE1";
   options->first_memory = sides.front();
   options->second_memory = sides.back();
-  if (options->asks_for(kStaging) && text.find("sim-handle") == std::string::npos) {
-    return "staging needs memory that the CPU cannot touch: use --memory sim-handle on one side at "
-           "least";
+  const auto may_be_direct = [](const std::string& side) {
+    return side == "host" || side == "sim-address";
+  };
+  if (options->asks_for(kStaging) && std::all_of(sides.begin(), sides.end(), may_be_direct)) {
+    return "staging needs memory that nobody but its device reaches: use --memory sim-handle on "
+           "one side at least";
   }
   if (options->asks_for("overlap") && options->second_memory != "host") {
     return "overlap watches the receive buffer: the second side's --memory must be host";

@@ -5,20 +5,37 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <sstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace bench {
 namespace {
 
-// The kinds that are no host, as HETCOMM_DEVICES, in addition to what stands there.
-std::string device_settings(const std::vector<std::string>& kinds) {
-  std::string devices = is_set("HETCOMM_DEVICES") ? std::getenv("HETCOMM_DEVICES") : "";
-  for (const std::string& kind : kinds) {
-    if (kind == "host" || devices.find(kind) != std::string::npos) continue;
-    devices += (devices.empty() ? "" : ",") + kind;
+// Where |wanted|, a kind or a device as HETCOMM_DEVICES names it, stands in |devices|.
+std::optional<size_t> place_of(const std::vector<std::string>& devices, const std::string& wanted) {
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] == wanted) return i;
   }
-  return devices.empty() ? "" : "HETCOMM_DEVICES=" + devices;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i].substr(0, devices[i].find(':')) == wanted) return i;
+  }
+  return std::nullopt;
+}
+
+// The devices of HETCOMM_DEVICES, and those of |wanted| that are not there.
+std::vector<std::string> devices_for(const std::vector<std::string>& wanted) {
+  std::vector<std::string> devices;
+  std::istringstream items(is_set("HETCOMM_DEVICES") ? std::getenv("HETCOMM_DEVICES") : "");
+  for (std::string item; std::getline(items, item, ',');) {
+    if (!item.empty()) devices.push_back(item);
+  }
+  for (const std::string& each : wanted) {
+    if (each != "host" && !place_of(devices, each)) devices.push_back(each);
+  }
+  return devices;
 }
 
 // The store takes one of 16 ports from MASTER_PORT on; the next session's begins after them.
@@ -51,9 +68,11 @@ void require(hetcomm_status_t status, const char* what) {
 }
 
 Session::Session(Launcher launcher, int number, const Work& work,
-                 const std::vector<std::string>& kinds, std::string settings) {
-  if (const std::string devices = device_settings(kinds); !devices.empty()) {
-    settings += (settings.empty() ? "" : ";") + devices;
+                 const std::vector<std::string>& devices, std::string settings) {
+  devices_ = devices_for(devices);
+  if (!devices_.empty()) {
+    settings +=
+        fmt::format("{}HETCOMM_DEVICES={}", settings.empty() ? "" : ";", fmt::join(devices_, ","));
   }
   const auto set = [&](const char* name, uint64_t value) {
     if (value == 0) return;
@@ -75,16 +94,11 @@ Session::~Session() {
   require(hetcomm_context_destroy(context_), "destroying the context");
 }
 
-int32_t Session::find_device(const std::string& kind) const {
-  if (kind == "host") return HETCOMM_DEVICE_HOST;
-  int32_t count = 0;
-  require(hetcomm_device_count(context_, &count), "counting the devices");
-  for (int32_t index = 0; index < count; ++index) {
-    hetcomm_device_info_t info{.struct_size = sizeof(info)};
-    require(hetcomm_device_get_info(context_, index, &info), "asking for a device");
-    if (kind == info.kind) return index;
-  }
-  fail(fmt::format("there is no device of kind '{}'; HETCOMM_DEVICES may add one", kind));
+int32_t Session::find_device(const std::string& name) const {
+  if (name == "host") return HETCOMM_DEVICE_HOST;
+  const auto place = place_of(devices_, name);
+  if (!place) fail(fmt::format("there is no device '{}'; HETCOMM_DEVICES may add one", name));
+  return static_cast<int32_t>(*place) + 1;
 }
 
 void Session::start_bootstrap(Launcher launcher, int number) {

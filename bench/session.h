@@ -21,9 +21,9 @@ void require(hetcomm_status_t status, const char* what);
 class Session {
  public:
   // A context as |work| asks for, with further |settings| of the form "NAME=value;NAME=value";
-  // devices for memory of the given kinds. Several sessions of one
-  // job have numbers of their own, the same on all ranks, so that their stores do not meet.
-  Session(Launcher launcher, int number, const Work& work, const std::vector<std::string>& kinds,
+  // with |devices|, each a kind or as HETCOMM_DEVICES names it. Several sessions of one job have
+  // numbers of their own, the same on all ranks, so that their stores do not meet.
+  Session(Launcher launcher, int number, const Work& work, const std::vector<std::string>& devices,
           std::string settings = "");
   ~Session();
   Session(const Session&) = delete;
@@ -32,8 +32,9 @@ class Session {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   hetcomm_context_t* context() const { return context_; }
-  // The first device of |kind|; "host": HETCOMM_DEVICE_HOST. Ends the process where there is none.
-  int32_t find_device(const std::string& kind) const;
+  // The device |name|, or the first one of the kind |name|; "host": HETCOMM_DEVICE_HOST. Ends the
+  // process where there is none.
+  int32_t find_device(const std::string& name) const;
 
   // Collective. |transport| "auto": every usable one. The communicator is the caller's.
   // |timeout_ns| for the others to come, 0 for the library's own.
@@ -44,6 +45,7 @@ class Session {
  private:
   void start_bootstrap(Launcher launcher, int number);
 
+  std::vector<std::string> devices_;  // device 1 and those after it
   hetcomm_context_t* context_ = nullptr;
   hetcomm_bootstrap_t* bootstrap_ = nullptr;
   int rank_ = 0;

@@ -36,6 +36,7 @@ const char* missing_entry(const DeviceTable& table) {
       {"event_release", table.event_release != nullptr},
       {"release", table.release != nullptr || table.retain == nullptr},
       {"unpin_host", table.unpin_host != nullptr || table.pin_host == nullptr},
+      {"free_host", table.free_host != nullptr || table.allocate_host == nullptr},
   };
   for (const auto& entry : needed) {
     if (!entry.is_there) return entry.name;

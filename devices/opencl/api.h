@@ -19,9 +19,11 @@ namespace hetcomm::opencl {
   X(CreateCommandQueue)             \
   X(CreateContext)                  \
   X(CreateSubBuffer)                \
+  X(EnqueueMapBuffer)               \
   X(EnqueueMarkerWithWaitList)      \
   X(EnqueueReadBuffer)              \
   X(EnqueueReadBufferRect)          \
+  X(EnqueueUnmapMemObject)          \
   X(EnqueueWriteBuffer)             \
   X(EnqueueWriteBufferRect)         \
   X(Finish)                         \
@@ -39,6 +41,7 @@ namespace hetcomm::opencl {
   X(ReleaseMemObject)               \
   X(RetainContext)                  \
   X(RetainMemObject)                \
+  X(SetEventCallback)               \
   X(WaitForEvents)
 
 struct Api {

@@ -37,14 +37,9 @@ std::string device_text(const Api& api, cl_device_id device, cl_device_info what
   return text.data();
 }
 
-struct Found {
-  cl_platform_id platform;
-  cl_device_id device;
-};
-
 // All devices that |options| may mean, in the order of their numbers. A platform without devices
 // has none to offer, and is no error.
-Result<std::vector<Found>> find_devices(const Api& api, const Options& options) {
+Result<std::vector<cl_device_id>> find_devices(const Api& api, const Options& options) {
   cl_uint count = 0;
   const cl_int status = api.GetPlatformIDs(0, nullptr, &count);
   if (status != CL_SUCCESS && count == 0) {
@@ -53,7 +48,7 @@ Result<std::vector<Found>> find_devices(const Api& api, const Options& options) 
   std::vector<cl_platform_id> platforms(count);
   HETCOMM_RETURN_IF_ERROR(
       status_of(api.GetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs"));
-  std::vector<Found> found;
+  std::vector<cl_device_id> found;
   for (const cl_platform_id platform : platforms) {
     if (!contains_word(platform_text(api, platform, CL_PLATFORM_NAME), options.platform) &&
         !contains_word(platform_text(api, platform, CL_PLATFORM_VERSION), options.platform)) {
@@ -68,7 +63,7 @@ Result<std::vector<Found>> find_devices(const Api& api, const Options& options) 
         CL_SUCCESS) {
       continue;
     }
-    for (const cl_device_id id : ids) found.push_back({platform, id});
+    found.insert(found.end(), ids.begin(), ids.end());
   }
   return found;
 }
@@ -78,7 +73,7 @@ Result<std::vector<Found>> find_devices(const Api& api, const Options& options) 
 Result<std::unique_ptr<OpenClDevice>> OpenClDevice::create(const Options& options) {
   Result<const Api*> api = Api::open();
   if (!api.ok()) return api.status();
-  Result<std::vector<Found>> found = find_devices(*api.value(), options);
+  Result<std::vector<cl_device_id>> found = find_devices(*api.value(), options);
   if (!found.ok()) return found.status();
   if (options.index >= found->size()) {
     return Status(Code::kNotFound,
@@ -86,19 +81,12 @@ Result<std::unique_ptr<OpenClDevice>> OpenClDevice::create(const Options& option
                               options.index, options.platform.empty() ? "" : " of platform ",
                               printable(options.platform), found->size()));
   }
-  const Found& chosen = found.value()[options.index];
-  std::unique_ptr<OpenClDevice> device(new OpenClDevice(*api.value(), chosen.device));
-  HETCOMM_RETURN_IF_ERROR(device->open(chosen.platform));
-  return device;
+  return std::unique_ptr<OpenClDevice>(new OpenClDevice(*api.value(), (*found)[options.index]));
 }
 
-Status OpenClDevice::open(cl_platform_id platform) {
-  const std::array<cl_context_properties, 3> properties = {
-      CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(platform), 0};
-  cl_int status = CL_SUCCESS;
-  context_ = api_.CreateContext(properties.data(), 1, &device_, nullptr, nullptr, &status);
-  if (context_ == nullptr) return status_of(status, "clCreateContext");
-  buffers_ = std::make_unique<Buffers>(api_, context_);
+OpenClDevice::OpenClDevice(const Api& api, cl_device_id device) : api_(api), device_(device) {
+  cl_platform_id platform = nullptr;
+  api_.GetDeviceInfo(device_, CL_DEVICE_PLATFORM, sizeof(platform), &platform, nullptr);
   name_ = fmt::format("{}: {}", platform_text(api_, platform, CL_PLATFORM_NAME),
                       device_text(api_, device_, CL_DEVICE_NAME));
   PciBusInfo pci{};
@@ -106,18 +94,31 @@ Status OpenClDevice::open(cl_platform_id platform) {
     pci_address_ =
         fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain, pci.bus, pci.device, pci.function);
   }
-  return {};
 }
 
-OpenClDevice::~OpenClDevice() {
-  buffers_.reset();
-  if (context_ != nullptr) api_.ReleaseContext(context_);
+OpenClDevice::~OpenClDevice() { delete context(); }
+
+Code OpenClDevice::open(Context** out_context) {
+  if (context() == nullptr) {
+    const std::lock_guard lock(opening_);
+    if (context() == nullptr) {
+      std::unique_ptr<Context> made;
+      const Code code = Context::make(api_, device_, &made);
+      if (code != Code::kOk) return code;
+      context_.store(made.release(), std::memory_order_release);
+    }
+  }
+  *out_context = context();
+  return Code::kOk;
 }
 
 Code OpenClDevice::stream_create(void** out_stream) {
   if (out_stream == nullptr) return Code::kInvalidArgument;
+  Context* context = nullptr;
+  const Code opened = open(&context);
+  if (opened != Code::kOk) return opened;
   cl_int status = CL_SUCCESS;
-  const cl_command_queue queue = api_.CreateCommandQueue(context_, device_, 0, &status);
+  const cl_command_queue queue = api_.CreateCommandQueue(context->get(), device_, 0, &status);
   if (queue == nullptr) return code_of(status);
   *out_stream = queue;
   return Code::kOk;
@@ -177,7 +178,8 @@ Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& row
   if (!span_of(rows, &span)) return Code::kOutOfRange;
   if (stream == nullptr || (host == nullptr && span != 0)) return Code::kInvalidArgument;
   cl_mem buffer = nullptr;
-  const Code code = buffers_->check(address, rows.offset, span, &buffer);
+  if (context() == nullptr) return Code::kInvalidArgument;
+  const Code code = context()->buffers().check(address, rows.offset, span, &buffer);
   if (code != Code::kOk || span == 0) return code;
   const auto queue = static_cast<cl_command_queue>(stream);
   auto* next = static_cast<std::byte*>(host);
@@ -243,18 +245,45 @@ void OpenClDevice::event_release(void* event) {
   if (event != nullptr) api_.ReleaseEvent(static_cast<cl_event>(event));
 }
 
+Code OpenClDevice::event_notify(void* event, int file) {
+  if (event == nullptr || context() == nullptr) return Code::kInvalidArgument;
+  return context()->notices().add(static_cast<cl_event>(event), file);
+}
+
 namespace {
 
 OpenClDevice& of(void* device) { return *static_cast<OpenClDevice*>(device); }
 
+// What |call| returns, of the device's context.
+template <typename Call>
+hetcomm_status_t in_context(void* device, Call&& call) {
+  Context* context = nullptr;
+  Code code = of(device).open(&context);
+  try {
+    if (code == Code::kOk) code = call(*context);
+  } catch (const std::bad_alloc&) {
+    code = Code::kOutOfMemory;
+  }
+  return static_cast<hetcomm_status_t>(code);
+}
+
 hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address) {
   if (out_address == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  return static_cast<hetcomm_status_t>(of(device).buffers().allocate(size_bytes, out_address));
+  return in_context(device, [&](Context& context) {
+    return context.buffers().allocate(size_bytes, out_address);
+  });
+}
+
+// Frees memory, or ends its retention: there is one count for both.
+void release(void* device, void* address) {
+  if (Context* const context = of(device).context()) context->buffers().release(address);
 }
 
 hetcomm_status_t find(void* device, const void* address, void** out_base, uint64_t* out_size) {
   if (out_base == nullptr || out_size == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  const Code code = of(device).buffers().find(address, out_size);
+  Context* const context = of(device).context();
+  const Code code =
+      context != nullptr ? context->buffers().find(address, out_size) : Code::kNotFound;
   if (code == Code::kOk) *out_base = const_cast<void*>(address);
   return static_cast<hetcomm_status_t>(code);
 }
@@ -285,11 +314,19 @@ hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address,
 }
 
 hetcomm_status_t retain(void* device, void* address, uint64_t size_bytes) {
-  try {
-    return static_cast<hetcomm_status_t>(of(device).buffers().retain(address, size_bytes));
-  } catch (const std::bad_alloc&) {
-    return HETCOMM_OUT_OF_MEMORY;
-  }
+  return in_context(
+      device, [&](Context& context) { return context.buffers().retain(address, size_bytes); });
+}
+
+hetcomm_status_t allocate_host(void* device, uint64_t size_bytes, void** out_host) {
+  if (out_host == nullptr || size_bytes == 0) return HETCOMM_INVALID_ARGUMENT;
+  return in_context(device, [&](Context& context) {
+    return context.host_memory().allocate(size_bytes, out_host);
+  });
+}
+
+void free_host(void* device, void* host) {
+  if (Context* const context = of(device).context()) context->host_memory().free(host);
 }
 
 constexpr DeviceTable kTable = {
@@ -299,7 +336,7 @@ constexpr DeviceTable kTable = {
     .destroy = [](void* device) { delete static_cast<OpenClDevice*>(device); },
     .name = [](void* device) { return of(device).name(); },
     .allocate = allocate,
-    .free = [](void* device, void* address) { of(device).buffers().release(address); },
+    .free = release,
     .find = find,
     .stream_create =
         [](void* device, void** out_stream) {
@@ -325,7 +362,13 @@ constexpr DeviceTable kTable = {
     .event_release = [](void* device, void* event) { of(device).event_release(event); },
     .pci_address = [](void* device) { return of(device).pci_address(); },
     .retain = retain,
-    .release = [](void* device, void* address) { of(device).buffers().release(address); },
+    .release = release,
+    .allocate_host = allocate_host,
+    .free_host = free_host,
+    .event_notify =
+        [](void* device, void* event, int file) {
+          return static_cast<hetcomm_status_t>(of(device).event_notify(event, file));
+        },
 };
 
 }  // namespace

@@ -1,13 +1,15 @@
 // A device of OpenCL, of any vendor: a context with one device, whose buffers are its memory and
-// whose queues are its streams.
+// whose queues are its streams. The context is made when it is needed first.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "devices/device.h"
 #include "devices/opencl/api.h"
-#include "devices/opencl/memory.h"
+#include "devices/opencl/context.h"
 #include "devices/opencl/options.h"
 #include "src/base/status.h"
 
@@ -24,7 +26,10 @@ class OpenClDevice {
 
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
-  Buffers& buffers() { return *buffers_; }
+  // Null while there is none.
+  Context* context() const { return context_.load(std::memory_order_acquire); }
+  // Makes it if there is none.
+  Code open(Context** out_context);
 
   // Queues and events are OpenCL's own.
   Code stream_create(void** out_stream);
@@ -34,17 +39,17 @@ class OpenClDevice {
   Code event_query(void* event);
   Code event_wait(void* event);
   void event_release(void* event);
+  Code event_notify(void* event, int file);
 
  private:
-  OpenClDevice(const Api& api, cl_device_id device) : api_(api), device_(device) {}
-  Status open(cl_platform_id platform);
+  OpenClDevice(const Api& api, cl_device_id device);
   Code copy_plane(cl_command_queue queue, cl_mem buffer, const DeviceRows& rows, std::byte* host,
                   bool to_host);
 
   const Api& api_;
   const cl_device_id device_;
-  cl_context context_ = nullptr;
-  std::unique_ptr<Buffers> buffers_;
+  std::mutex opening_;
+  std::atomic<Context*> context_{nullptr};  // owned
   std::string name_;
   std::string pci_address_;
 };

@@ -3,6 +3,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace hetcomm::opencl {
 namespace {
 
@@ -24,15 +26,30 @@ Buffers::~Buffers() {
   }
 }
 
+// Some vendors make a buffer of any size, and look for room when it is used first.
+Code Buffers::touch(cl_mem buffer, uint64_t size) {
+  cl_command_queue queue = nullptr;
+  const Code opened = queue_.open(&queue);
+  if (opened != Code::kOk) return opened;
+  const std::byte zero{0};
+  const cl_int status =
+      api_.EnqueueWriteBuffer(queue, buffer, CL_TRUE, size - 1, 1, &zero, 0, nullptr, nullptr);
+  return status == CL_SUCCESS ? Code::kOk : Code::kOutOfMemory;
+}
+
 Code Buffers::allocate(uint64_t size, void** out_name) {
   cl_int status = CL_SUCCESS;
-  // OpenCL has no empty buffers.
-  const cl_mem buffer =
-      api_.CreateBuffer(context_, CL_MEM_READ_WRITE, size > 0 ? size : 1, nullptr, &status);
+  const uint64_t whole = std::max<uint64_t>(size, 1);  // OpenCL has no empty buffers
+  const cl_mem buffer = api_.CreateBuffer(context_, CL_MEM_READ_WRITE, whole, nullptr, &status);
   if (buffer == nullptr) {
     // The size is the one argument that is a caller's.
     const Code code = code_of(status);
     return code == Code::kInvalidArgument ? Code::kOutOfMemory : code;
+  }
+  const Code touched = touch(buffer, whole);
+  if (touched != Code::kOk) {
+    api_.ReleaseMemObject(buffer);
+    return touched;
   }
   const std::lock_guard lock(mutex_);
   try {

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "devices/opencl/api.h"
+#include "devices/opencl/setup_queue.h"
 #include "src/base/status.h"
 
 namespace hetcomm::opencl {
@@ -17,8 +18,9 @@ namespace hetcomm::opencl {
 // All functions may be called by any thread.
 class Buffers {
  public:
-  // |context| outlives this.
-  Buffers(const Api& api, cl_context context) : api_(api), context_(context) {}
+  // |context| and |queue|, which is one of it, outlive this.
+  Buffers(const Api& api, cl_context context, SetupQueue& queue)
+      : api_(api), context_(context), queue_(queue) {}
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
   // Releases what is still there.
@@ -38,9 +40,11 @@ class Buffers {
     uint64_t users = 0;
   };
   bool looks_like_ours(const void* name) const;
+  Code touch(cl_mem buffer, uint64_t size);
 
   const Api& api_;
   const cl_context context_;
+  SetupQueue& queue_;
   std::mutex mutex_;
   std::map<const void*, Known> known_;
 };

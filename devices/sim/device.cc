@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 #include <utility>
 
@@ -131,6 +132,14 @@ Code SimDevice::event_wait(void* event) {
   return Code::kOk;
 }
 
+Code SimDevice::event_notify(void* event, int file) {
+  if (event == nullptr || file < 0) return Code::kInvalidArgument;
+  const auto* const own = static_cast<const SimEvent*>(event);
+  if (own->timeline == nullptr) return Code::kStaleHandle;
+  own->timeline->notify(own->count, file);
+  return Code::kOk;
+}
+
 void SimDevice::event_release(void* event) {
   if (event == nullptr) return;
   auto* const own = static_cast<SimEvent*>(event);
@@ -224,6 +233,8 @@ hetcomm_status_t pin_host(void* device, void* host, uint64_t size_bytes) {
   return guarded([&] { return of(device).pin_host(host, size_bytes); });
 }
 
+void unpin_host(void* device, void* host) { of(device).unpin_host(host); }
+
 hetcomm_status_t export_dmabuf(void* device, const void* address, uint64_t offset,
                                uint64_t size_bytes, int* out_file, uint64_t* out_offset) {
   if (out_file == nullptr || out_offset == nullptr) return HETCOMM_INVALID_ARGUMENT;
@@ -249,8 +260,29 @@ hetcomm_status_t registrable_address(void* device, const void* address, uint64_t
   return static_cast<hetcomm_status_t>(code);
 }
 
-// |reachable|: for network interfaces. |copies_rows|: its copy engines know rows.
-constexpr DeviceTable make_table(const char* kind, bool reachable, bool copies_rows) {
+hetcomm_status_t event_notify(void*, void* event, int file) {
+  return guarded([&] { return SimDevice::event_notify(event, file); });
+}
+
+hetcomm_status_t allocate_host(void*, uint64_t size_bytes, void** out_host) {
+  constexpr uint64_t kPage = 4096;
+  if (out_host == nullptr || size_bytes == 0) return HETCOMM_INVALID_ARGUMENT;
+  if (size_bytes > PTRDIFF_MAX - kPage) return HETCOMM_OUT_OF_MEMORY;
+  void* const host = std::aligned_alloc(kPage, (size_bytes + kPage - 1) / kPage * kPage);
+  if (host == nullptr) return HETCOMM_OUT_OF_MEMORY;
+  *out_host = host;
+  return HETCOMM_OK;
+}
+
+void free_host(void*, void* host) { std::free(host); }
+
+struct SimTraits {
+  bool reachable;       // for network interfaces
+  bool copies_rows;     // its copy engines know rows
+  bool allocates_host;  // it does not pin memory of others
+};
+
+constexpr DeviceTable make_table(const char* kind, const SimTraits& traits) {
   return {
       .struct_size = sizeof(DeviceTable),
       .kind = kind,
@@ -264,22 +296,27 @@ constexpr DeviceTable make_table(const char* kind, bool reachable, bool copies_r
       .stream_destroy = [](void* device, void* stream) { of(device).stream_destroy(stream); },
       .copy_to_host = copy_to_host,
       .copy_from_host = copy_from_host,
-      .copy_rows_to_host = copies_rows ? copy_rows_to_host : nullptr,
-      .copy_rows_from_host = copies_rows ? copy_rows_from_host : nullptr,
+      .copy_rows_to_host = traits.copies_rows ? copy_rows_to_host : nullptr,
+      .copy_rows_from_host = traits.copies_rows ? copy_rows_from_host : nullptr,
       .event_record = event_record,
       .event_query = event_query,
       .event_wait = event_wait,
       .event_release = [](void* device, void* event) { of(device).event_release(event); },
-      .pin_host = pin_host,
-      .unpin_host = [](void* device, void* host) { of(device).unpin_host(host); },
-      .export_dmabuf = reachable ? export_dmabuf : nullptr,
-      .registrable_address = reachable ? registrable_address : nullptr,
+      .pin_host = traits.allocates_host ? nullptr : pin_host,
+      .unpin_host = traits.allocates_host ? nullptr : unpin_host,
+      .export_dmabuf = traits.reachable ? export_dmabuf : nullptr,
+      .registrable_address = traits.reachable ? registrable_address : nullptr,
       .pci_address = [](void* device) { return of(device).pci_address(); },
+      .allocate_host = traits.allocates_host ? allocate_host : nullptr,
+      .free_host = traits.allocates_host ? free_host : nullptr,
+      .event_notify = event_notify,
   };
 }
 
-constexpr DeviceTable kHandleTable = make_table("sim-handle", false, false);
-constexpr DeviceTable kAddressTable = make_table("sim-address", true, true);
+constexpr DeviceTable kHandleTable =
+    make_table("sim-handle", {.reachable = false, .copies_rows = false, .allocates_host = false});
+constexpr DeviceTable kAddressTable =
+    make_table("sim-address", {.reachable = true, .copies_rows = true, .allocates_host = true});
 
 }  // namespace
 

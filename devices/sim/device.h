@@ -52,6 +52,7 @@ class SimDevice final {
   static Code event_query(void* event);
   static Code event_wait(void* event);
   void event_release(void* event);
+  static Code event_notify(void* event, int file);
 
   // Pinning is counted, not modelled: a region pinned twice needs two unpins.
   Code pin_host(const void* host, uint64_t size);

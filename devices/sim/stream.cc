@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -39,6 +40,12 @@ void wait_until(uint64_t deadline_ns) {
   if (deadline_ns > now + kPollNs) sleep_until(deadline_ns - kPollNs);
   // A device takes no processor from anyone: whoever else can run goes first.
   for (now = now_ns(); now < deadline_ns; now = now_ns()) sched_yield();
+}
+
+void add_one(int eventfd) {
+  const uint64_t one = 1;
+  const ssize_t put = write(eventfd, &one, sizeof(one));
+  static_cast<void>(put);  // a full one wakes its reader, too
 }
 
 // Copies |length| bytes of the rows, from byte |begin| of them on.
@@ -77,9 +84,24 @@ uint64_t SimBus::book(uint64_t earliest_ns, uint64_t size) {
 void SimTimeline::advance() {
   {
     std::lock_guard lock(mutex_);
-    done_.store(done_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    const uint64_t done = done_.load(std::memory_order_relaxed) + 1;
+    done_.store(done, std::memory_order_release);
+    std::erase_if(notices_, [&](const Notice& notice) {
+      if (notice.count > done) return false;
+      add_one(notice.file);
+      return true;
+    });
   }
   advanced_.notify_all();
+}
+
+void SimTimeline::notify(uint64_t count, int file) {
+  std::lock_guard lock(mutex_);
+  if (reached(count)) {
+    add_one(file);
+  } else {
+    notices_.push_back({count, file});
+  }
 }
 
 void SimTimeline::wait_for(uint64_t count) {

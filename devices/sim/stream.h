@@ -43,13 +43,20 @@ class SimTimeline {
  public:
   bool reached(uint64_t count) const { return done_.load(std::memory_order_acquire) >= count; }
   void wait_for(uint64_t count);
+  // Adds 1 to the eventfd |file| when |count| copies are done.
+  void notify(uint64_t count, int file);
   // Called by the stream's worker only.
   void advance();
 
  private:
+  struct Notice {
+    uint64_t count;
+    int file;
+  };
   std::atomic<uint64_t> done_{0};
   std::mutex mutex_;
   std::condition_variable advanced_;
+  std::vector<Notice> notices_;  // under |mutex_|
 };
 
 struct SimCopy {

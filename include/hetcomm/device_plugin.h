@@ -126,6 +126,15 @@ typedef struct hetcomm_device_table {
    * knows all memory of the device. They come together. */
   hetcomm_status_t (*retain)(void* device, void* address, uint64_t size_bytes);
   void (*release)(void* device, void* address);
+  /* Optional: allocates host memory that the device's copy engines reach at full speed, for
+   * devices whose vendor cannot pin what others have allocated. The CPU, other devices and network
+   * interfaces use it, too. The library frees it before the device. May block. They come together. */
+  hetcomm_status_t (*allocate_host)(void* device, uint64_t size_bytes, void** out_host);
+  void (*free_host)(void* device, void* host);
+  /* Optional: adds 1 to the eventfd |file| as soon as |event| has completed, with an error or
+   * without; at once where it has already. The event may be released before that. The caller keeps
+   * |file| open until the device was destroyed. Without it the library polls while copies run. */
+  hetcomm_status_t (*event_notify)(void* device, void* event, int file);
 } hetcomm_device_table_t;
 
 /* A device: what the functions of |table| take as their first argument is |instance|. */

@@ -10,6 +10,13 @@
 //
 // Over rdma this runs on real verbs: directly by plain registration. Dma-bufs are not run on
 // hardware (tests/unit/rdma_device_memory_test.cc).
+//
+// The suite runs over simulated devices, and over those of OpenCL: of two vendors where the machine
+// has two, both in each process, in the same order in both ranks or in different ones.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <memory>
 
 #include "tests/conformance/capi_device.h"
@@ -18,8 +25,58 @@
 namespace hetcomm_test {
 namespace {
 
+// Devices of each rank. Those of OpenCL take the places of both.
 constexpr int32_t kByHandle = 1;   // no network interface reaches it
 constexpr int32_t kByAddress = 2;  // the kernel can pin it
+
+// How many devices of OpenCL there are. A child counts, because a process that has loaded a vendor's
+// run-time cannot fork.
+int opencl_devices() {
+  static const int count = [] {
+    const pid_t child = fork();
+    if (child == 0) {
+      int found = 0;
+      for (const char* devices :
+           {"HETCOMM_DEVICES=opencl:0", "HETCOMM_DEVICES=opencl:0,opencl:1"}) {
+        hetcomm_context_options_t options{};
+        options.struct_size = sizeof(options);
+        options.settings = devices;
+        hetcomm_context_t* context = nullptr;
+        if (hetcomm_context_create(&options, &context) != HETCOMM_OK) break;
+        ++found;
+      }
+      _exit(found);
+    }
+    int status = 0;
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  }();
+  return count;
+}
+
+// Each rank has its own vendor second, which is the one that most tests use.
+void set_opencl_devices(bool mixed, int32_t rank) {
+  const char* const second = opencl_devices() > 1 ? "opencl:1" : "opencl:0";
+  const std::string devices =
+      mixed && rank == 1 ? std::string(second) + ",opencl:0" : std::string("opencl:0,") + second;
+  setenv("HETCOMM_DEVICES", devices.c_str(), 1);
+}
+
+void append_opencl_cases(std::vector<CapiCase>& cases) {
+  for (const char* transport : {"shm", "tcp", "rdma"}) {
+    for (const bool mixed : {false, true}) {
+      for (const bool threaded : {false, true}) {
+        CapiCase each{.name = std::string(transport) + (mixed ? "_opencl_mixed" : "_opencl"),
+                      .transports = transport,
+                      .settings = "STAGING_CHUNK=64K;",
+                      .thread_progress = threaded,
+                      .processes = true,
+                      .prepare = [mixed](int32_t rank) { set_opencl_devices(mixed, rank); }};
+        if (threaded) each.name += "_thread";
+        cases.push_back(each);
+      }
+    }
+  }
+}
 
 std::vector<CapiCase> device_cases() {
   std::vector<CapiCase> cases;
@@ -34,6 +91,7 @@ std::vector<CapiCase> device_cases() {
       }
     }
   }
+  append_opencl_cases(cases);
   return cases;
 }
 
@@ -68,8 +126,14 @@ Outcome receive(Member& me, hetcomm_buffer_t buffer) {
 
 class DevicePath : public CapiTest {
  protected:
+  void SetUp() override {
+    CapiTest::SetUp();
+    if (has("opencl") && opencl_devices() == 0) {
+      GTEST_SKIP() << "this machine has no OpenCL device";
+    }
+  }
   static bool has(std::string_view part) { return GetParam().name.find(part) != std::string::npos; }
-  static bool is_direct() { return has("rdma") && !has("staged"); }
+  static bool is_direct() { return has("rdma") && !has("staged") && !has("opencl"); }
   // The user wants what there is not.
   static bool is_refused() { return !has("rdma") && has("direct"); }
 };
@@ -332,7 +396,9 @@ TEST_P(DevicePath, TheExplanationSaysWhy) {
     const auto says = [&](const std::string& what) {
       EXPECT_NE(said.find(what), std::string::npos) << what << "\n" << said;
     };
-    if (!has("rdma")) {
+    if (has("opencl")) {
+      says("memory of opencl (device 2) over " + me.test_case().transports + ": staged (");
+    } else if (!has("rdma")) {
       says("memory of sim-address (device 2) over " + me.test_case().transports +
            ": staged (it moves host memory only)");
     } else if (has("staged")) {

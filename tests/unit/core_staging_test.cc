@@ -27,7 +27,7 @@ TEST(StagingPlanTest, ChunksGrowWithLengthAndRate) {
   for (const double rate : {0.0, 1e6, 250e6, 2e9, 10e9, 100e9}) {
     uint64_t before = 0;
     for (uint64_t length = 1; length <= 4096 * kMi; length *= 2) {
-      const StagingShape shape = choose_staging_shape({}, length, rate);
+      const StagingShape shape = choose_staging_shape({}, length, {.bytes_per_s = rate});
       EXPECT_GE(shape.chunk_bytes, std::max(before, 32 * kKi)) << length << " at " << rate;
       EXPECT_LE(shape.chunk_bytes, Staging::kLargestChunk) << length << " at " << rate;
       EXPECT_GE(shape.depth, 4U);
@@ -37,19 +37,24 @@ TEST(StagingPlanTest, ChunksGrowWithLengthAndRate) {
   }
   // A slow device: the first and the last chunk would cost 5 % if it were a twentieth of the
   // message.
-  EXPECT_EQ(choose_staging_shape({}, kMi, 250e6).chunk_bytes, 32 * kKi);
+  EXPECT_EQ(choose_staging_shape({}, kMi, {.bytes_per_s = 250e6}).chunk_bytes, 32 * kKi);
   // A fast one: beside its bytes a chunk costs about as much as 50 KiB.
-  EXPECT_GE(choose_staging_shape({}, 64 * kMi, 10e9).chunk_bytes, 512 * kKi);
-  EXPECT_GT(choose_staging_shape({}, kMi, 10e9).chunk_bytes,
-            choose_staging_shape({}, kMi, 250e6).chunk_bytes);
+  EXPECT_GE(choose_staging_shape({}, 64 * kMi, {.bytes_per_s = 10e9}).chunk_bytes, 512 * kKi);
+  EXPECT_GT(choose_staging_shape({}, kMi, {.bytes_per_s = 10e9}).chunk_bytes,
+            choose_staging_shape({}, kMi, {.bytes_per_s = 250e6}).chunk_bytes);
+  // Where copies are dear to start there are fewer.
+  EXPECT_GE(choose_staging_shape({}, 4 * kMi, {.bytes_per_s = 10e9, .start_s = 20e-6}).chunk_bytes,
+            2 * choose_staging_shape({}, 4 * kMi, {.bytes_per_s = 10e9}).chunk_bytes);
 }
 
 TEST(StagingPlanTest, WhatWasAskedForIsTaken) {
-  const StagingShape shape = choose_staging_shape({.chunk_bytes = 3 * kMi, .depth = 2}, kMi, 1e9);
+  const StagingShape shape =
+      choose_staging_shape({.chunk_bytes = 3 * kMi, .depth = 2}, kMi, {.bytes_per_s = 1e9});
   EXPECT_EQ(shape.chunk_bytes, 3 * kMi);
   EXPECT_EQ(shape.depth, 2U);
-  EXPECT_EQ(choose_staging_shape({.chunk_bytes = 0, .depth = 1000}, kMi, 1e9).depth,
-            Staging::kMaxDepth);
+  EXPECT_EQ(
+      choose_staging_shape({.chunk_bytes = 0, .depth = 1000}, kMi, {.bytes_per_s = 1e9}).depth,
+      Staging::kMaxDepth);
 }
 
 class StagingShareTest : public ::testing::Test {
@@ -81,8 +86,8 @@ TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndComeBack) {
   for (int round = 0; round < 3; ++round) {
     Staging::Share small(staging_, Staging::Pool::kSend);
     Staging::Share large(staging_, Staging::Pool::kSend);
-    small.choose_shape(kMi, 1e6);
-    large.choose_shape(64 * kMi, 100e9);
+    small.choose_shape(kMi, {.bytes_per_s = 1e6});
+    large.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
     ASSERT_LT(small.shape().chunk_bytes, large.shape().chunk_bytes);
     std::vector<std::byte*> of_small;
     std::vector<std::byte*> of_large;
@@ -102,21 +107,21 @@ TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndComeBack) {
 
 TEST_F(StagingShareTest, PoolIsBoundedButNobodyIsLeftWithNothing) {
   Staging::Share greedy(staging_, Staging::Pool::kReceive);
-  greedy.choose_shape(64 * kMi, 100e9);
+  greedy.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
   std::vector<std::byte*> chunks;
   while (std::byte* chunk = take(greedy)) {
     chunks.push_back(chunk);
     ASSERT_LE(chunks.size(), 1000U);
   }
-  EXPECT_EQ(chunks.size() * Staging::kLargestChunk, 16 * kMi);
+  EXPECT_EQ(chunks.size() * Staging::kLargestChunk, 64 * kMi);
   Staging::Share poor(staging_, Staging::Pool::kReceive);
-  poor.choose_shape(64 * kMi, 100e9);
+  poor.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
   std::byte* first = take(poor, false);
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(take(poor), nullptr);
   // The other direction is not touched by all this.
   Staging::Share other(staging_, Staging::Pool::kSend);
-  other.choose_shape(64 * kMi, 100e9);
+  other.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
   std::byte* elsewhere = take(other);
   ASSERT_NE(elsewhere, nullptr);
   give(other, elsewhere);

@@ -1,7 +1,12 @@
 // Every device promises this through the table, whatever its kind: data arrives where it was sent,
 // in order; wrong arguments are refused and leave outputs alone; empty things are allowed; all of
 // it from several threads.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <string>
@@ -10,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include "src/base/unique_fd.h"
 #include "tests/unit/device_fixture.h"
 
 namespace hetcomm {
@@ -23,13 +29,30 @@ class EveryDevice : public testing::TestWithParam<std::string> {
 // Those whose copy engines know rows.
 class DevicesWithRows : public EveryDevice {};
 
-std::vector<std::string> kinds_with_rows() {
+// Those that tell by a descriptor when copies are done.
+class DevicesThatNotify : public EveryDevice {};
+// Those that allocate host memory.
+class DevicesWithHostMemory : public EveryDevice {};
+
+template <typename Entry>
+std::vector<std::string> kinds_with(Entry DeviceTable::*entry) {
   std::vector<std::string> kinds = kinds_to_test();
-  std::erase_if(kinds, [](const std::string& kind) {
+  std::erase_if(kinds, [&](const std::string& kind) {
     const TestDevice device(kind);
-    return !device.exists() || device.table().copy_rows_to_host == nullptr;
+    return !device.exists() || device.table().*entry == nullptr;
   });
   return kinds;
+}
+
+bool becomes_readable(int file) {
+  pollfd wanted = {.fd = file, .events = POLLIN, .revents = 0};
+  return poll(&wanted, 1, 20'000) == 1;
+}
+
+// How often it was rung since the last call.
+uint64_t take_count(int eventfd) {
+  uint64_t count = 0;
+  return read(eventfd, &count, sizeof(count)) == sizeof(count) ? count : 0;
 }
 
 TEST_P(EveryDevice, TableIsFilled) {
@@ -53,6 +76,11 @@ TEST_P(EveryDevice, TableIsFilled) {
   EXPECT_EQ(table.copy_rows_to_host == nullptr, table.copy_rows_from_host == nullptr);
   EXPECT_EQ(table.copy_rows_to_host != nullptr,
             GetParam() == "sim-address" || GetParam().starts_with("opencl"));
+  EXPECT_EQ(table.allocate_host == nullptr, table.free_host == nullptr);
+  EXPECT_EQ(table.allocate_host != nullptr,
+            GetParam() == "sim-address" || GetParam().starts_with("opencl"));
+  EXPECT_EQ(table.event_notify != nullptr,
+            GetParam().starts_with("sim") || GetParam().starts_with("opencl"));
   EXPECT_STRNE(table.name(device_.instance()), "");
 }
 
@@ -144,6 +172,82 @@ TEST_P(DevicesWithRows, RowsThatEndOutsideAreRefused) {
             HETCOMM_INVALID_ARGUMENT);
   device_.finish(stream);
   EXPECT_EQ(host, std::vector<std::byte>(4096, std::byte{0x77}));
+  device_.free(memory);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(DevicesThatNotify, EachEventOnce) {
+  constexpr size_t kSize = 1u << 20;
+  constexpr int kEvents = 20;
+  const DeviceTable& table = device_.table();
+  const UniqueFd file(eventfd(0, EFD_NONBLOCK));
+  void* const stream = device_.stream();
+  void* const memory = device_.allocate(kSize);
+  std::vector<std::byte> bytes(kSize);
+  uint64_t rung = 0;
+  for (int i = 0; i < kEvents; ++i) {
+    ASSERT_EQ(device_.write(stream, memory, 0, bytes.data(), kSize), HETCOMM_OK);
+    void* const event = device_.record(stream);
+    // The later ones are asked for when they have completed.
+    if (i % 2 == 1) device_.finish(stream);
+    ASSERT_EQ(table.event_notify(device_.instance(), event, file.get()), HETCOMM_OK);
+    if (i % 4 == 0) {
+      // The notice comes, and the event has completed by then.
+      while (rung < static_cast<uint64_t>(i) + 1) {
+        ASSERT_TRUE(becomes_readable(file.get()));
+        rung += take_count(file.get());
+      }
+      EXPECT_EQ(device_.query(event), HETCOMM_OK);
+    }
+    table.event_release(device_.instance(), event);
+  }
+  device_.destroy_stream(stream);
+  while (rung < kEvents) {
+    ASSERT_TRUE(becomes_readable(file.get())) << rung;
+    rung += take_count(file.get());
+  }
+  device_.free(memory);
+  device_.destroy();
+  EXPECT_EQ(rung + take_count(file.get()), kEvents);
+}
+
+TEST_P(DevicesThatNotify, WrongArgumentsAreRefused) {
+  const UniqueFd file(eventfd(0, EFD_NONBLOCK));
+  void* const stream = device_.stream();
+  void* const event = device_.record(stream);
+  const auto notify = [&](void* which, int descriptor) {
+    return device_.table().event_notify(device_.instance(), which, descriptor);
+  };
+  EXPECT_EQ(notify(nullptr, file.get()), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(notify(event, -1), HETCOMM_INVALID_ARGUMENT);
+  device_.table().event_release(device_.instance(), event);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(DevicesWithHostMemory, CopiesUseIt) {
+  const DeviceTable& table = device_.table();
+  constexpr size_t kSize = 300'000;
+  void* const stream = device_.stream();
+  void* const memory = device_.allocate(kSize);
+  std::vector<void*> blocks(8);
+  for (void*& block : blocks) {
+    ASSERT_EQ(table.allocate_host(device_.instance(), kSize, &block), HETCOMM_OK);
+    ASSERT_NE(block, nullptr);
+  }
+  for (unsigned i = 0; i + 1 < blocks.size(); ++i) {
+    const std::vector<std::byte> sent = random_bytes(kSize, i);
+    std::memcpy(blocks[i], sent.data(), kSize);
+    ASSERT_EQ(device_.write(stream, memory, 0, blocks[i], kSize), HETCOMM_OK);
+    ASSERT_EQ(device_.read(stream, blocks[i + 1], memory, 0, kSize), HETCOMM_OK);
+    device_.finish(stream);
+    EXPECT_EQ(std::memcmp(blocks[i + 1], sent.data(), kSize), 0);
+  }
+  for (void* const block : blocks) table.free_host(device_.instance(), block);
+  void* untouched = &device_;
+  EXPECT_EQ(table.allocate_host(device_.instance(), 0, &untouched), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.allocate_host(device_.instance(), 1, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_NE(table.allocate_host(device_.instance(), UINT64_MAX, &untouched), HETCOMM_OK);
+  EXPECT_EQ(untouched, &device_);
   device_.free(memory);
   device_.destroy_stream(stream);
 }
@@ -272,8 +376,15 @@ TEST_P(EveryDevice, ManyThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryDevice, testing::ValuesIn(kinds_to_test()), kind_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryDevice);
-INSTANTIATE_TEST_SUITE_P(Kinds, DevicesWithRows, testing::ValuesIn(kinds_with_rows()), kind_name);
+INSTANTIATE_TEST_SUITE_P(Kinds, DevicesWithRows,
+                         testing::ValuesIn(kinds_with(&DeviceTable::copy_rows_to_host)), kind_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesWithRows);
+INSTANTIATE_TEST_SUITE_P(Kinds, DevicesThatNotify,
+                         testing::ValuesIn(kinds_with(&DeviceTable::event_notify)), kind_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesThatNotify);
+INSTANTIATE_TEST_SUITE_P(Kinds, DevicesWithHostMemory,
+                         testing::ValuesIn(kinds_with(&DeviceTable::allocate_host)), kind_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesWithHostMemory);
 
 }  // namespace
 }  // namespace hetcomm

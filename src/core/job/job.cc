@@ -505,12 +505,13 @@ uint64_t Job::next_timer_ns() const {
 
 bool Job::prepare_sleep(Sleep sleep) {
   bool quiet = tasks_.prepare_sleep(sleep);
-  quiet = quiet && !has_work();
+  quiet = quiet && !has_work() && commons_.staging.prepare_sleep();
   return transports_.prepare_sleep(sleep) && quiet;
 }
 
 bool Job::may_sleep_on() const {
-  return tasks_.may_sleep_on() && !has_work() && transports_.may_sleep_on();
+  return tasks_.may_sleep_on() && !has_work() && commons_.staging.may_sleep_on() &&
+         transports_.may_sleep_on();
 }
 
 void Job::finish_sleep() {

@@ -11,6 +11,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/core/memory/copy_notice.h"
 
 namespace hetcomm {
 
@@ -40,6 +41,9 @@ class DeviceSet {
 
   // Takes ownership of |device|, unless it fails: its table lacks what is needed.
   Status add(Device device);
+  // From now on copies that complete can end a sleep in |poller|.
+  Status open_notice(Poller& poller) { return notice_.open(poller); }
+  const CopyNotice& notice() const { return notice_; }
   size_t size() const { return entries_.size(); }
   const Device& device(size_t index) const { return entries_[index].device; }
   // Returns the stream of one direction, which the first call makes.
@@ -77,6 +81,7 @@ class DeviceSet {
   };
   static constexpr size_t kMostReachable = 64;
   bool find_forbidden(uint64_t address) const;
+  CopyNotice notice_;          // goes after the devices
   std::deque<Entry> entries_;  // whose addresses stay
   std::vector<MemoryUser*> users_ HETCOMM_GUARDED_BY_BATON;
   std::atomic<uint64_t> reachable_{0};

@@ -22,6 +22,13 @@ Status copy_failed(const Device& device, hetcomm_status_t status) {
                                   device.table->kind, code_text(code)));
 }
 
+// What most of the latest times were not below, |known| before the |latest| one: a thread that was
+// held up says little.
+double least_lately(double known, double latest) {
+  constexpr double kRise = 1.05;
+  return known == 0 ? latest : std::min(latest, known * kRise);
+}
+
 // The first piece that lies in memory of a device; null: none does.
 const Memory* device_memory(const std::vector<BufferPiece>& pieces) {
   for (const BufferPiece& piece : pieces) {
@@ -61,12 +68,16 @@ hetcomm_status_t copy_rows(const Device& device, void* stream, StreamDirection d
 }  // namespace
 
 // Every stage but one waits for a chunk at the beginning and for one at the end, so chunks should
-// be small. Each chunk costs about kChunkCostS beside its bytes, so chunks should be few. The sum
-// of both costs is least at the root below. Measurements from 250 MB/s to 14 GB/s, with 256 KiB to
-// 64 MiB, agree with it.
+// be small. Each chunk costs about kChunkCostS and the start of its copy beside its bytes, so chunks
+// should be few. The sum of both costs is least at the root below. Measurements from 250 MB/s to
+// 14 GB/s, with 256 KiB to 64 MiB, agree with it.
 StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
-                                  double bytes_per_s) {
+                                  const CopyCosts& costs) {
   constexpr double kChunkCostS = 5e-6;
+  // Threads sleep while copies of a slow device run, and waking up for each chunk takes their
+  // processors' time. Chunks are larger for that as long as there are many.
+  constexpr double kSleepCostS = 40e-6;
+  constexpr double kParts = 64;
   constexpr double kUsualRate = 10e9;
   constexpr uint64_t kSmallestChunk = 32u << 10;
   // Bytes under way at once. They suffice for each stage and for the request of the next chunk.
@@ -75,10 +86,15 @@ StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length
   StagingShape shape;
   shape.chunk_bytes = options.chunk_bytes;
   if (shape.chunk_bytes == 0) {
-    const double rate = bytes_per_s > 0 ? bytes_per_s : kUsualRate;
-    const double best = std::sqrt(static_cast<double>(length) * rate * kChunkCostS / 2);
-    const double within = std::clamp(best, static_cast<double>(kSmallestChunk),
-                                     static_cast<double>(Staging::kLargestChunk));
+    const double rate = costs.bytes_per_s > 0 ? costs.bytes_per_s : kUsualRate;
+    const double cost_s = kChunkCostS + costs.start_s;
+    const auto best = [&](double chunk_cost_s) {
+      return std::sqrt(static_cast<double>(length) * rate * chunk_cost_s / 2);
+    };
+    const double cheap = std::min(best(cost_s + kSleepCostS), static_cast<double>(length) / kParts);
+    const double within =
+        std::clamp(std::max(best(cost_s), cheap), static_cast<double>(kSmallestChunk),
+                   static_cast<double>(Staging::kLargestChunk));
     shape.chunk_bytes = uint64_t{1} << std::lround(std::log2(within));
   }
   shape.depth = static_cast<size_t>(std::clamp<uint64_t>(
@@ -91,42 +107,28 @@ Staging::Staging(DeviceSet& devices, const StagingOptions& options)
     : devices_(devices),
       options_(options),
       block_bytes_((std::max(options.chunk_bytes, kLargestChunk) + kPage - 1) / kPage * kPage),
-      nodes_{kAnyNumaNode},
+      places_(1),
       device_places_(devices.size()),
+      found_(devices.size() * 2),
       loads_(devices.size() * 2) {
-  for (size_t i = 0; i < std::min(devices.size(), options.device_nodes.size()); ++i) {
-    const auto known = std::find(nodes_.begin(), nodes_.end(), options.device_nodes[i]);
-    device_places_[i] = static_cast<size_t>(known - nodes_.begin());
-    if (known == nodes_.end()) nodes_.push_back(options.device_nodes[i]);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    Place place;
+    if (i < options.device_nodes.size()) place.node = options.device_nodes[i];
+    const Device& device = devices.device(i);
+    if (device.table->allocate_host != nullptr) place.allocator = &device;
+    const auto known = std::find(places_.begin(), places_.end(), place);
+    device_places_[i] = static_cast<size_t>(known - places_.begin());
+    if (known == places_.end()) places_.push_back(place);
   }
-  for (PoolState& pool : pools_) pool.free.resize(nodes_.size());
-}
-
-Staging::~Staging() {
-  for (const auto& block : blocks_) {
-    for (size_t i = 0; i < devices_.size(); ++i) {
-      const Device& device = devices_.device(i);
-      if (device.table->unpin_host != nullptr) {
-        device.table->unpin_host(device.instance, block->bytes.get());
-      }
-    }
-  }
+  for (PoolState& pool : pools_) pool.free.resize(places_.size());
 }
 
 Staging::Block* Staging::make_block(size_t place) {
   auto block = std::make_unique<Block>();
   blocks_.reserve(blocks_.size() + 1);
   block->place = place;
-  block->bytes = allocate_near(block_bytes_, nodes_[place]);
-  if (block->bytes == nullptr) return nullptr;
-  // Pinning makes copies faster if the device has it. Copies work without it too.
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    const Device& device = devices_.device(i);
-    if (device.table->pin_host == nullptr) continue;
-    if (device.table->pin_host(device.instance, block->bytes.get(), block_bytes_) != HETCOMM_OK) {
-      continue;
-    }
-  }
+  const auto& [node, allocator] = places_[place];
+  if (!block->bytes.allocate(devices_, allocator, block_bytes_, node)) return nullptr;
   return blocks_.emplace_back(std::move(block)).get();
 }
 
@@ -197,9 +199,11 @@ void Staging::Share::give(std::byte* chunk) {
   staging_.release(pool_, block);
 }
 
-double Staging::copy_rate(StreamDirection direction, const std::vector<BufferPiece>& pieces) const {
+CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiece>& pieces) const {
   const Memory* const memory = device_memory(pieces);
-  return memory == nullptr ? 0 : loads_[load_of(memory->device_index(), direction)].rate();
+  if (memory == nullptr) return {};
+  const Load& load = loads_[load_of(memory->device_index(), direction)];
+  return {.bytes_per_s = load.copies.rate(), .start_s = load.start_s};
 }
 
 size_t Staging::place_of(const std::vector<BufferPiece>& pieces) const {
@@ -238,6 +242,7 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, const Memory& me
   job.make_room();
   Result<void*> stream = devices_.stream(memory.device_index(), direction);
   if (!stream.ok()) return stream.status();
+  const uint64_t begin_ns = now_ns();
   hetcomm_status_t status = copies(device, stream.value());
   void* event = nullptr;
   if (status == HETCOMM_OK) {
@@ -248,9 +253,12 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, const Memory& me
     devices_.end_stream(memory.device_index(), direction);
     return copy_failed(device, status);
   }
-  const size_t load = load_of(memory.device_index(), direction);
-  loads_[load].start(length, now_ns());
-  job.push({&device, event, load, length});
+  const size_t index = load_of(memory.device_index(), direction);
+  Load& load = loads_[index];
+  const uint64_t end_ns = now_ns();
+  load.copies.start(length, end_ns);
+  load.start_s = least_lately(load.start_s, static_cast<double>(end_ns - begin_ns) * 1e-9);
+  job.push({&device, event, index, length, false});
   return {};
 }
 
@@ -312,6 +320,37 @@ void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<B
   }
 }
 
+// Whether check(event) is true for the first event that progress() waits for in each stream. False:
+// a job waits for none.
+template <typename Check>
+bool Staging::check_first_events(Check&& check) const {
+  bool all = true;
+  for (CopyJob* job = running_; job != nullptr && all; job = job->next_) {
+    all = job->has_events();
+    if (!all) break;
+    CopyJob::Event& event = job->last();
+    if (found_[event.load]) continue;
+    found_[event.load] = true;
+    all = check(event);
+  }
+  std::fill(found_.begin(), found_.end(), false);
+  return all;
+}
+
+bool Staging::prepare_sleep() {
+  return check_first_events([this](CopyJob::Event& event) {
+    const Device& device = *event.device;
+    if (event.ends_sleep || device.table->event_notify == nullptr) return event.ends_sleep;
+    event.ends_sleep = device.table->event_notify(device.instance, event.event,
+                                                  devices_.notice().fd()) == HETCOMM_OK;
+    return event.ends_sleep;
+  });
+}
+
+bool Staging::may_sleep_on() const {
+  return check_first_events([](const CopyJob::Event& event) { return event.ends_sleep; });
+}
+
 int Staging::progress() {
   int done = 0;
   const uint64_t now = now_ns();
@@ -327,7 +366,7 @@ int Staging::progress() {
         job.status_ = copy_failed(*last.device, status);
       }
       last.device->table->event_release(last.device->instance, last.event);
-      loads_[last.load].finish(last.bytes, now);
+      loads_[last.load].copies.finish(last.bytes, now);
       job.pop();
     }
     if (job.has_events()) {

@@ -5,7 +5,8 @@
 // starve the other. Each pool is bounded, but a transfer without a chunk always gets one. So every
 // transfer can go on, and staging cannot deadlock. A pool is made of blocks. A transfer cuts the
 // blocks that it holds into chunks of the size that suits it. Copies run on the devices' streams,
-// and progress() asks their events. All calls are made under the baton.
+// and progress() asks their events. While copies run, a thread may sleep where the devices promise
+// to end the sleep (event_notify). All calls are made under the baton.
 #pragma once
 
 #include <array>
@@ -15,10 +16,10 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/numa_memory.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/memory/memory.h"
+#include "src/core/memory/pinned_memory.h"
 #include "src/core/memory/throughput.h"
 #include "src/core/progress/operation.h"
 
@@ -45,6 +46,7 @@ class CopyJob {
     void* event;
     size_t load;  // index of the load that counts it
     uint64_t bytes;
+    bool ends_sleep;  // the device has promised to
   };
   static constexpr size_t kFewEvents = 2;
 
@@ -60,7 +62,7 @@ class CopyJob {
       more_events_.push_back(event);
     }
   }
-  const Event& last() const HETCOMM_UNDER_BATON {
+  Event& last() HETCOMM_UNDER_BATON {
     return more_events_.empty() ? first_events_[few_ - 1] : more_events_.back();
   }
   void pop() HETCOMM_UNDER_BATON {
@@ -101,22 +103,28 @@ struct StagingShape {
   size_t depth = 0;
 };
 
-// Chooses the shape for |length| bytes of a device that copies |bytes_per_s|, 0 if it is unknown.
+// What copies of a device cost; 0: unknown.
+struct CopyCosts {
+  double bytes_per_s = 0;
+  double start_s = 0;  // time of the thread that starts a copy
+};
+
+// Chooses the shape for |length| bytes of a device whose copies cost |costs|.
 StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
-                                  double bytes_per_s);
+                                  const CopyCosts& costs);
 
 class Staging {
  public:
   enum class Pool : uint8_t { kSend, kReceive };
   static constexpr size_t kMaxDepth = 16;
-  static constexpr uint64_t kLargestChunk = 512u << 10;  // options may ask for larger ones
+  static constexpr uint64_t kLargestChunk = 2u << 20;  // options may ask for larger ones
 
  private:
   // Memory in which chunks of one transfer lie.
   struct Block {
-    NumaMemory bytes;
+    PinnedMemory bytes;
     uint32_t used = 0;  // a bit for each chunk
-    size_t place = 0;   // index in |nodes_|
+    size_t place = 0;   // index in |places_|
     Block* next = nullptr;
   };
 
@@ -130,16 +138,17 @@ class Staging {
 
     const StagingShape& shape() const HETCOMM_UNDER_BATON { return shape_; }
     // The first call decides; later ones change nothing. |place|: see place_of().
-    void choose_shape(uint64_t length, double bytes_per_s, size_t place = 0) HETCOMM_UNDER_BATON {
+    void choose_shape(uint64_t length, const CopyCosts& costs,
+                      size_t place = 0) HETCOMM_UNDER_BATON {
       if (shape_.chunk_bytes != 0) return;
-      shape_ = choose_staging_shape(staging_.options_, length, bytes_per_s);
+      shape_ = choose_staging_shape(staging_.options_, length, costs);
       place_ = place;
     }
-    // Does so for |length| bytes of |pieces|, at the rate of their device and near it.
+    // Does so for |length| bytes of |pieces|, at the costs of their device and near it.
     void choose_shape(uint64_t length, StreamDirection direction,
                       const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON {
       if (shape_.chunk_bytes != 0) return;
-      choose_shape(length, staging_.copy_rate(direction, pieces), staging_.place_of(pieces));
+      choose_shape(length, staging_.costs(direction, pieces), staging_.place_of(pieces));
     }
     // Returns a pinned chunk. Null if the pool is used up and the transfer |has_one|, or if memory
     // is exhausted (|*exhausted|).
@@ -155,7 +164,6 @@ class Staging {
   };
 
   Staging(DeviceSet& devices, const StagingOptions& options);
-  ~Staging();
 
   // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied() always
   // follows from progress(), also after a failure to start. |job| stays until then.
@@ -167,18 +175,31 @@ class Staging {
              CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
-  // Returns the rate of the latest copies of |pieces|' device, in bytes per second; 0 if unknown.
-  double copy_rate(StreamDirection direction,
-                   const std::vector<BufferPiece>& pieces) const HETCOMM_UNDER_BATON;
+  // Asks the devices to end a sleep when the next copies complete. False: there is something to do,
+  // or a device cannot.
+  bool prepare_sleep() HETCOMM_UNDER_BATON;
+  // Whether they do so for all that runs by now.
+  bool may_sleep_on() const HETCOMM_UNDER_BATON;
+  // Returns what the latest copies of |pieces|' device have cost.
+  CopyCosts costs(StreamDirection direction,
+                  const std::vector<BufferPiece>& pieces) const HETCOMM_UNDER_BATON;
   // Returns where chunks for |pieces|' device lie, for Share::choose_shape().
   size_t place_of(const std::vector<BufferPiece>& pieces) const HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
+  // Where blocks come from.
+  struct Place {
+    int node = kAnyNumaNode;
+    const Device* allocator = nullptr;
+    bool operator==(const Place&) const = default;
+  };
   struct PoolState {
     std::vector<Block*> free;  // by place
     size_t made = 0;
   };
+  template <typename Check>
+  bool check_first_events(Check&& check) const HETCOMM_UNDER_BATON;
   void enlist(CopyJob& job, CopyHandler& handler) HETCOMM_UNDER_BATON;
   template <typename Submit>
   Status submit(CopyJob& job, StreamDirection direction, const Memory& memory, uint64_t length,
@@ -197,13 +218,19 @@ class Staging {
   DeviceSet& devices_;
   const StagingOptions options_;
   const uint64_t block_bytes_;
-  std::vector<int> nodes_;             // by place; the first one is kAnyNumaNode
+  std::vector<Place> places_;          // the first one is any, and without an allocator
   std::vector<size_t> device_places_;  // by index of the device
   PoolState pools_[2];
   std::vector<std::unique_ptr<Block>> blocks_;
   CopyJob* running_ = nullptr;  // list of jobs, the oldest first
   CopyJob** running_end_ = &running_;
-  std::vector<Throughput> loads_;  // two for each device, one for each direction
+  // By load: check_first_events() has found the first event. Between calls all are false.
+  mutable std::vector<bool> found_;
+  struct Load {
+    Throughput copies;
+    double start_s = 0;  // CopyCosts::start_s
+  };
+  std::vector<Load> loads_;  // two for each device, one for each direction
 };
 
 }  // namespace hetcomm

@@ -90,8 +90,9 @@ bool Background::lock_beside_waiters() {
   return true;
 }
 
-uint64_t Background::spin_end() const {
-  return ticks() + spin_.ticks_in_us(baton_.tally().data_is_expected() ? kExpectUs : kSpinUs);
+uint64_t Background::spin_end() {
+  polls_long_ = baton_.tally().data_is_expected() && long_polls_.pay();
+  return ticks() + spin_.ticks_in_us(polls_long_ ? kExpectUs : kSpinUs);
 }
 
 // Holds the sleeper's role until evicted or stopped.
@@ -102,8 +103,13 @@ void Background::drive() {
   while (!stopping() && evicted_.load(std::memory_order_acquire) == 0) {
     if (!lock_beside_waiters()) break;
     uint64_t end = spin_end();
+    uint64_t found_ticks = ticks();
     do {
       if (passes.run() > 0) {
+        if (polls_long_ && ticks() > found_ticks + spin_.ticks_in_us(kSpinUs)) {
+          long_polls_.note_found();
+        }
+        found_ticks = ticks();
         end = spin_end();
         next = Sleep::kShort;
       }
@@ -112,6 +118,7 @@ void Background::drive() {
       spin_.pause_once();
     } while (ticks() < end && !baton_.is_wanted());
     const bool wanted = baton_.is_wanted();
+    if (polls_long_ && ticks() >= end) long_polls_.note_vain();
     const uint64_t until = baton_.tally().changed() || wanted ? 0 : passes.prepare_sleep(next);
     baton_.unlock();
     if (wanted) baton_.give_way();

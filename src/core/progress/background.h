@@ -6,6 +6,7 @@
 //   drive + sleep in poller  --evicted-->  parked  --unused for a moment-->  drive ...
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -17,6 +18,22 @@
 #include "src/core/progress/spin_policy.h"
 
 namespace hetcomm {
+
+// Whether it pays to poll long for data that is expected: that of a slow link or device comes later.
+class LongPolls {
+ public:
+  // Now and then one is tried, though they do not pay.
+  bool pay() { return score_ >= 0 || ++since_trial_ % kTrialsApart == 0; }
+  void note_found() { score_ = std::min(score_ + 1, kMost); }
+  // A long poll in vain costs more than one that finds something saves.
+  void note_vain() { score_ = std::max(score_ - 2, -kMost); }
+
+ private:
+  static constexpr int kMost = 4;
+  static constexpr uint32_t kTrialsApart = 32;
+  int score_ = kMost;
+  uint32_t since_trial_ = 0;
+};
 
 class Background {
  public:
@@ -63,7 +80,7 @@ class Background {
   bool nap_short();
   void wake();
   bool lock_beside_waiters() HETCOMM_TRY_ACQUIRE(baton_role);
-  uint64_t spin_end() const HETCOMM_UNDER_BATON;
+  uint64_t spin_end() HETCOMM_UNDER_BATON;
   bool work_is_left() const;
   bool nobody_is_there() const;
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
@@ -74,6 +91,8 @@ class Background {
   ProcessorSet processors_;
   std::thread thread_;
   uint32_t naps_beside_sleeper_ = 0;  // of this thread only
+  bool polls_long_ = false;           // of this thread only, as the next one
+  LongPolls long_polls_;              // of this thread only
   std::atomic<uint64_t> uses_{0};
   std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> evicted_{0};   // the thread shall leave the poller

@@ -1,0 +1,43 @@
+// Notices of events by eventfds: OpenCL calls back when an event completes.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "devices/opencl/api.h"
+#include "src/base/status.h"
+
+namespace hetcomm::opencl {
+
+class Notices {
+ public:
+  explicit Notices(const Api& api) : api_(api), shared_(std::make_shared<Shared>()) {}
+  Notices(const Notices&) = delete;
+  Notices& operator=(const Notices&) = delete;
+  // Waits a moment for the notices that are still to come. None touches a file afterwards.
+  ~Notices();
+
+  // Adds 1 to the eventfd |file| when |event| has completed. [any-thread]
+  Code add(cl_event event, int file);
+
+ private:
+  // What a vendor's thread may still come to after this is gone.
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable none_left;
+    uint64_t outstanding = 0;
+    bool closed = false;
+  };
+  struct Notice {
+    std::shared_ptr<Shared> shared;
+    int file;
+  };
+  static void CL_CALLBACK on_complete(cl_event event, cl_int status, void* notice);
+
+  const Api& api_;
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace hetcomm::opencl

@@ -1,0 +1,40 @@
+// The queue of a context's own set-up: mappings, and first touches of memory. OpenCL makes it when
+// it is needed first.
+#pragma once
+
+#include <mutex>
+
+#include "devices/opencl/api.h"
+#include "src/base/status.h"
+
+namespace hetcomm::opencl {
+
+class SetupQueue {
+ public:
+  // |context| and |device| outlive this.
+  SetupQueue(const Api& api, cl_context context, cl_device_id device)
+      : api_(api), context_(context), device_(device) {}
+  SetupQueue(const SetupQueue&) = delete;
+  SetupQueue& operator=(const SetupQueue&) = delete;
+  ~SetupQueue() {
+    if (queue_ != nullptr) api_.ReleaseCommandQueue(queue_);
+  }
+
+  // [any-thread]
+  Code open(cl_command_queue* out_queue) {
+    const std::lock_guard lock(mutex_);
+    cl_int status = CL_SUCCESS;
+    if (queue_ == nullptr) queue_ = api_.CreateCommandQueue(context_, device_, 0, &status);
+    *out_queue = queue_;
+    return queue_ != nullptr ? Code::kOk : code_of(status);
+  }
+
+ private:
+  const Api& api_;
+  const cl_context context_;
+  const cl_device_id device_;
+  std::mutex mutex_;
+  cl_command_queue queue_ = nullptr;
+};
+
+}  // namespace hetcomm::opencl

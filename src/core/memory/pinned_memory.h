@@ -1,0 +1,46 @@
+// Host memory that the copy engines of devices reach at full speed: a device's own allocator gives
+// it where the device has one, else it is host memory that every device was asked to pin. Copies
+// work without either, more slowly.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "src/base/numa_memory.h"
+#include "src/core/memory/memory.h"
+
+namespace hetcomm {
+
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  ~PinnedMemory() { free(); }
+  PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
+    if (this == &other) return *this;
+    free();
+    maker_ = std::exchange(other.maker_, nullptr);
+    pinning_ = std::exchange(other.pinning_, {});
+    plain_ = std::move(other.plain_);
+    bytes_ = std::exchange(other.bytes_, nullptr);
+    return *this;
+  }
+
+  // Takes |size| bytes, from |maker|'s allocator if it is not null and has one, else near |node|.
+  // False: there is no memory. The devices outlive this. May throw std::bad_alloc.
+  bool allocate(const DeviceSet& devices, const Device* maker, size_t size, int node);
+
+  std::byte* get() const { return bytes_; }
+
+ private:
+  void free();
+
+  const Device* maker_ = nullptr;  // null: |plain_| holds the memory
+  std::vector<const Device*> pinning_;
+  NumaMemory plain_;
+  std::byte* bytes_ = nullptr;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,110 @@
+// While copies of a device run and nothing else is to be done, the progress thread sleeps: a slow
+// device costs hardly more of a processor than the same messages between memory of the host. It
+// wakes up in time.
+#include <dirent.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "tests/conformance/capi_device.h"
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+namespace {
+
+constexpr uint64_t kSize = 32u << 20;
+constexpr double kRate = 250e6;  // of the device, bytes per second
+
+std::vector<CapiCase> cases() {
+  std::vector<CapiCase> all;
+  for (const char* transport : {"shm", "tcp"}) {
+    all.push_back({.name = transport,
+                   .transports = transport,
+                   .settings = "DEVICES=sim-handle:bandwidth=250M;",
+                   .thread_progress = true,
+                   .processes = true});
+  }
+  return all;
+}
+
+class CopiesAsleep : public CapiTest {};
+
+// Seconds for which progress threads of this process have run.
+double progress_seconds() {
+  double seconds = 0;
+  DIR* const tasks = opendir("/proc/self/task");
+  while (const dirent* const entry = readdir(tasks)) {
+    const std::string folder = std::string("/proc/self/task/") + entry->d_name;
+    std::string name;
+    std::ifstream(folder + "/comm") >> name;
+    uint64_t ran_ns = 0;
+    if (name == "hetcomm" && std::ifstream(folder + "/schedstat") >> ran_ns) {
+      seconds += static_cast<double>(ran_ns) * 1e-9;
+    }
+  }
+  closedir(tasks);
+  return seconds;
+}
+
+struct Cost {
+  double took_s = 0;
+  double ran_s = 0;
+};
+
+// One message of rank 0's |memory| to the host of rank 1, waited for by a thread that sleeps.
+Cost move(Member& me, hetcomm_buffer_t buffer) {
+  me.meet_quietly();
+  const double ran = progress_seconds();
+  const auto begin = std::chrono::steady_clock::now();
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(me.rank() == 0 ? hetcomm_send(me.communicator(), 1, 1, buffer, nullptr, &request)
+                           : hetcomm_recv(me.communicator(), 0, 1, HETCOMM_EXACT_TAG, buffer,
+                                          nullptr, &request),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  // A waiter would poll for a while by itself: the progress thread is to do everything.
+  hetcomm_status_t status = HETCOMM_PENDING;
+  hetcomm_completion_t completion{};
+  for (int i = 0; i < 20'000 && status == HETCOMM_PENDING; ++i) {
+    usleep(1000);
+    status = hetcomm_request_test(request, &completion);
+  }
+  EXPECT_EQ(status, HETCOMM_OK);
+  EXPECT_EQ(completion.status, HETCOMM_OK);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  return {took.count(), progress_seconds() - ran};
+}
+
+TEST_P(CopiesAsleep, TheProgressThreadSleeps) {
+  run(2, [](Member& me) {
+    DeviceMemory memory(me, me.rank() == 0 ? 1 : HETCOMM_DEVICE_HOST, kSize);
+    std::vector<std::byte> host(kSize);
+    memory.fill(pattern(kSize, 1));
+    // The first ones are for everything that happens once.
+    Cost on_device;
+    Cost on_host;
+    for (int round = 0; round < 3; ++round) {
+      on_device = move(me, memory.part(0, kSize));
+      on_host = move(me, hetcomm_buffer_host(host.data(), kSize));
+    }
+    const double more = (on_device.ran_s - on_host.ran_s) / on_device.took_s;
+    const double ideal_s = static_cast<double>(kSize) / kRate;
+    if (std::getenv("HETCOMM_TEST_PRINT") != nullptr) {
+      printf("rank %d: %.1f ms of %.1f, processor %.1f ms (host: %.1f): %.1f %%\n", me.rank(),
+             on_device.took_s * 1e3, ideal_s * 1e3, on_device.ran_s * 1e3, on_host.ran_s * 1e3,
+             more * 100);
+    }
+    EXPECT_LT(more, 0.25) << "of a core beside what the wire takes";
+    EXPECT_LT(on_device.took_s, 2 * ideal_s);
+    EXPECT_TRUE(holds(memory.contents(), 1, kSize));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, CopiesAsleep, ::testing::ValuesIn(cases()), capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test
