@@ -151,6 +151,8 @@ constexpr VariableInfo kTable[] = {
      zero_or(4 * kKi, kGi)},
     {Variable::kStagingDepth, kInteger, "HETCOMM_STAGING_DEPTH", "0", nullptr,
      "Chunks of one message that are staged at a time; 0 chooses it by their size.", at_most(16)},
+    {Variable::kStagingPin, kChoice, "HETCOMM_STAGING_PIN", "on", "off|on",
+     "Whether chunks lie in memory that devices have pinned. Copies are slower without."},
     {Variable::kShmRingBytes, kSize, "HETCOMM_SHM_RING_BYTES", "256K", nullptr,
      "Bytes of the shared ring that bulk data of one direction of a pair flows through; the "
      "smaller "

@@ -58,6 +58,7 @@ enum class Variable : uint8_t {
   kUnexpectedBytes,
   kStagingChunk,
   kStagingDepth,
+  kStagingPin,
   kShmRingBytes,
   kShmChunk,
   kShmBulk,

@@ -13,9 +13,7 @@ bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_
     }
   }
   pinning_.reserve(devices.size());
-  plain_ = allocate_near(size, node);
-  bytes_ = plain_.get();
-  if (bytes_ == nullptr) return false;
+  if (!allocate_pageable(size, node)) return false;
   for (size_t i = 0; i < devices.size(); ++i) {
     const Device& device = devices.device(i);
     if (device.table->pin_host != nullptr &&
@@ -24,6 +22,13 @@ bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_
     }
   }
   return true;
+}
+
+bool PinnedMemory::allocate_pageable(size_t size, int node) {
+  free();
+  plain_ = allocate_near(size, node);
+  bytes_ = plain_.get();
+  return bytes_ != nullptr;
 }
 
 void PinnedMemory::free() {

@@ -31,6 +31,8 @@ class PinnedMemory {
   // Takes |size| bytes, from |maker|'s allocator if it is not null and has one, else near |node|.
   // False: there is no memory. The devices outlive this. May throw std::bad_alloc.
   bool allocate(const DeviceSet& devices, const Device* maker, size_t size, int node);
+  // Memory that no device knows of.
+  bool allocate_pageable(size_t size, int node);
 
   std::byte* get() const { return bytes_; }
 

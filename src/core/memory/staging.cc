@@ -115,7 +115,7 @@ Staging::Staging(DeviceSet& devices, const StagingOptions& options)
     Place place;
     if (i < options.device_nodes.size()) place.node = options.device_nodes[i];
     const Device& device = devices.device(i);
-    if (device.table->allocate_host != nullptr) place.allocator = &device;
+    if (options.pins && device.table->allocate_host != nullptr) place.allocator = &device;
     const auto known = std::find(places_.begin(), places_.end(), place);
     device_places_[i] = static_cast<size_t>(known - places_.begin());
     if (known == places_.end()) places_.push_back(place);
@@ -128,7 +128,10 @@ Staging::Block* Staging::make_block(size_t place) {
   blocks_.reserve(blocks_.size() + 1);
   block->place = place;
   const auto& [node, allocator] = places_[place];
-  if (!block->bytes.allocate(devices_, allocator, block_bytes_, node)) return nullptr;
+  const bool made = options_.pins
+                        ? block->bytes.allocate(devices_, allocator, block_bytes_, node)
+                        : block->bytes.allocate_pageable(block_bytes_, node);
+  if (!made) return nullptr;
   return blocks_.emplace_back(std::move(block)).get();
 }
 

@@ -92,6 +92,7 @@ struct StagedRows {
 struct StagingOptions {
   uint64_t chunk_bytes = 0;  // 0: chosen for each transfer
   uint64_t depth = 0;        // chunks of a transfer under way in one direction; 0: chosen for it
+  bool pins = true;          // chunks lie in pinned memory
   // The NUMA node near which chunks for each device lie, by index in the DeviceSet. kAnyNumaNode
   // for those that are left out.
   std::vector<int> device_nodes{};

@@ -101,6 +101,7 @@ struct PairCommons {
         cool_down_ns(config.number(Variable::kCoolDown)),
         staging(devices, {.chunk_bytes = config.number(Variable::kStagingChunk),
                           .depth = config.number(Variable::kStagingDepth),
+                          .pins = config.text(Variable::kStagingPin) == "on",
                           .device_nodes = device_nodes}),
         device_access(devices, config, lines),
         completer(progress, overlaps),
