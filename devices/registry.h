@@ -21,5 +21,7 @@ Result<Device> create_sim_device(std::string_view kind, std::string_view options
 // devices/opencl: a device of any vendor that has OpenCL 1.2. |options|: "1", "platform=intel:0".
 // It is there where HETCOMM_HAS_OPENCL is defined.
 Result<Device> create_opencl_device(std::string_view options);
+// The device of a caller's cl_context, which is retained. kInvalidArgument: |native| is none.
+Result<Device> create_opencl_device_from(void* native);
 
 }  // namespace hetcomm

@@ -196,6 +196,15 @@ static hetcomm_status_t create(const char* kind, const char* options, hetcomm_de
   return HETCOMM_OK;
 }
 
+/* For hetcomm_device_from_native(): a real plug-in keeps |native|, its vendor's context, and
+ * finds the memory that the framework has allocated in it. */
+static hetcomm_status_t create_from_native(const char* kind, void* native,
+                                           hetcomm_device_t* out_device, char* text,
+                                           uint64_t text_size) {
+  (void)native;
+  return create(kind, "", out_device, text, text_size);
+}
+
 HETCOMM_API const hetcomm_device_plugin_t* hetcomm_device_plugin(void) {
   static const char* const kinds[] = {"example"};
   static const hetcomm_device_plugin_t plugin = {
@@ -204,6 +213,7 @@ HETCOMM_API const hetcomm_device_plugin_t* hetcomm_device_plugin(void) {
       .kind_count = 1,
       .kinds = kinds,
       .create = create,
+      .create_from_native = create_from_native,
   };
   return &plugin;
 }

@@ -1,5 +1,6 @@
 #include "devices/opencl/device.h"
 
+#include <algorithm>
 #include <array>
 #include <new>
 #include <vector>
@@ -37,9 +38,7 @@ std::string device_text(const Api& api, cl_device_id device, cl_device_info what
   return text.data();
 }
 
-// All devices that |options| may mean, in the order of their numbers. A platform without devices
-// has none to offer, and is no error.
-Result<std::vector<cl_device_id>> find_devices(const Api& api, const Options& options) {
+Result<std::vector<cl_platform_id>> find_platforms(const Api& api) {
   cl_uint count = 0;
   const cl_int status = api.GetPlatformIDs(0, nullptr, &count);
   if (status != CL_SUCCESS && count == 0) {
@@ -48,8 +47,16 @@ Result<std::vector<cl_device_id>> find_devices(const Api& api, const Options& op
   std::vector<cl_platform_id> platforms(count);
   HETCOMM_RETURN_IF_ERROR(
       status_of(api.GetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs"));
+  return platforms;
+}
+
+// All devices that |options| may mean, in the order of their numbers. A platform without devices
+// has none to offer, and is no error.
+Result<std::vector<cl_device_id>> find_devices(const Api& api, const Options& options) {
+  Result<std::vector<cl_platform_id>> platforms = find_platforms(api);
+  if (!platforms.ok()) return platforms.status();
   std::vector<cl_device_id> found;
-  for (const cl_platform_id platform : platforms) {
+  for (const cl_platform_id platform : *platforms) {
     if (!contains_word(platform_text(api, platform, CL_PLATFORM_NAME), options.platform) &&
         !contains_word(platform_text(api, platform, CL_PLATFORM_VERSION), options.platform)) {
       continue;
@@ -82,6 +89,40 @@ Result<std::unique_ptr<OpenClDevice>> OpenClDevice::create(const Options& option
                               printable(options.platform), found->size()));
   }
   return std::unique_ptr<OpenClDevice>(new OpenClDevice(*api.value(), (*found)[options.index]));
+}
+
+Result<std::unique_ptr<OpenClDevice>> OpenClDevice::create_from(void* native) {
+  Result<const Api*> opened = Api::open();
+  if (!opened.ok()) return opened.status();
+  const Api& api = *opened.value();
+  Result<std::vector<cl_platform_id>> platforms = find_platforms(api);
+  if (!platforms.ok()) return platforms.status();
+  const Status refusal(Code::kInvalidArgument, "this is no cl_context of a vendor that is loaded");
+  // OpenCL reads through whatever it is given.
+  if (std::none_of(platforms->begin(), platforms->end(),
+                   [&](cl_platform_id platform) { return are_of_one_vendor(platform, native); })) {
+    return refusal;
+  }
+  const auto context = static_cast<cl_context>(native);
+  std::vector<cl_device_id> devices;
+  size_t bytes = 0;
+  if (api.GetContextInfo(context, CL_CONTEXT_DEVICES, 0, nullptr, &bytes) != CL_SUCCESS) {
+    return refusal;
+  }
+  devices.resize(bytes / sizeof(cl_device_id));
+  if (devices.empty() || api.GetContextInfo(context, CL_CONTEXT_DEVICES, bytes, devices.data(),
+                                            nullptr) != CL_SUCCESS) {
+    return refusal;
+  }
+  std::unique_ptr<OpenClDevice> device(new OpenClDevice(api, devices.front()));
+  HETCOMM_RETURN_IF_ERROR(status_of(api.RetainContext(context), "clRetainContext"));
+  try {
+    device->context_ = new Context(api, context, devices.front());
+  } catch (const std::bad_alloc&) {
+    api.ReleaseContext(context);
+    throw;
+  }
+  return device;
 }
 
 OpenClDevice::OpenClDevice(const Api& api, cl_device_id device) : api_(api), device_(device) {
@@ -381,6 +422,12 @@ Result<Device> create_opencl_device(std::string_view options) {
   if (!parsed.ok()) return parsed.status().annotate("opencl");
   Result<std::unique_ptr<opencl::OpenClDevice>> device =
       opencl::OpenClDevice::create(parsed.value());
+  if (!device.ok()) return device.status().annotate("opencl");
+  return Device{.table = &opencl::kTable, .instance = device.value().release()};
+}
+
+Result<Device> create_opencl_device_from(void* native) {
+  Result<std::unique_ptr<opencl::OpenClDevice>> device = opencl::OpenClDevice::create_from(native);
   if (!device.ok()) return device.status().annotate("opencl");
   return Device{.table = &opencl::kTable, .instance = device.value().release()};
 }

@@ -20,6 +20,8 @@ class OpenClDevice {
  public:
   // A device with a context of its own. NOT_FOUND: there is none of these options.
   static Result<std::unique_ptr<OpenClDevice>> create(const Options& options);
+  // The first device of a caller's context, which is retained.
+  static Result<std::unique_ptr<OpenClDevice>> create_from(void* context);
   OpenClDevice(const OpenClDevice&) = delete;
   OpenClDevice& operator=(const OpenClDevice&) = delete;
   ~OpenClDevice();

@@ -18,6 +18,13 @@ bool read_word(const void* address, uintptr_t* out_word) {
 
 }  // namespace
 
+// Objects of one vendor begin with the address of the same table of functions (cl_khr_icd).
+bool are_of_one_vendor(const void* known, const void* name) {
+  uintptr_t own = 0;
+  uintptr_t other = 0;
+  return read_word(known, &own) && read_word(name, &other) && own == other;
+}
+
 Buffers::~Buffers() {
   for (const auto& [name, known] : known_) {
     for (uint64_t i = 0; i < known.users; ++i) {
@@ -62,17 +69,10 @@ Code Buffers::allocate(uint64_t size, void** out_name) {
   return Code::kOk;
 }
 
-// Objects of one vendor begin with the address of the same table of functions (cl_khr_icd).
-bool Buffers::looks_like_ours(const void* name) const {
-  uintptr_t own = 0;
-  uintptr_t other = 0;
-  return read_word(context_, &own) && read_word(name, &other) && own == other;
-}
-
 Code Buffers::retain(void* name, uint64_t size) {
   const std::lock_guard lock(mutex_);
   const auto found = known_.find(name);
-  if (found == known_.end() && !looks_like_ours(name)) return Code::kInvalidArgument;
+  if (found == known_.end() && !are_of_one_vendor(context_, name)) return Code::kInvalidArgument;
   const auto buffer = static_cast<cl_mem>(name);
   cl_context context = nullptr;
   cl_mem_object_type type = 0;

@@ -15,6 +15,9 @@
 
 namespace hetcomm::opencl {
 
+// Whether |name|, which may be any number, looks like an object of the vendor that |known| is of.
+bool are_of_one_vendor(const void* known, const void* name);
+
 // All functions may be called by any thread.
 class Buffers {
  public:
@@ -39,7 +42,6 @@ class Buffers {
     uint64_t size = 0;
     uint64_t users = 0;
   };
-  bool looks_like_ours(const void* name) const;
   Code touch(cl_mem buffer, uint64_t size);
 
   const Api& api_;

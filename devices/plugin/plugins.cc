@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
@@ -102,15 +101,14 @@ std::vector<std::string> Plugins::kinds() const {
   return names;
 }
 
-Result<Device> Plugins::create(std::string_view kind, std::string_view options) const {
-  const Kind& known = *find(kind);
+template <typename Make>
+Result<Device> Plugins::make_checked(const Kind& kind, const Make& make) {
   const auto refusal = [&](Code code, std::string_view why) {
-    return Status(code, fmt::format("{} of {}: {}", known.name, printable(known.path), why));
+    return Status(code, fmt::format("{} of {}: {}", kind.name, printable(kind.path), why));
   };
-  std::array<char, 512> text{};
+  Text text{};
   Device device{};
-  const hetcomm_status_t status = known.plugin->create(
-      known.name.c_str(), std::string(options).c_str(), &device, text.data(), text.size());
+  const hetcomm_status_t status = make(&device, &text);
   if (status != HETCOMM_OK) {
     text.back() = '\0';
     const auto code = static_cast<Code>(status);
@@ -119,12 +117,35 @@ Result<Device> Plugins::create(std::string_view kind, std::string_view options) 
   }
   const Result<DeviceTable> table = complete_table(device.table);
   if (!table.ok()) return refusal(table.status().code(), table.status().text());
-  if (known.name != table.value().kind) {
+  if (kind.name != table.value().kind) {
     device.table->destroy(device.instance);
     return refusal(Code::kUnsupported,
-                   fmt::format("create() made a device of kind '{}'", table.value().kind));
+                   fmt::format("the plug-in made a device of kind '{}'", table.value().kind));
   }
   return device;
+}
+
+Result<Device> Plugins::create(std::string_view kind, std::string_view options) const {
+  const Kind& known = *find(kind);
+  return make_checked(known, [&](Device* device, Text* text) {
+    return known.plugin->create(known.name.c_str(), std::string(options).c_str(), device,
+                                text->data(), text->size());
+  });
+}
+
+Result<Device> Plugins::create_from_native(std::string_view kind, void* native) const {
+  const Kind& known = *find(kind);
+  constexpr uint64_t kBytes = offsetof(hetcomm_device_plugin_t, create_from_native) +
+                              sizeof(hetcomm_device_plugin_t::create_from_native);
+  if (known.plugin->struct_size < kBytes || known.plugin->create_from_native == nullptr) {
+    return Status(Code::kUnsupported,
+                  fmt::format("{} of {} makes devices from HETCOMM_DEVICES only", known.name,
+                              printable(known.path)));
+  }
+  return make_checked(known, [&](Device* device, Text* text) {
+    return known.plugin->create_from_native(known.name.c_str(), native, device, text->data(),
+                                            text->size());
+  });
 }
 
 }  // namespace hetcomm

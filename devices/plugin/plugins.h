@@ -4,6 +4,7 @@
 // in it.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,8 @@ class Plugins {
   std::vector<std::string> kinds() const;
   // A device of |kind|, which is one of kinds(). The caller destroys it.
   Result<Device> create(std::string_view kind, std::string_view options) const;
+  // One for what a framework works with already. UNSUPPORTED: the plug-in makes none of these.
+  Result<Device> create_from_native(std::string_view kind, void* native) const;
 
  private:
   struct Kind {
@@ -33,7 +36,11 @@ class Plugins {
     std::string path;
     const hetcomm_device_plugin_t* plugin;
   };
+  using Text = std::array<char, 512>;
   const Kind* find(std::string_view kind) const;
+  // What |make|(&device, &text) makes, if it is one of |kind|.
+  template <typename Make>
+  static Result<Device> make_checked(const Kind& kind, const Make& make);
   Status add(const std::string& path, const std::vector<std::string_view>& taken);
 
   std::vector<Kind> kinds_;

@@ -162,6 +162,11 @@ typedef struct hetcomm_device_plugin {
    * |text_size| bytes with the NUL. May block. */
   hetcomm_status_t (*create)(const char* kind, const char* options, hetcomm_device_t* out_device,
                              char* text, uint64_t text_size);
+  /* Optional: makes a device of |kind| for what a framework works with already, such as its context
+   * or queue, which stays the framework's (hetcomm_device_from_native). As create() else. */
+  hetcomm_status_t (*create_from_native)(const char* kind, void* native,
+                                         hetcomm_device_t* out_device, char* text,
+                                         uint64_t text_size);
 } hetcomm_device_plugin_t;
 
 /* The type of the function hetcomm_device_plugin() that a plug-in exports. It is called for each

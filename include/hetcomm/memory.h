@@ -21,7 +21,7 @@ extern "C" {
 typedef struct hetcomm_memory hetcomm_memory_t;
 
 /* Number of the host, which is always device 0. The others are numbered from 1 in the order of
- * HETCOMM_DEVICES. */
+ * HETCOMM_DEVICES, and then in the order in which hetcomm_device_from_native added them. */
 #define HETCOMM_DEVICE_HOST 0
 
 typedef struct hetcomm_device_info {
@@ -47,6 +47,25 @@ hetcomm_device_count(hetcomm_context_t* context, int32_t* out_count) HETCOMM_NOE
 /* Describes device |index|. OUT_OF_RANGE: there is no such device. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
     hetcomm_context_t* context, int32_t index, hetcomm_device_info_t* out_info) HETCOMM_NOEXCEPT;
+
+/* Adds a device for what a framework works with already, so that memory of it can be wrapped.
+ * |native| is the framework's own object: for the kind "opencl" a cl_context, of which the first
+ * device counts, and whose buffers are then the device's; for a kind that a plug-in brings what the
+ * plug-in says. Gives the number of the device, which is there until the context is destroyed; the
+ * same |native| gives the same number again. It may be called at any time, also while communicators
+ * exist. What the library makes is its own, and nothing of the caller's changes: a cl_context is
+ * retained. Such a device has no part in the choice of network interfaces.
+ *   INVALID_ARGUMENT   |native| is NULL or no object of this kind.
+ *   NOT_FOUND          There is no such |kind|, or its run-time cannot be loaded.
+ *   UNSUPPORTED        Devices of this kind are made from HETCOMM_DEVICES only.
+ *   OUT_OF_RESOURCES   The context has HETCOMM_MAX_DEVICES devices.
+ * [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_device_from_native(hetcomm_context_t* context, const char* kind, void* native,
+                           int32_t* out_device) HETCOMM_NOEXCEPT;
+
+/* Most devices of a context, the host included. */
+#define HETCOMM_MAX_DEVICES 256
 
 /* Allocates |size_bytes| on device |device|. The contents are undefined. Host memory of this kind
  * is shared: a forked child sees what its parent writes, and the parent what the child writes.

@@ -214,6 +214,23 @@ hetcomm_status_t hetcomm_device_get_info(hetcomm_context_t* context, int32_t ind
   });
 }
 
+hetcomm_status_t hetcomm_device_from_native(hetcomm_context_t* context, const char* kind,
+                                            void* native, int32_t* out_device) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(context);
+    HETCOMM_REQUIRE(kind);
+    HETCOMM_REQUIRE(native);
+    HETCOMM_REQUIRE(out_device);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    Result<size_t> device = context->impl->find_or_add_device(kind, native, [&] {
+      return capi::make_native_device(kind, native, context->impl->config(), context->impl->log());
+    });
+    if (!device.ok()) return device.status();
+    *out_device = static_cast<int32_t>(*device);
+    return {};
+  });
+}
+
 hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device,
                                          uint64_t size_bytes,
                                          hetcomm_memory_t** out_memory) noexcept {

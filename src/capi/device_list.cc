@@ -19,6 +19,17 @@ const std::vector<std::string_view> kOwnKinds = {"host",
 #endif
                                                  "sim-handle", "sim-address"};
 
+Status unknown_kind(Code code, std::string_view kind, const Plugins& plugins) {
+  std::vector<std::string> known(kOwnKinds.begin() + 1, kOwnKinds.end());
+  for (std::string& each : plugins.kinds()) known.push_back(std::move(each));
+  return Status(code, fmt::format("'{}' is no kind of device; there are {}", printable(kind),
+                                  fmt::join(known, ", ")));
+}
+
+bool is_own_kind(std::string_view kind) {
+  return std::find(kOwnKinds.begin(), kOwnKinds.end(), kind) != kOwnKinds.end();
+}
+
 // "sim-handle" or "sim-address:bandwidth=10G:latency=2us"
 Result<Device> make_device(std::string_view item, const Plugins& plugins) {
   const size_t colon = item.find(':');
@@ -29,16 +40,19 @@ Result<Device> make_device(std::string_view item, const Plugins& plugins) {
   if (kind == "host") {
     return Status(Code::kInvalidArgument, "the host is always device 0: leave it out");
   }
-  if (std::find(kOwnKinds.begin(), kOwnKinds.end(), kind) == kOwnKinds.end()) {
-    std::vector<std::string> known(kOwnKinds.begin() + 1, kOwnKinds.end());
-    for (std::string& each : plugins.kinds()) known.push_back(std::move(each));
-    return Status(Code::kInvalidArgument, fmt::format("'{}' is no kind of device; there are {}",
-                                                      printable(kind), fmt::join(known, ", ")));
-  }
+  if (!is_own_kind(kind)) return unknown_kind(Code::kInvalidArgument, kind, plugins);
 #ifdef HETCOMM_HAS_OPENCL
   if (kind == "opencl") return create_opencl_device(options);
 #endif
   return create_sim_device(kind, options);
+}
+
+Result<Plugins> load_plugins(const Config& config, Log& log) {
+  Result<Plugins> plugins = Plugins::load(
+      config.text(Variable::kDevicePlugins), kOwnKinds,
+      [&](std::string_view path) { log.info("loading the plug-in {}", printable(path)); });
+  if (!plugins.ok()) return plugins.status().annotate("HETCOMM_DEVICE_PLUGINS");
+  return plugins;
 }
 
 }  // namespace
@@ -59,15 +73,27 @@ Status DeviceList::make(const Config& config, Log& log) {
     return {};
   };
   HETCOMM_RETURN_IF_ERROR(add(create_host_device()));
-  Result<Plugins> plugins = Plugins::load(
-      config.text(Variable::kDevicePlugins), kOwnKinds,
-      [&](std::string_view path) { log.info("loading the plug-in {}", printable(path)); });
-  if (!plugins.ok()) return plugins.status().annotate("HETCOMM_DEVICE_PLUGINS");
+  Result<Plugins> plugins = load_plugins(config, log);
+  if (!plugins.ok()) return plugins.status();
   for (const std::string_view item : split_list(config.text(Variable::kDevices))) {
     const Status made = add(make_device(item, *plugins));
     if (!made.ok()) return made.annotate("HETCOMM_DEVICES");
   }
   return {};
+}
+
+Result<Device> make_native_device(std::string_view kind, void* native, const Config& config,
+                                  Log& log) {
+#ifdef HETCOMM_HAS_OPENCL
+  if (kind == "opencl") return create_opencl_device_from(native);
+#endif
+  if (is_own_kind(kind)) {
+    return Status(Code::kUnsupported, fmt::format("{} is made from HETCOMM_DEVICES only", kind));
+  }
+  Result<Plugins> plugins = load_plugins(config, log);
+  if (!plugins.ok()) return plugins.status();
+  if (!plugins->has(kind)) return unknown_kind(Code::kNotFound, kind, *plugins);
+  return plugins->create_from_native(kind, native);
 }
 
 }  // namespace hetcomm::capi

@@ -1,6 +1,7 @@
 // The devices of a context, before it has them: what HETCOMM_DEVICES names.
 #pragma once
 
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,5 +28,9 @@ class DeviceList {
  private:
   std::vector<Device> devices_;
 };
+
+// The device of |kind| for what a framework works with already.
+Result<Device> make_native_device(std::string_view kind, void* native, const Config& config,
+                                  Log& log);
 
 }  // namespace hetcomm::capi

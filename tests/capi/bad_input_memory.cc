@@ -23,6 +23,31 @@ TEST_F(BadInput, DeviceCallsAreRefused) {
       {"info: no output", HETCOMM_INVALID_ARGUMENT,
        [&](Outputs&) { return hetcomm_device_get_info(context(), 0, nullptr); }},
   });
+  int native = 0;
+  const auto from_native = [&](hetcomm_context_t* where, const char* kind, void* what,
+                               int32_t* out) {
+    return hetcomm_device_from_native(where, kind, what, out);
+  };
+  expect_refused({
+      {"native: no context", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) { return from_native(nullptr, "opencl", &native, out.first<int32_t>()); }},
+      {"native: no kind", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return from_native(context(), nullptr, &native, out.first<int32_t>());
+       }},
+      {"native: nothing", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return from_native(context(), "opencl", nullptr, out.first<int32_t>());
+       }},
+      {"native: no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return from_native(context(), "opencl", &native, nullptr); }},
+      {"native: a kind that nobody has", HETCOMM_NOT_FOUND,
+       [&](Outputs& out) { return from_native(context(), "acme", &native, out.first<int32_t>()); }},
+      {"native: a simulation", HETCOMM_UNSUPPORTED,
+       [&](Outputs& out) {
+         return from_native(context(), "sim-handle", &native, out.first<int32_t>());
+       }},
+  });
   for (const int32_t device : kWrongDevices) {
     SCOPED_TRACE(device);
     char host[8];

@@ -1,4 +1,5 @@
 /* A plug-in that is wrong in the way that HETCOMM_TEST_WRONG names. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,12 +38,23 @@ static hetcomm_status_t create(const char* kind, const char* options, hetcomm_de
   return HETCOMM_OK;
 }
 
+static hetcomm_status_t create_from_native(const char* kind, void* native,
+                                           hetcomm_device_t* out_device, char* text,
+                                           uint64_t text_size) {
+  (void)native;
+  return create(kind, "", out_device, text, text_size);
+}
+
 HETCOMM_API const hetcomm_device_plugin_t* hetcomm_device_plugin(void) {
   static const char* kinds[2] = {"bad", "worse"};
   static hetcomm_device_plugin_t plugin;
   if (is_wrong("crashes")) abort();
   if (is_wrong("nothing")) return NULL;
   plugin.struct_size = is_wrong("short") ? 8 : sizeof(plugin);
+  plugin.create_from_native = create_from_native;
+  if (is_wrong("old")) {
+    plugin.struct_size = offsetof(hetcomm_device_plugin_t, create_from_native);
+  }
   plugin.version = HETCOMM_DEVICE_PLUGIN_VERSION + (is_wrong("version") ? 1 : 0);
   plugin.kind_count = is_wrong("no kinds") ? 0 : 2;
   plugin.kinds = kinds;

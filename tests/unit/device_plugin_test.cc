@@ -140,12 +140,32 @@ TEST(Plugins, WrongDevices) {
   for (const auto& each : cases) {
     SCOPED_TRACE(each.how);
     const Wrong wrong(each.how);
-    Result<Device> refused = plugins->create("worse", "");
-    EXPECT_EQ(refused.status().code(), each.code);
-    EXPECT_THAT(refused.status().text(), HasSubstr(path));
-    EXPECT_THAT(refused.status().text(), HasSubstr(each.text));
-    EXPECT_LT(refused.status().text().size(), 1000u);
+    for (const bool from_native : {false, true}) {
+      Result<Device> refused = from_native ? plugins->create_from_native("worse", &plugins)
+                                           : plugins->create("worse", "");
+      EXPECT_EQ(refused.status().code(), each.code);
+      EXPECT_THAT(refused.status().text(), HasSubstr(path));
+      EXPECT_THAT(refused.status().text(), HasSubstr(each.text));
+      EXPECT_LT(refused.status().text().size(), 1000u);
+    }
   }
+}
+
+TEST(Plugins, DevicesOfFrameworks) {
+  Result<Plugins> plugins = load(path_of("HETCOMM_TEST_PLUGIN"));
+  ASSERT_TRUE(plugins.ok());
+  int native = 0;
+  Result<Device> device = plugins->create_from_native("example", &native);
+  ASSERT_TRUE(device.ok()) << device.status().text();
+  EXPECT_STREQ(device->table->kind, "example");
+  device->table->destroy(device->instance);
+  // One that was built before there was this entry.
+  const Wrong wrong("old");
+  Result<Plugins> old = load(path_of("HETCOMM_TEST_BAD_PLUGIN"));
+  ASSERT_TRUE(old.ok()) << old.status().text();
+  const Result<Device> refused = old->create_from_native("worse", &native);
+  EXPECT_EQ(refused.status().code(), Code::kUnsupported);
+  EXPECT_THAT(refused.status().text(), HasSubstr("from HETCOMM_DEVICES only"));
 }
 
 // Entries at the end may be missing, and those behind the ones that this version knows are not

@@ -57,9 +57,13 @@ Result<std::unique_ptr<Context>> Context::create(ContextParts parts) {
 }
 
 Status Context::start(const std::vector<Device>& devices, bool thread) {
-  for (const Device& device : devices) {
-    HETCOMM_RETURN_IF_ERROR(devices_.add(device));
-    place_device(device);
+  for (size_t i = 0; i < devices.size(); ++i) {
+    Result<size_t> added = devices_.add(devices[i]);
+    if (!added.ok()) {
+      for (; i < devices.size(); ++i) devices[i].table->destroy(devices[i].instance);
+      return added.status();
+    }
+    place_device(devices[i]);
   }
   HETCOMM_RETURN_IF_ERROR(apply_nic_rules());
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -328,6 +332,24 @@ Result<liveness::ControlThread*> Context::control_thread() {
     control_thread_ = std::move(made).value();
   }
   return control_thread_.get();
+}
+
+Result<size_t> Context::find_or_add_device(std::string_view kind, void* native,
+                                           const std::function<Result<Device>()>& make) {
+  const std::lock_guard<std::mutex> lock(native_mutex_);
+  for (const NativeDevice& known : native_devices_) {
+    if (known.native == native && known.kind == kind) return known.index;
+  }
+  NativeDevice& added = native_devices_.emplace_back(std::string(kind), native, 0);
+  Result<Device> device = make();
+  Result<size_t> index = device.ok() ? devices_.add(*device) : Result<size_t>(device.status());
+  if (index.ok()) {
+    added.index = *index;
+    return index;
+  }
+  if (device.ok()) device->table->destroy(device->instance);
+  native_devices_.pop_back();
+  return index;
 }
 
 void Context::add_job(const std::shared_ptr<Job>& job) {

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -49,6 +51,10 @@ class Context final : private Submitter {
   Log& log() { return *log_; }
   Engine& engine() { return engine_; }
   DeviceSet& devices() { return devices_; }
+  // The number of the device of |kind| for |native|, which |make| makes if there is none yet. It does
+  // not count in the choice of NICs. [any-thread]
+  Result<size_t> find_or_add_device(std::string_view kind, void* native,
+                                    const std::function<Result<Device>()>& make);
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
   // The machine and its NICs, read when first asked for. [any-thread]
@@ -111,6 +117,13 @@ class Context final : private Submitter {
   uint64_t stall_ns_;
   std::atomic<int64_t> objects_{0};
   OverlapGuard overlaps_;
+  struct NativeDevice {
+    std::string kind;
+    void* native;
+    size_t index;
+  };
+  std::mutex native_mutex_;
+  std::vector<NativeDevice> native_devices_;  // under |native_mutex_|
   std::mutex job_mutex_;
   std::vector<std::weak_ptr<Job>> jobs_;  // under |job_mutex_|
   std::mutex control_mutex_;

@@ -27,15 +27,17 @@ DeviceAccess::DeviceAccess(DeviceSet& devices, const Config& config, Log& log)
 
 void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name, uint64_t far_devices) {
   if (paths_.empty()) devices_.add_user(*this);
-  paths_.push_back({attacher, name, far_devices, std::vector<Verdict>(devices_.size()), 0, {}});
-  if (attacher == nullptr || staged_) return;
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    if (!devices_.device(i).table->host_accessible) devices_.set_reachable(i);
-  }
+  paths_.push_back({attacher, name, far_devices, {}, 0, {}});
+  if (attacher != nullptr && !staged_) devices_.set_reachable();
+}
+
+DeviceAccess::Verdict& DeviceAccess::known_verdict(Path& path, size_t device) {
+  if (device >= path.verdicts.size()) path.verdicts.resize(device + 1);
+  return path.verdicts[device];
 }
 
 const Status& DeviceAccess::verdict(Path& path, size_t device) {
-  Verdict& known = path.verdicts[device];
+  Verdict& known = known_verdict(path, device);
   if (known.status && known.again_ns == kForever) return *known.status;
   const uint64_t begin = now_ns();
   if (begin < path.resume_ns) return known.status ? *known.status : path.failure;
@@ -147,7 +149,7 @@ std::string DeviceAccess::explain(const NearTransports& near) {
       Path& path = paths_[index];
       if (path.name == "self") continue;
       const bool is_elsewhere = index < 64 && (near.of_device(i) >> index & 1) == 0;
-      if (is_elsewhere && !path.verdicts[i].status) {
+      if (is_elsewhere && !known_verdict(path, i).status) {
         text += fmt::format("  memory of {} (device {}) over {}: not tried (others are nearer)\n",
                             table.kind, i, path.name);
         continue;

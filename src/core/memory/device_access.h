@@ -77,13 +77,14 @@ class DeviceAccess final : public MemoryUser {
     DeviceAttacher* attacher;  // null: it moves host memory only
     std::string name;
     uint64_t far_devices;
-    std::vector<Verdict> verdicts;  // by device
+    std::vector<Verdict> verdicts;  // by device; one that was added later has none at first
     // What has failed lately with one device may fail with all: none is tried before that time.
     uint64_t resume_ns = 0;
     Status failure;
   };
   enum class State : uint8_t { kUnknown, kAttached, kRefused };
 
+  Verdict& known_verdict(Path& path, size_t device) HETCOMM_UNDER_BATON;
   const Status& verdict(Path& path, size_t device) HETCOMM_UNDER_BATON;
   Status try_device(Path& path, const Device& device) HETCOMM_UNDER_BATON;
   State& state_of(const Memory& memory, size_t index) HETCOMM_UNDER_BATON;

@@ -28,7 +28,8 @@ Status out_of_range(uint64_t offset, uint64_t length, uint64_t size) {
 }  // namespace
 
 DeviceSet::~DeviceSet() {
-  for (Entry& entry : entries_) {
+  for (size_t i = 0; i < size(); ++i) {
+    Entry& entry = *entries_[i];
     for (void* stream : entry.streams) {
       if (stream != nullptr) entry.device.table->stream_destroy(entry.device.instance, stream);
     }
@@ -36,16 +37,22 @@ DeviceSet::~DeviceSet() {
   }
 }
 
-Status DeviceSet::add(Device device) {
+Result<size_t> DeviceSet::add(Device device) {
   Result<DeviceTable> table = complete_table(device.table);
   if (!table.ok()) return table.status();
-  Entry& entry = entries_.emplace_back(table.value(), device);
-  entry.device.table = &entry.table;
-  return {};
+  const size_t index = size();
+  if (index == kMostDevices) {
+    return Status(Code::kOutOfResources,
+                  fmt::format("a context has at most {} devices", kMostDevices));
+  }
+  entries_[index] = std::make_unique<Entry>(table.value(), device);
+  entries_[index]->device.table = &entries_[index]->table;
+  size_.store(index + 1, std::memory_order_release);
+  return index;
 }
 
 Result<void*> DeviceSet::stream(size_t index, StreamDirection direction) {
-  Entry& entry = entries_[index];
+  Entry& entry = *entries_[index];
   void*& stream = entry.streams[static_cast<size_t>(direction)];
   if (stream == nullptr) {
     const Status status = device_status(
@@ -57,7 +64,7 @@ Result<void*> DeviceSet::stream(size_t index, StreamDirection direction) {
 }
 
 void DeviceSet::end_stream(size_t index, StreamDirection direction) {
-  Entry& entry = entries_[index];
+  Entry& entry = *entries_[index];
   void*& stream = entry.streams[static_cast<size_t>(direction)];
   if (stream == nullptr) return;
   entry.device.table->stream_destroy(entry.device.instance, std::exchange(stream, nullptr));
@@ -78,7 +85,8 @@ void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
 // The devices must be asked: an address may be a handle, and host memory can lie beside it.
 bool DeviceSet::find_forbidden(uint64_t address) const {
   if (address > highest_forbidden_.load(std::memory_order_relaxed)) return false;
-  for (const Entry& entry : entries_) {
+  for (size_t i = 0; i < size(); ++i) {
+    const Entry& entry = *entries_[i];
     const DeviceTable& table = *entry.device.table;
     if (table.host_accessible) continue;
     void* base = nullptr;

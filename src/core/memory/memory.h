@@ -1,9 +1,9 @@
 // Devices of a context, and memory on them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -31,21 +31,24 @@ class MemoryUser {
 };
 
 // The devices of one context; number 0 is the host. Streams are made on first use, one per
-// direction.
+// direction. Devices may be added at any time, and stay.
 class DeviceSet {
  public:
+  static constexpr size_t kMostDevices = 256;
   DeviceSet() = default;
   ~DeviceSet();
   DeviceSet(const DeviceSet&) = delete;
   DeviceSet& operator=(const DeviceSet&) = delete;
 
-  // Takes ownership of |device|, unless it fails: its table lacks what is needed.
-  Status add(Device device);
+  // Takes ownership of |device|, and gives its number. Does neither if it fails: its table lacks what
+  // is needed, or there is no room. One thread at a time.
+  Result<size_t> add(Device device);
   // From now on copies that complete can end a sleep in |poller|.
   Status open_notice(Poller& poller) { return notice_.open(poller); }
   const CopyNotice& notice() const { return notice_; }
-  size_t size() const { return entries_.size(); }
-  const Device& device(size_t index) const { return entries_[index].device; }
+  // The next two are [any-thread].
+  size_t size() const { return size_.load(std::memory_order_acquire); }
+  const Device& device(size_t index) const { return entries_[index]->device; }
   // Returns the stream of one direction, which the first call makes.
   Result<void*> stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
   // Waits for all work in the stream and destroys it; the next stream() makes a new one.
@@ -56,13 +59,10 @@ class DeviceSet {
   void forget(const Memory& memory) HETCOMM_UNDER_BATON {
     for (MemoryUser* user : users_) user->forget(memory);
   }
-  // Notes that some transport may reach the device's memory without staging. [any-thread]
-  void set_reachable(size_t index) {
-    if (index < kMostReachable)
-      reachable_.fetch_or(uint64_t{1} << index, std::memory_order_release);
-  }
+  // Notes that some transport may reach memory of devices without staging. [any-thread]
+  void set_reachable() { reachable_.store(true, std::memory_order_release); }
   bool is_reachable(size_t index) const {
-    return index < kMostReachable && (reachable_.load(std::memory_order_acquire) >> index & 1) != 0;
+    return reachable_.load(std::memory_order_acquire) && !device(index).table->host_accessible;
   }
   // Notes that device |index| has a memory of |size| bytes at |address|. [any-thread]
   void note_memory(size_t index, const void* address, uint64_t size);
@@ -79,12 +79,12 @@ class DeviceSet {
     Device device;
     void* streams[2] = {nullptr, nullptr};
   };
-  static constexpr size_t kMostReachable = 64;
   bool find_forbidden(uint64_t address) const;
-  CopyNotice notice_;          // goes after the devices
-  std::deque<Entry> entries_;  // whose addresses stay
+  CopyNotice notice_;  // goes after the devices
+  std::array<std::unique_ptr<Entry>, kMostDevices> entries_;
+  std::atomic<size_t> size_{0};
   std::vector<MemoryUser*> users_ HETCOMM_GUARDED_BY_BATON;
-  std::atomic<uint64_t> reachable_{0};
+  std::atomic<bool> reachable_{false};
   // All memories that the CPU may not touch, now or earlier, lie between these.
   std::atomic<uint64_t> highest_forbidden_{0};
   std::atomic<uint64_t> lowest_forbidden_{~uint64_t{0}};

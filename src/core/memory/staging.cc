@@ -107,18 +107,25 @@ Staging::Staging(DeviceSet& devices, const StagingOptions& options)
     : devices_(devices),
       options_(options),
       block_bytes_((std::max(options.chunk_bytes, kLargestChunk) + kPage - 1) / kPage * kPage),
-      places_(1),
-      device_places_(devices.size()),
-      found_(devices.size() * 2),
-      loads_(devices.size() * 2) {
-  for (size_t i = 0; i < devices.size(); ++i) {
+      places_(1) {
+  for (PoolState& pool : pools_) pool.free.resize(places_.size());
+  meet_devices();
+}
+
+void Staging::meet_devices() {
+  const size_t count = devices_.size();
+  if (device_places_.size() == count) return;
+  loads_.resize(count * 2);
+  found_.resize(count * 2);
+  for (size_t i = device_places_.size(); i < count; ++i) {
     Place place;
-    if (i < options.device_nodes.size()) place.node = options.device_nodes[i];
-    const Device& device = devices.device(i);
-    if (options.pins && device.table->allocate_host != nullptr) place.allocator = &device;
+    if (i < options_.device_nodes.size()) place.node = options_.device_nodes[i];
+    const Device& device = devices_.device(i);
+    if (options_.pins && device.table->allocate_host != nullptr) place.allocator = &device;
     const auto known = std::find(places_.begin(), places_.end(), place);
-    device_places_[i] = static_cast<size_t>(known - places_.begin());
+    const auto index = static_cast<size_t>(known - places_.begin());
     if (known == places_.end()) places_.push_back(place);
+    device_places_.push_back(index);
   }
   for (PoolState& pool : pools_) pool.free.resize(places_.size());
 }
@@ -128,9 +135,8 @@ Staging::Block* Staging::make_block(size_t place) {
   blocks_.reserve(blocks_.size() + 1);
   block->place = place;
   const auto& [node, allocator] = places_[place];
-  const bool made = options_.pins
-                        ? block->bytes.allocate(devices_, allocator, block_bytes_, node)
-                        : block->bytes.allocate_pageable(block_bytes_, node);
+  const bool made = options_.pins ? block->bytes.allocate(devices_, allocator, block_bytes_, node)
+                                  : block->bytes.allocate_pageable(block_bytes_, node);
   if (!made) return nullptr;
   return blocks_.emplace_back(std::move(block)).get();
 }
@@ -202,16 +208,19 @@ void Staging::Share::give(std::byte* chunk) {
   staging_.release(pool_, block);
 }
 
-CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiece>& pieces) const {
+CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiece>& pieces) {
   const Memory* const memory = device_memory(pieces);
   if (memory == nullptr) return {};
+  meet_devices();
   const Load& load = loads_[load_of(memory->device_index(), direction)];
   return {.bytes_per_s = load.copies.rate(), .start_s = load.start_s};
 }
 
-size_t Staging::place_of(const std::vector<BufferPiece>& pieces) const {
+size_t Staging::place_of(const std::vector<BufferPiece>& pieces) {
   const Memory* const memory = device_memory(pieces);
-  return memory == nullptr ? 0 : device_places_[memory->device_index()];
+  if (memory == nullptr) return 0;
+  meet_devices();
+  return device_places_[memory->device_index()];
 }
 
 Status Staging::start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
@@ -243,6 +252,7 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, const Memory& me
                        uint64_t length, Submit&& copies) {
   const Device& device = memory.device();
   job.make_room();
+  meet_devices();
   Result<void*> stream = devices_.stream(memory.device_index(), direction);
   if (!stream.ok()) return stream.status();
   const uint64_t begin_ns = now_ns();

@@ -183,9 +183,9 @@ class Staging {
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
   // Returns what the latest copies of |pieces|' device have cost.
   CopyCosts costs(StreamDirection direction,
-                  const std::vector<BufferPiece>& pieces) const HETCOMM_UNDER_BATON;
+                  const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   // Returns where chunks for |pieces|' device lie, for Share::choose_shape().
-  size_t place_of(const std::vector<BufferPiece>& pieces) const HETCOMM_UNDER_BATON;
+  size_t place_of(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
@@ -199,6 +199,8 @@ class Staging {
     std::vector<Block*> free;  // by place
     size_t made = 0;
   };
+  // Makes room for devices that were added.
+  void meet_devices();
   template <typename Check>
   bool check_first_events(Check&& check) const HETCOMM_UNDER_BATON;
   void enlist(CopyJob& job, CopyHandler& handler) HETCOMM_UNDER_BATON;
