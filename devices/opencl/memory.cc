@@ -39,8 +39,10 @@ Code Buffers::touch(cl_mem buffer, uint64_t size) {
   const Code opened = queue_.open(&queue);
   if (opened != Code::kOk) return opened;
   const std::byte zero{0};
-  const cl_int status =
+  cl_int status =
       api_.EnqueueWriteBuffer(queue, buffer, CL_TRUE, size - 1, 1, &zero, 0, nullptr, nullptr);
+  // A call that blocks may return before the buffer has the byte, and other queues do not wait.
+  if (status == CL_SUCCESS) status = api_.Finish(queue);
   return status == CL_SUCCESS ? Code::kOk : Code::kOutOfMemory;
 }
 
