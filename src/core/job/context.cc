@@ -340,11 +340,11 @@ Result<size_t> Context::find_or_add_device(std::string_view kind, void* native,
   for (const NativeDevice& known : native_devices_) {
     if (known.native == native && known.kind == kind) return known.index;
   }
-  NativeDevice& added = native_devices_.emplace_back(std::string(kind), native, 0);
+  native_devices_.push_back({std::string(kind), native, 0});
   Result<Device> device = make();
   Result<size_t> index = device.ok() ? devices_.add(*device) : Result<size_t>(device.status());
   if (index.ok()) {
-    added.index = *index;
+    native_devices_.back().index = *index;
     return index;
   }
   if (device.ok()) device->table->destroy(device->instance);

@@ -102,7 +102,7 @@ class SendTransfer final : public Mortal {
   bool start_direct(Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
   uint64_t allowed(const Rail& rail, uint64_t bytes) HETCOMM_UNDER_BATON;
   void bury(size_t piece) HETCOMM_UNDER_BATON;
-  void piece_finished(Piece& piece, Code code) HETCOMM_UNDER_BATON;
+  void piece_finished(Piece& piece, const Status& status) HETCOMM_UNDER_BATON;
   void finish_as(Code code, std::string text) HETCOMM_UNDER_BATON;
   void quiesce() HETCOMM_UNDER_BATON;
   void maybe_finish() HETCOMM_UNDER_BATON;

@@ -59,7 +59,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
  private:
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
     if (stopped_ || !status.ok()) {
-      transfer_.piece_finished(*this, status.ok() ? Code::kCancelled : status.code());
+      transfer_.piece_finished(*this, status.ok() ? Status(Code::kCancelled) : status);
       return;
     }
     put_from(Extents(&extent_, 1), 0);
@@ -298,13 +298,14 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
   return true;
 }
 
-void SendTransfer::piece_finished(Piece& piece, Code code) {
+void SendTransfer::piece_finished(Piece& piece, const Status& status) {
+  const Code code = status.code();
   if (code == Code::kOk) put_bytes_ += piece.length();
   piece.let_go();
   association_.common().retire(pieces_.take(piece));
   if (received_ && pieces_.empty()) finish_as(Code::kOk, {});
   if (code != Code::kOk && code != Code::kCancelled && !ending_ && !received_) {
-    end(code, fmt::format("send to rank {}: {}", association_.rank(), code_text(code)));
+    end(code, fmt::format("send to rank {}: {}", association_.rank(), status.text()));
     return;
   }
   start_pieces();

@@ -1,0 +1,234 @@
+// A device whose vendor's calls fail: each of them once, the first time or a later one, or all from
+// then on. For every call and place:
+//
+//   * the operation that involves the device ends, with the reason or, where there is another way,
+//     right; so does that of the other rank
+//   * messages between memory of the host go on
+//   * after a call that failed once memory of the device moves again
+//   * everything is given back
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/core_job.h"
+#include "tests/support/on_device.h"
+#include "tests/support/pattern.h"
+#include "transports/shm/factory.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+enum class Call : uint8_t {
+  kStreamCreate,
+  kCopyToHost,
+  kCopyFromHost,
+  kEventRecord,
+  kEventQuery,
+  kAllocateHost,
+  kPinHost,
+  kEventNotify,
+};
+constexpr std::array<const char*, 8> kCalls = {"stream_create", "copy_to_host", "copy_from_host",
+                                               "event_record",  "event_query",  "allocate_host",
+                                               "pin_host",      "event_notify"};
+
+// Which call of all ranks' fails.
+struct Failure {
+  Call call = Call::kStreamCreate;
+  int earlier = 0;      // calls that succeed before
+  bool sticks = false;  // the vendor never recovers
+};
+
+class Vendor {
+ public:
+  static void plan(const Failure& failure) {
+    failure_ = failure;
+    left_ = failure.earlier;
+    failed_ = 0;
+    is_lost_ = false;
+    is_armed_ = true;
+  }
+  static void disarm() { is_armed_ = false; }
+  static int failures() { return failed_; }
+  static bool fails(Call call) {
+    if (!is_armed_) return false;
+    if (is_lost_) return true;
+    if (call != failure_.call || left_.fetch_sub(1) != 0) return false;
+    ++failed_;
+    if (failure_.sticks) is_lost_ = true;
+    return true;
+  }
+
+ private:
+  static inline Failure failure_;
+  static inline std::atomic<int> left_{0};
+  static inline std::atomic<int> failed_{0};
+  static inline std::atomic<bool> is_lost_{false};
+  static inline std::atomic<bool> is_armed_{false};
+};
+
+// The table of a kind of simulated device, whose calls fail as planned. |kIndex| makes one of each.
+template <int kIndex>
+const DeviceTable& failing_table(const DeviceTable& real_table) {
+  static DeviceTable real;
+  static DeviceTable table;
+  static const bool made = [&] {
+    real = real_table;
+    table = real;
+    table.stream_create = [](void* device, void** out) {
+      return Vendor::fails(Call::kStreamCreate) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                                                : real.stream_create(device, out);
+    };
+    table.copy_to_host = [](void* device, void* stream, void* host, const void* address,
+                            uint64_t offset, uint64_t size) {
+      return Vendor::fails(Call::kCopyToHost)
+                 ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                 : real.copy_to_host(device, stream, host, address, offset, size);
+    };
+    table.copy_from_host = [](void* device, void* stream, void* address, uint64_t offset,
+                              const void* host, uint64_t size) {
+      return Vendor::fails(Call::kCopyFromHost)
+                 ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                 : real.copy_from_host(device, stream, address, offset, host, size);
+    };
+    table.event_record = [](void* device, void* stream, void** out) {
+      return Vendor::fails(Call::kEventRecord) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                                               : real.event_record(device, stream, out);
+    };
+    // A copy that has failed is over.
+    table.event_query = [](void* device, void* event) {
+      if (!Vendor::fails(Call::kEventQuery)) return real.event_query(device, event);
+      (void)real.event_wait(device, event);
+      return hetcomm_status_t{HETCOMM_DEVICE_LOST};
+    };
+    if (real.allocate_host != nullptr) {
+      table.allocate_host = [](void* device, uint64_t size, void** out) {
+        return Vendor::fails(Call::kAllocateHost) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                                                  : real.allocate_host(device, size, out);
+      };
+    }
+    if (real.pin_host != nullptr) {
+      table.pin_host = [](void* device, void* host, uint64_t size) {
+        return Vendor::fails(Call::kPinHost) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                                             : real.pin_host(device, host, size);
+      };
+    }
+    table.event_notify = [](void* device, void* event, int file) {
+      return Vendor::fails(Call::kEventNotify) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                                               : real.event_notify(device, event, file);
+    };
+    return true;
+  }();
+  static_cast<void>(made);
+  return table;
+}
+
+std::vector<Device> make_devices() {
+  constexpr const char* kOptions = "memory=64M:bandwidth=500M";
+  const Device first = create_sim_device("sim-address", kOptions).value();
+  const Device second = create_sim_device("sim-handle", kOptions).value();
+  return {{&failing_table<0>(*first.table), first.instance},
+          {&failing_table<1>(*second.table), second.instance}};
+}
+
+Factories make_factories(const std::string& transport) {
+  Factories factories;
+  factories.push_back(transport == "shm" ? make_shm_factory() : make_tcp_factory());
+  return factories;
+}
+
+// What a message of rank 0's |out| to rank 1's |in| ended with.
+Status pass(CoreMember& me, const hetcomm_buffer_t& out, const hetcomm_buffer_t& in) {
+  return me.finish(me.rank() == 0 ? me.post(OperationKind::kSend, 1, 1, out)
+                                  : me.post(OperationKind::kReceive, 0, 1, in));
+}
+
+void pass_host(CoreMember& me, uint64_t seed) {
+  constexpr uint64_t kSize = 300'000;
+  std::vector<std::byte> bytes(kSize);
+  if (me.rank() == 0) fill_pattern(bytes, seed);
+  const hetcomm_buffer_t buffer = hetcomm_buffer_host(bytes.data(), kSize);
+  const Status status = pass(me, buffer, buffer);
+  EXPECT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(find_mismatch(bytes, seed), std::nullopt);
+}
+
+class DeviceDeath : public ::testing::TestWithParam<std::string> {};
+
+// The calls that a transfer of memory of |device| needs, and those for which there is another way.
+bool is_needed(Call call) { return call <= Call::kEventQuery; }
+bool is_made(Call call, size_t device) {
+  if (call == Call::kAllocateHost) return device == 1;
+  if (call == Call::kPinHost) return device == 2;
+  return call != Call::kEventNotify;  // only where a thread comes to sleep
+}
+
+// Memory of |device| on both sides, while messages of the host go on. Counts the operations that
+// tell of a lost device.
+void go_through(CoreMember& me, const Failure& failure, size_t device, std::atomic<int>& lost) {
+  constexpr uint64_t kSize = 2'000'000;
+  OnDevice memory(me, kSize, device);
+  memory.fill(me.rank() == 0 ? 5 : 6);
+  const hetcomm_buffer_t all = memory.part(0, kSize);
+  pass_host(me, 1);
+  EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  if (me.rank() == 0) Vendor::plan(failure);
+  EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  for (int round = 0; round < 3; ++round) {
+    const Status status = pass(me, all, all);
+    EXPECT_EQ(status.ok(), status.text() == code_text(Code::kOk)) << status.text();
+    if (status.code() == Code::kDeviceLost) {
+      ++lost;
+      EXPECT_NE(status.text().find("sim-"), std::string_view::npos) << status.text();
+    }
+    EXPECT_NE(status.code(), Code::kTimedOut) << status.text();
+    pass_host(me, 2);
+  }
+  EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  if (me.rank() == 0) Vendor::disarm();
+  EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+  // The vendor works again, whatever has been.
+  memory.fill(me.rank() == 0 ? 7 : 8);
+  const Status status = pass(me, all, all);
+  EXPECT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(find_mismatch(memory.contents(0, kSize), 7), std::nullopt);
+}
+
+TEST_P(DeviceDeath, EveryCallFails) {
+  const std::string transport = GetParam().substr(0, 3);
+  const std::string settings = std::string("HETCOMM_TIMEOUT=20s;HETCOMM_PROGRESS=") +
+                               (GetParam().ends_with("thread") ? "thread" : "caller");
+  for (size_t call = 0; call < kCalls.size(); ++call) {
+    for (const int earlier : {0, 1, 2, 5}) {
+      for (const bool sticks : {false, true}) {
+        for (const size_t device : {size_t{1}, size_t{2}}) {
+          SCOPED_TRACE(std::string(kCalls[call]) + " #" + std::to_string(earlier) +
+                       (sticks ? ", and all after it" : "") + ", device " + std::to_string(device));
+          const Failure failure{static_cast<Call>(call), earlier, sticks};
+          std::atomic<int> lost{0};
+          run_core_job(
+              2, settings, [&](int) { return make_factories(transport); },
+              [&](CoreMember& me) { go_through(me, failure, device, lost); }, make_devices);
+          Vendor::disarm();
+          // Only some calls are made more than once.
+          const bool happens = earlier == 0 && is_made(failure.call, device);
+          EXPECT_TRUE(Vendor::failures() == 1 || !happens) << "the call was not made";
+          EXPECT_TRUE(lost > 0 || !happens || !is_needed(failure.call)) << "nobody was told";
+          EXPECT_TRUE(lost == 0 || is_needed(failure.call) || sticks) << "there is another way";
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, DeviceDeath,
+                         ::testing::Values("shm", "tcp", "shm_thread", "tcp_thread"),
+                         [](const auto& kind) { return kind.param; });
+
+}  // namespace
+}  // namespace hetcomm::test
