@@ -55,7 +55,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
  * same |native| gives the same number again. It may be called at any time, also while communicators
  * exist. What the library makes is its own, and nothing of the caller's changes: a cl_context is
  * retained. Such a device has no part in the choice of network interfaces.
- *   INVALID_ARGUMENT   |native| is NULL or no object of this kind.
+ *   INVALID_ARGUMENT   |native| is NULL or no object of this kind. Not every vendor's OpenCL tells a
+ *                      cl_context from its other objects: it may crash for one of these.
  *   NOT_FOUND          There is no such |kind|, or its run-time cannot be loaded.
  *   UNSUPPORTED        Devices of this kind are made from HETCOMM_DEVICES only.
  *   OUT_OF_RESOURCES   The context has HETCOMM_MAX_DEVICES devices.

@@ -203,7 +203,7 @@ TEST_P(DeviceDeath, EveryCallFails) {
   const std::string settings = std::string("HETCOMM_TIMEOUT=20s;HETCOMM_PROGRESS=") +
                                (GetParam().ends_with("thread") ? "thread" : "caller");
   for (size_t call = 0; call < kCalls.size(); ++call) {
-    for (const int earlier : {0, 1, 2, 5}) {
+    for (const int earlier : {0, 2}) {
       for (const bool sticks : {false, true}) {
         for (const size_t device : {size_t{1}, size_t{2}}) {
           SCOPED_TRACE(std::string(kCalls[call]) + " #" + std::to_string(earlier) +

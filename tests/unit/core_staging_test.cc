@@ -7,6 +7,7 @@
 //   * a copy that may run on has ended before anybody hears that it failed
 //   * a rate is that of the time in which something was under way, also if each time was short, and
 //     being late once changes it little
+#include <array>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -15,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "devices/registry.h"
+#include "src/base/clock.h"
 #include "src/core/memory/staging.h"
 
 namespace hetcomm {
@@ -188,6 +190,47 @@ TEST(StagingCopyTest, WhatMayRunOnHasEndedWhenItHasFailed) {
       EXPECT_EQ(host, std::vector<std::byte>(kSize, std::byte{0x33}));
     }
   }
+}
+
+// Streams of both directions, two copies in each. A sleep may begin while copies run whose end the
+// devices announce, and not when one is over, whoever has taken its notice.
+TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
+  Poller poller = Poller::create().value();
+  DeviceSet devices;
+  ASSERT_TRUE(devices.open_notice(poller).ok());
+  const Device device = create_sim_device("sim-handle", "latency=20ms").value();
+  ASSERT_TRUE(devices.add(device).ok());
+  Staging staging(devices, {});
+  constexpr uint64_t kSize = 64 * kKi;
+  void* address = nullptr;
+  ASSERT_EQ(device.table->allocate(device.instance, kSize, &address), HETCOMM_OK);
+  Memory memory(devices, 0, address, kSize, true);
+  const std::vector<BufferPiece> pieces = {{&memory, 0, kSize}};
+  std::vector<std::byte> host(4 * kSize);
+  std::array<CopyJob, 4> jobs;
+  Heard handler;
+  EXPECT_TRUE(staging.may_sleep_on()) << "nothing runs";
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    staging.start(jobs[i], i < 2 ? StreamDirection::kFromHost : StreamDirection::kToHost, pieces, 0,
+                  host.data() + i * kSize, kSize, handler);
+    // The second one of a stream ends behind the first.
+    EXPECT_EQ(staging.may_sleep_on(), i % 2 == 1) << i;
+    EXPECT_TRUE(staging.prepare_sleep());
+    EXPECT_TRUE(staging.may_sleep_on());
+  }
+  size_t sleeps = 0;
+  while (handler.heard.size() < jobs.size()) {
+    while (!staging.prepare_sleep()) staging.progress();
+    if (staging.idle()) break;
+    const uint64_t begin = now_ns();
+    poller.wait(10'000'000'000);
+    ASSERT_LT(now_ns() - begin, 5'000'000'000U) << "nobody ended the sleep";
+    ++sleeps;
+    EXPECT_EQ(poller.poll(), 1);  // this takes the notice
+    EXPECT_FALSE(staging.prepare_sleep()) << "a copy is over";
+  }
+  EXPECT_GE(sleeps, 2U);
+  EXPECT_EQ(handler.heard, std::vector<Code>(4, Code::kOk));
 }
 
 // Rows of two memories, one of them on a device that knows no rows, in one job.

@@ -352,10 +352,13 @@ bool Staging::check_first_events(Check&& check) const {
 
 bool Staging::prepare_sleep() {
   return check_first_events([this](CopyJob::Event& event) {
-    const Device& device = *event.device;
-    if (event.ends_sleep || device.table->event_notify == nullptr) return event.ends_sleep;
-    event.ends_sleep = device.table->event_notify(device.instance, event.event,
-                                                  devices_.notice().fd()) == HETCOMM_OK;
+    const DeviceTable& table = *event.device->table;
+    void* const device = event.device->instance;
+    // Whoever looked at the descriptor since has taken the notice of a copy that was over.
+    if (event.ends_sleep) return table.event_query(device, event.event) == HETCOMM_PENDING;
+    if (table.event_notify == nullptr) return false;
+    event.ends_sleep =
+        table.event_notify(device, event.event, devices_.notice().fd()) == HETCOMM_OK;
     return event.ends_sleep;
   });
 }
