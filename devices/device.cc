@@ -34,8 +34,11 @@ const char* missing_entry(const DeviceTable& table) {
       {"event_query", table.event_query != nullptr},
       {"event_wait", table.event_wait != nullptr},
       {"event_release", table.event_release != nullptr},
-      {"release", table.release != nullptr || table.retain == nullptr},
+      {"pin_host", table.pin_host != nullptr || table.unpin_host == nullptr},
       {"unpin_host", table.unpin_host != nullptr || table.pin_host == nullptr},
+      {"retain", table.retain != nullptr || table.release == nullptr},
+      {"release", table.release != nullptr || table.retain == nullptr},
+      {"allocate_host", table.allocate_host != nullptr || table.free_host == nullptr},
       {"free_host", table.free_host != nullptr || table.allocate_host == nullptr},
   };
   for (const auto& entry : needed) {

@@ -70,6 +70,8 @@ Code code_of(cl_int status) {
     case CL_INVALID_VALUE:
     case CL_MISALIGNED_SUB_BUFFER_OFFSET:
       return Code::kInvalidArgument;
+    case CL_INVALID_OPERATION:
+      return Code::kUnsupported;
     case CL_DEVICE_NOT_FOUND:
     case -1001:
       return Code::kNotFound;

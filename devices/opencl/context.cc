@@ -15,10 +15,10 @@ Code Context::make(const Api& api, cl_device_id device, std::unique_ptr<Context>
   const cl_context context =
       api.CreateContext(properties.data(), 1, &device, nullptr, nullptr, &status);
   if (context == nullptr) return code_of(status);
+  ContextReference reference(api, context);
   try {
-    *out_context = std::make_unique<Context>(api, context, device);
+    *out_context = std::make_unique<Context>(api, std::move(reference), device);
   } catch (const std::bad_alloc&) {
-    api.ReleaseContext(context);
     return Code::kOutOfMemory;
   }
   return Code::kOk;

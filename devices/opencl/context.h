@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "devices/opencl/api.h"
 #include "devices/opencl/host_memory.h"
@@ -12,32 +13,42 @@
 
 namespace hetcomm::opencl {
 
+// One reference to a context.
+class ContextReference {
+ public:
+  ContextReference(const Api& api, cl_context context) : api_(api), context_(context) {}
+  ContextReference(ContextReference&& other) noexcept
+      : api_(other.api_), context_(std::exchange(other.context_, nullptr)) {}
+  ContextReference& operator=(ContextReference&&) = delete;
+  ~ContextReference() {
+    if (context_ != nullptr) api_.ReleaseContext(context_);
+  }
+  cl_context get() const { return context_; }
+
+ private:
+  const Api& api_;
+  cl_context context_;
+};
+
 class Context {
  public:
   // A new context of |device|.
   static Code make(const Api& api, cl_device_id device, std::unique_ptr<Context>* out_context);
-  // Takes over one reference to |context|, which has |device|.
-  Context(const Api& api, cl_context context, cl_device_id device)
-      : api_(api),
-        context_{api, context},
-        queue_(api, context, device),
-        buffers_(api, context, queue_),
-        host_memory_(api, context, queue_),
+  // |context| has |device|.
+  Context(const Api& api, ContextReference context, cl_device_id device)
+      : context_(std::move(context)),
+        queue_(api, get(), device),
+        buffers_(api, get(), queue_),
+        host_memory_(api, get(), queue_),
         notices_(api) {}
 
-  cl_context get() const { return context_.context; }
+  cl_context get() const { return context_.get(); }
   Buffers& buffers() { return buffers_; }
   HostMemory& host_memory() { return host_memory_; }
   Notices& notices() { return notices_; }
 
  private:
-  struct Reference {
-    const Api& api;
-    const cl_context context;
-    ~Reference() { api.ReleaseContext(context); }
-  };
-  const Api& api_;
-  const Reference context_;  // goes last
+  const ContextReference context_;  // goes last
   SetupQueue queue_;
   Buffers buffers_;
   HostMemory host_memory_;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -116,12 +118,8 @@ Result<std::unique_ptr<OpenClDevice>> OpenClDevice::create_from(void* native) {
   }
   std::unique_ptr<OpenClDevice> device(new OpenClDevice(api, devices.front()));
   HETCOMM_RETURN_IF_ERROR(status_of(api.RetainContext(context), "clRetainContext"));
-  try {
-    device->context_ = new Context(api, context, devices.front());
-  } catch (const std::bad_alloc&) {
-    api.ReleaseContext(context);
-    throw;
-  }
+  ContextReference reference(api, context);
+  device->context_ = new Context(api, std::move(reference), devices.front());
   return device;
 }
 
@@ -158,18 +156,21 @@ Code OpenClDevice::stream_create(void** out_stream) {
   Context* context = nullptr;
   const Code opened = open(&context);
   if (opened != Code::kOk) return opened;
+  std::unique_ptr<Stream> stream(new (std::nothrow) Stream);
+  if (stream == nullptr) return Code::kOutOfMemory;
   cl_int status = CL_SUCCESS;
-  const cl_command_queue queue = api_.CreateCommandQueue(context->get(), device_, 0, &status);
-  if (queue == nullptr) return code_of(status);
-  *out_stream = queue;
+  stream->queue = api_.CreateCommandQueue(context->get(), device_, 0, &status);
+  if (stream->queue == nullptr) return code_of(status);
+  *out_stream = stream.release();
   return Code::kOk;
 }
 
 void OpenClDevice::stream_destroy(void* stream) {
   if (stream == nullptr) return;
-  const auto queue = static_cast<cl_command_queue>(stream);
-  api_.Finish(queue);
-  api_.ReleaseCommandQueue(queue);
+  const std::unique_ptr<Stream> own(static_cast<Stream*>(stream));
+  api_.Finish(own->queue);
+  for (const cl_event copy : own->copies) api_.ReleaseEvent(copy);
+  api_.ReleaseCommandQueue(own->queue);
 }
 
 namespace {
@@ -190,27 +191,34 @@ bool are_pictures(const DeviceRows& rows) {
 
 // Rows of one plane whose distances OpenCL can name: the inner distance is a row's place in a
 // picture, the outer one that of a picture.
-Code OpenClDevice::copy_plane(cl_command_queue queue, cl_mem buffer, const DeviceRows& rows,
+Code OpenClDevice::copy_plane(Stream& stream, cl_mem buffer, const DeviceRows& rows,
                               std::byte* host, bool to_host) {
   const auto& [offset, row_bytes, extents, strides] = rows;
+  const cl_command_queue queue = stream.queue;
+  stream.copies.push_back(nullptr);
+  cl_event* const event = &stream.copies.back();
+  cl_int status = CL_SUCCESS;
   if (is_one_row(rows)) {
-    return code_of(to_host ? api_.EnqueueReadBuffer(queue, buffer, CL_FALSE, offset, row_bytes,
-                                                    host, 0, nullptr, nullptr)
-                           : api_.EnqueueWriteBuffer(queue, buffer, CL_FALSE, offset, row_bytes,
-                                                     host, 0, nullptr, nullptr));
+    status = to_host ? api_.EnqueueReadBuffer(queue, buffer, CL_FALSE, offset, row_bytes, host, 0,
+                                              nullptr, event)
+                     : api_.EnqueueWriteBuffer(queue, buffer, CL_FALSE, offset, row_bytes, host, 0,
+                                               nullptr, event);
+  } else {
+    const uint64_t pitch = strides[1];
+    const uint64_t slice = extents[0] > 1 ? strides[0] : pitch * extents[1];
+    const std::array<size_t, 3> zero = {0, 0, 0};
+    const std::array<size_t, 3> from = {offset % slice % pitch, offset % slice / pitch,
+                                        offset / slice};
+    const std::array<size_t, 3> region = {row_bytes, extents[1], extents[0]};
+    status = to_host ? api_.EnqueueReadBufferRect(queue, buffer, CL_FALSE, from.data(), zero.data(),
+                                                  region.data(), pitch, slice, row_bytes, 0, host,
+                                                  0, nullptr, event)
+                     : api_.EnqueueWriteBufferRect(queue, buffer, CL_FALSE, from.data(),
+                                                   zero.data(), region.data(), pitch, slice,
+                                                   row_bytes, 0, host, 0, nullptr, event);
   }
-  const uint64_t pitch = strides[1];
-  const uint64_t slice = extents[0] > 1 ? strides[0] : pitch * extents[1];
-  const std::array<size_t, 3> zero = {0, 0, 0};
-  const std::array<size_t, 3> from = {offset % slice % pitch, offset % slice / pitch,
-                                      offset / slice};
-  const std::array<size_t, 3> region = {row_bytes, extents[1], extents[0]};
-  return code_of(to_host ? api_.EnqueueReadBufferRect(queue, buffer, CL_FALSE, from.data(),
-                                                      zero.data(), region.data(), pitch, slice,
-                                                      row_bytes, 0, host, 0, nullptr, nullptr)
-                         : api_.EnqueueWriteBufferRect(queue, buffer, CL_FALSE, from.data(),
-                                                       zero.data(), region.data(), pitch, slice,
-                                                       row_bytes, 0, host, 0, nullptr, nullptr));
+  if (status != CL_SUCCESS) stream.copies.pop_back();
+  return code_of(status);
 }
 
 Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& rows, void* host,
@@ -222,23 +230,23 @@ Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& row
   if (context() == nullptr) return Code::kInvalidArgument;
   const Code code = context()->buffers().check(address, rows.offset, span, &buffer);
   if (code != Code::kOk || span == 0) return code;
-  const auto queue = static_cast<cl_command_queue>(stream);
+  Stream& own = *static_cast<Stream*>(stream);
   auto* next = static_cast<std::byte*>(host);
-  if (is_one_row(rows) || are_pictures(rows)) return copy_plane(queue, buffer, rows, next, to_host);
+  if (is_one_row(rows) || are_pictures(rows)) return copy_plane(own, buffer, rows, next, to_host);
   // Picture by picture, and row by row where that does not do either.
   DeviceRows plane = rows;
   plane.extents[0] = 1;
   for (uint64_t i = 0; i < rows.extents[0]; ++i) {
     plane.offset = rows.offset + i * rows.strides[0];
     if (is_one_row(plane) || are_pictures(plane)) {
-      const Code copied = copy_plane(queue, buffer, plane, next, to_host);
+      const Code copied = copy_plane(own, buffer, plane, next, to_host);
       if (copied != Code::kOk) return copied;
       next += bytes_of(plane);
       continue;
     }
     for (uint64_t j = 0; j < rows.extents[1]; ++j) {
       const DeviceRows row = one_row(plane.offset + j * rows.strides[1], rows.row_bytes);
-      const Code copied = copy_plane(queue, buffer, row, next, to_host);
+      const Code copied = copy_plane(own, buffer, row, next, to_host);
       if (copied != Code::kOk) return copied;
       next += rows.row_bytes;
     }
@@ -246,40 +254,55 @@ Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& row
   return Code::kOk;
 }
 
+// A failed copy tells so by its own event. That of a single copy serves; several have a marker that
+// fails with any of them.
 Code OpenClDevice::event_record(void* stream, void** out_event) {
   if (stream == nullptr || out_event == nullptr) return Code::kInvalidArgument;
-  const auto queue = static_cast<cl_command_queue>(stream);
+  auto& [queue, copies] = *static_cast<Stream*>(stream);
   cl_event event = nullptr;
-  cl_int status = api_.EnqueueMarkerWithWaitList(queue, 0, nullptr, &event);
-  if (status != CL_SUCCESS) return code_of(status);
+  cl_int status = CL_SUCCESS;
+  if (copies.size() == 1) {
+    event = copies.front();
+  } else {
+    status = api_.EnqueueMarkerWithWaitList(queue, static_cast<cl_uint>(copies.size()),
+                                            copies.empty() ? nullptr : copies.data(), &event);
+    if (status != CL_SUCCESS) return code_of(status);
+  }
   // Without it nothing need ever begin.
   status = api_.Flush(queue);
   if (status != CL_SUCCESS) {
-    api_.ReleaseEvent(event);
+    if (copies.size() != 1) api_.ReleaseEvent(event);
     return code_of(status);
   }
+  if (copies.size() != 1) {
+    for (const cl_event copy : copies) api_.ReleaseEvent(copy);
+  }
+  copies.clear();
   *out_event = event;
   return Code::kOk;
 }
 
 Code OpenClDevice::event_query(void* event) {
   if (event == nullptr) return Code::kInvalidArgument;
+  const auto own = static_cast<cl_event>(event);
   cl_int state = CL_QUEUED;
   const cl_int status =
-      api_.GetEventInfo(static_cast<cl_event>(event), CL_EVENT_COMMAND_EXECUTION_STATUS,
-                        sizeof(state), &state, nullptr);
+      api_.GetEventInfo(own, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, nullptr);
   if (status != CL_SUCCESS) return code_of(status);
   if (state < 0) return code_of(state);
-  return state == CL_COMPLETE ? Code::kOk : Code::kPending;
+  // Other queues see what a copy has written only once somebody has waited for it.
+  return state == CL_COMPLETE ? event_wait(event) : Code::kPending;
 }
 
 Code OpenClDevice::event_wait(void* event) {
   if (event == nullptr) return Code::kInvalidArgument;
   const auto own = static_cast<cl_event>(event);
   const cl_int status = api_.WaitForEvents(1, &own);
-  // A command that failed says more than the wait for it.
-  if (status == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) return event_query(event);
-  return code_of(status);
+  if (status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) return code_of(status);
+  // The command that failed says more than the wait for it.
+  cl_int state = status;
+  api_.GetEventInfo(own, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, nullptr);
+  return code_of(state < 0 ? state : status);
 }
 
 void OpenClDevice::event_release(void* event) {
@@ -329,29 +352,36 @@ hetcomm_status_t find(void* device, const void* address, void** out_base, uint64
   return static_cast<hetcomm_status_t>(code);
 }
 
+hetcomm_status_t copy(void* device, void* stream, const void* address, const DeviceRows& rows,
+                      const void* host, bool to_host) {
+  try {
+    return static_cast<hetcomm_status_t>(
+        of(device).copy(stream, address, rows, const_cast<void*>(host), to_host));
+  } catch (const std::bad_alloc&) {
+    return HETCOMM_OUT_OF_MEMORY;
+  }
+}
+
 hetcomm_status_t copy_to_host(void* device, void* stream, void* host, const void* address,
                               uint64_t offset, uint64_t size_bytes) {
-  return static_cast<hetcomm_status_t>(
-      of(device).copy(stream, address, one_row(offset, size_bytes), host, true));
+  return copy(device, stream, address, one_row(offset, size_bytes), host, true);
 }
 
 hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint64_t offset,
                                 const void* host, uint64_t size_bytes) {
-  return static_cast<hetcomm_status_t>(of(device).copy(stream, address, one_row(offset, size_bytes),
-                                                       const_cast<void*>(host), false));
+  return copy(device, stream, address, one_row(offset, size_bytes), host, false);
 }
 
 hetcomm_status_t copy_rows_to_host(void* device, void* stream, void* host, const void* address,
                                    const DeviceRows* rows) {
   if (rows == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  return static_cast<hetcomm_status_t>(of(device).copy(stream, address, *rows, host, true));
+  return copy(device, stream, address, *rows, host, true);
 }
 
 hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address,
                                      const DeviceRows* rows, const void* host) {
   if (rows == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  return static_cast<hetcomm_status_t>(
-      of(device).copy(stream, address, *rows, const_cast<void*>(host), false));
+  return copy(device, stream, address, *rows, host, false);
 }
 
 hetcomm_status_t retain(void* device, void* address, uint64_t size_bytes) {

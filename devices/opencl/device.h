@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "devices/device.h"
 #include "devices/opencl/api.h"
@@ -14,6 +15,12 @@
 #include "src/base/status.h"
 
 namespace hetcomm::opencl {
+
+// A stream: a queue, and the events of the copies that no event of the stream stands for yet.
+struct Stream {
+  cl_command_queue queue;
+  std::vector<cl_event> copies;
+};
 
 // The instance behind the table. All functions may be called by any thread.
 class OpenClDevice {
@@ -33,9 +40,10 @@ class OpenClDevice {
   // Makes it if there is none.
   Code open(Context** out_context);
 
-  // Queues and events are OpenCL's own.
+  // A stream is a Stream; an event is OpenCL's own.
   Code stream_create(void** out_stream);
   void stream_destroy(void* stream);
+  // May throw std::bad_alloc.
   Code copy(void* stream, const void* address, const DeviceRows& rows, void* host, bool to_host);
   Code event_record(void* stream, void** out_event);
   Code event_query(void* event);
@@ -45,7 +53,7 @@ class OpenClDevice {
 
  private:
   OpenClDevice(const Api& api, cl_device_id device);
-  Code copy_plane(cl_command_queue queue, cl_mem buffer, const DeviceRows& rows, std::byte* host,
+  Code copy_plane(Stream& stream, cl_mem buffer, const DeviceRows& rows, std::byte* host,
                   bool to_host);
 
   const Api& api_;

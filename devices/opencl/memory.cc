@@ -86,6 +86,14 @@ Code Buffers::retain(void* name, uint64_t size) {
       context != context_ || type != CL_MEM_OBJECT_BUFFER) {
     return Code::kInvalidArgument;
   }
+  // Such memory cannot be copied to and from the host.
+  cl_mem_flags flags = 0;
+  constexpr cl_mem_flags kClosed =
+      CL_MEM_HOST_NO_ACCESS | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY;
+  if (api_.GetMemObjectInfo(buffer, CL_MEM_FLAGS, sizeof(flags), &flags, nullptr) != CL_SUCCESS ||
+      (flags & kClosed) != 0) {
+    return Code::kUnsupported;
+  }
   if (size > whole) return Code::kOutOfRange;
   Known& known = found != known_.end() ? found->second : known_[name];
   if (api_.RetainMemObject(buffer) != CL_SUCCESS) {

@@ -116,7 +116,14 @@ Result<Device> Plugins::make_checked(const Kind& kind, const Make& make) {
                    text.front() != '\0' ? printable(text.data()) : std::string(code_text(code)));
   }
   const Result<DeviceTable> table = complete_table(device.table);
-  if (!table.ok()) return refusal(table.status().code(), table.status().text());
+  if (!table.ok()) {
+    constexpr uint64_t kBytes = offsetof(DeviceTable, destroy) + sizeof(DeviceTable::destroy);
+    if (device.table != nullptr && device.table->struct_size >= kBytes &&
+        device.table->destroy != nullptr) {
+      device.table->destroy(device.instance);
+    }
+    return refusal(table.status().code(), table.status().text());
+  }
   if (kind.name != table.value().kind) {
     device.table->destroy(device.instance);
     return refusal(Code::kUnsupported,

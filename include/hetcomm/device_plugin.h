@@ -9,8 +9,8 @@
  * It needs this header alone, and no symbol of libhetcomm. docs/devices.md shows how one is made.
  *
  * Any thread may call any function, on different objects at the same time. No function blocks
- * unless its comment says so. A function that returns a status and fails has done nothing and has
- * left its outputs alone. A function that takes a range fails with OUT_OF_RANGE if that leaves its
+ * unless its comment says so. A function that returns a status and fails has left its outputs alone
+ * and has done nothing, but for copies of rows, of which some may run. A function that takes a range fails with OUT_OF_RANGE if that leaves its
  * allocation, with INVALID_ARGUMENT if the address is not this device's, and with STALE_HANDLE if
  * the memory was freed and that can be told. Any function may fail with OUT_OF_MEMORY,
  * OUT_OF_RESOURCES or DEVICE_LOST. None throws a C++ exception.
@@ -52,9 +52,9 @@ typedef struct hetcomm_device_table {
   /* Gives a name for people, which lives as long as the device. */
   const char* (*name)(void* device);
 
-  /* Allocates device memory of undefined contents. OUT_OF_MEMORY when there is no room. */
+  /* Allocates device memory of undefined contents. OUT_OF_MEMORY when there is no room. May block. */
   hetcomm_status_t (*allocate)(void* device, uint64_t size_bytes, void** out_address);
-  /* Frees an allocation; nothing uses it any more. Never fails. */
+  /* Frees an allocation; nothing uses it any more. Never fails. May block. */
   void (*free)(void* device, void* address);
   /* Gives base and size of the allocation that contains |address|, which may be any number.
    * NOT_FOUND when it is not this device's. Optional where the memory is |host_accessible|. */
@@ -67,7 +67,8 @@ typedef struct hetcomm_device_table {
 
   /* Creates a stream, which runs its copies in order. Copies of different streams overlap. */
   hetcomm_status_t (*stream_create)(void* device, void** out_stream);
-  /* Waits until the copies of the stream have ended, and frees it. */
+  /* Waits until the copies of the stream have ended, and frees it. Its events stay until they are
+   * released. */
   void (*stream_destroy)(void* device, void* stream);
 
   /* Starts to copy |size_bytes| at |address| + |offset| into host memory. Both stay valid until an
@@ -128,12 +129,15 @@ typedef struct hetcomm_device_table {
   void (*release)(void* device, void* address);
   /* Optional: allocates host memory that the device's copy engines reach at full speed, for
    * devices whose vendor cannot pin what others have allocated. The CPU, other devices and network
-   * interfaces use it, too. The library frees it before the device. May block. They come together. */
+   * interfaces use it, too. The library frees it before the device. Both may block. They come
+   * together. */
   hetcomm_status_t (*allocate_host)(void* device, uint64_t size_bytes, void** out_host);
   void (*free_host)(void* device, void* host);
   /* Optional: adds 1 to the eventfd |file| as soon as |event| has completed, with an error or
-   * without; at once where it has already. The event may be released before that. The caller keeps
-   * |file| open until the device was destroyed. Without it the library polls while copies run. */
+   * without; at once where it has already. event_query() says so by then: the library asks once when
+   * |file| was written, and may sleep for long if the answer is PENDING. The event may be released
+   * before that. The caller keeps |file| open until the device was destroyed. Without this entry
+   * the library polls while copies run. */
   hetcomm_status_t (*event_notify)(void* device, void* event, int file);
 } hetcomm_device_table_t;
 
@@ -163,7 +167,8 @@ typedef struct hetcomm_device_plugin {
   hetcomm_status_t (*create)(const char* kind, const char* options, hetcomm_device_t* out_device,
                              char* text, uint64_t text_size);
   /* Optional: makes a device of |kind| for what a framework works with already, such as its context
-   * or queue, which stays the framework's (hetcomm_device_from_native). As create() else. */
+   * or queue (hetcomm_device_from_native). It stays the framework's, which keeps it until the device
+   * is destroyed, or the plug-in retains it. As create() else. */
   hetcomm_status_t (*create_from_native)(const char* kind, void* native,
                                          hetcomm_device_t* out_device, char* text,
                                          uint64_t text_size);

@@ -31,7 +31,7 @@ typedef struct hetcomm_device_info {
   int32_t index;
   /* 1: the CPU may load and store the device's memory. 0: it may not. */
   int32_t host_accessible;
-  /* Kind of device: "host", "sim-handle", "sim-address" or a plug-in's, closed by NUL. */
+  /* Kind of device: "host", "opencl", "sim-handle", "sim-address" or a plug-in's, closed by NUL. */
   char kind[16];
   /* Name for people, cut to fit, closed by NUL. */
   char name[64];
@@ -53,8 +53,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
  * device counts, and whose buffers are then the device's; for a kind that a plug-in brings what the
  * plug-in says. Gives the number of the device, which is there until the context is destroyed; the
  * same |native| gives the same number again. It may be called at any time, also while communicators
- * exist. What the library makes is its own, and nothing of the caller's changes: a cl_context is
- * retained. Such a device has no part in the choice of network interfaces.
+ * exist. What the library makes is its own, and nothing of the caller's changes. A cl_context is
+ * retained; anything else that |native| is has to stay until the context is destroyed. Such a device
+ * has no part in the choice of network interfaces.
  *   INVALID_ARGUMENT   |native| is NULL or no object of this kind. Not every vendor's OpenCL tells a
  *                      cl_context from its other objects: it may crash for one of these.
  *   NOT_FOUND          There is no such |kind|, or its run-time cannot be loaded.

@@ -249,7 +249,12 @@ hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t dev
                                                    ": cannot allocate " +
                                                    std::to_string(size_bytes) + " bytes");
     }
-    *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, true);
+    try {
+      *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, true);
+    } catch (const std::bad_alloc&) {
+      target.table->free(target.instance, address);
+      throw;
+    }
     return {};
   });
 }

@@ -340,15 +340,18 @@ Result<size_t> Context::find_or_add_device(std::string_view kind, void* native,
   for (const NativeDevice& known : native_devices_) {
     if (known.native == native && known.kind == kind) return known.index;
   }
-  native_devices_.push_back({std::string(kind), native, 0});
+  // Room comes first: a device that was added stays.
+  NativeDevice added{std::string(kind), native, 0};
+  native_devices_.reserve(native_devices_.size() + 1);
   Result<Device> device = make();
-  Result<size_t> index = device.ok() ? devices_.add(*device) : Result<size_t>(device.status());
-  if (index.ok()) {
-    native_devices_.back().index = *index;
-    return index;
+  if (!device.ok()) return device.status();
+  Result<size_t> index = devices_.add(*device);
+  if (!index.ok()) {
+    device->table->destroy(device->instance);
+    return index.status();
   }
-  if (device.ok()) device->table->destroy(device->instance);
-  native_devices_.pop_back();
+  added.index = *index;
+  native_devices_.push_back(std::move(added));
   return index;
 }
 

@@ -13,7 +13,7 @@ Status CopyNotice::open(Poller& poller) {
   return poller.add(fd_.get(), EPOLLIN, *this);
 }
 
-// Whoever looks at descriptors looks at the copies, too.
+// Staging asks the events themselves before each sleep, so that the notice may be taken here.
 void CopyNotice::on_events(uint32_t /*events*/) {
   uint64_t count = 0;
   const ssize_t got = ::read(fd_.get(), &count, sizeof(count));

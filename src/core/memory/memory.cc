@@ -3,13 +3,19 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include <hetcomm/memory.h>
+
 #include "src/core/memory/registration.h"
 
 namespace hetcomm {
+
+static_assert(DeviceSet::kMostDevices == HETCOMM_MAX_DEVICES);
+
 namespace {
 
 // |what| names the action that ended with |status|.
@@ -45,7 +51,8 @@ Result<size_t> DeviceSet::add(Device device) {
     return Status(Code::kOutOfResources,
                   fmt::format("a context has at most {} devices", kMostDevices));
   }
-  entries_[index] = std::make_unique<Entry>(table.value(), device);
+  entries_[index].reset(new (std::nothrow) Entry(table.value(), device));
+  if (entries_[index] == nullptr) return Status(Code::kOutOfMemory);
   entries_[index]->device.table = &entries_[index]->table;
   size_.store(index + 1, std::memory_order_release);
   return index;

@@ -125,9 +125,9 @@ void Staging::meet_devices() {
     const auto known = std::find(places_.begin(), places_.end(), place);
     const auto index = static_cast<size_t>(known - places_.begin());
     if (known == places_.end()) places_.push_back(place);
-    device_places_.push_back(index);
+    for (PoolState& pool : pools_) pool.free.resize(places_.size());
+    device_places_.push_back(index);  // last: then it is met
   }
-  for (PoolState& pool : pools_) pool.free.resize(places_.size());
 }
 
 Staging::Block* Staging::make_block(size_t place) {

@@ -52,7 +52,8 @@ class CopyJob {
 
   bool has_events() const HETCOMM_UNDER_BATON { return few_ != 0; }
   void make_room() HETCOMM_UNDER_BATON {
-    if (few_ == kFewEvents) more_events_.reserve(more_events_.size() + 1);
+    if (few_ != kFewEvents || more_events_.size() < more_events_.capacity()) return;
+    more_events_.reserve(2 * more_events_.size() + 1);
   }
   // Needs make_room() before it.
   void push(const Event& event) HETCOMM_UNDER_BATON {
