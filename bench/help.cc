@@ -124,14 +124,17 @@ OPTIONS
                          HETCOMM_DEVICE_PLUGINS
       --chunk SIZE,...   of staging; auto: as hetcomm chooses (auto,64K,256K,1M)
       --depth N,...      of staging: chunks of a message under way (auto)
+      --staging-memory pinned,pageable
+                         chunks of staged transfers lie in memory that devices
+                         have pinned, or not; one run for each
       --rails N,...      most connections of a pair that share its bulk data: as
                          HETCOMM_RAILS; one run for each
       --algorithm N,...  of collective operations: ring, two_level, ... (one that an
                          operation does not have is answered with those that it
                          has), one run for each; chosen: what is taken without
-      --interleave       measure several --transport, --rails or --algorithm in
-                         turn, --rounds
-                         times: medians, and ratios of the first to each other one
+      --interleave       measure several --transport, --staging-memory, --rails or
+                         --algorithm in turn, --rounds times: medians, and ratios
+                         of the first to each other one
       --progress MODE    caller or thread (what HETCOMM_PROGRESS says; overlap:
                          both)
       --bind core|none   bind each rank to a core where there are as many (core)

@@ -35,6 +35,7 @@ constexpr const char* kJobTests[] = {"links", "affinity", "queue", "reshard"};
 constexpr const char* kPatterns[] = {"stream", "1f1b", "share"};
 constexpr const char* kComputes[] = {"timer", "burn"};
 constexpr const char* kMemories[] = {"host", "sim-handle", "sim-address", "opencl"};
+constexpr const char* kPins[] = {"pinned", "pageable"};
 constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
 constexpr const char* kFormats[] = {"table", "osu", "csv", "json"};
@@ -312,6 +313,14 @@ std::string check_staging(const std::string& chunks, const std::string& depths, 
   return "";
 }
 
+std::string check_pins(const std::string& text, Options* options) {
+  for (const std::string& pin : comma_separated(text)) {
+    if (!is_one_of(pin, kPins)) return unknown("staging memory", pin, kPins);
+    options->pins.push_back(pin);
+  }
+  return "";
+}
+
 std::string check_rails(const std::string& text, Options* options) {
   for (const std::string& rails : comma_separated(text)) {
     options->rails.push_back(number_within(rails, 1, 64));
@@ -323,8 +332,9 @@ std::string check_rails(const std::string& text, Options* options) {
     return "--interleave measures hetcomm alone: leave out --compare";
   }
   if (options->interleave && options->transports.size() < 2 && options->rails.size() < 2 &&
-      options->algorithms.size() < 2) {
-    return "--interleave needs several values of --transport, --rails or --algorithm";
+      options->pins.size() < 2 && options->algorithms.size() < 2) {
+    return "--interleave needs several values of --transport, --staging-memory, --rails or "
+           "--algorithm";
   }
   return "";
 }
@@ -365,6 +375,7 @@ struct Texts {
   std::string chunks = "auto,64K,256K,1M";
   std::string depths = "auto";
   std::string rails;
+  std::string pins;
   std::string algorithms;
   std::string patterns;
   std::string computes;
@@ -489,6 +500,7 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--nic", options->nic);
   app->add_option("--chunk", texts->chunks);
   app->add_option("--depth", texts->depths);
+  app->add_option("--staging-memory", texts->pins);
   app->add_option("--rails", texts->rails);
   app->add_option("--algorithm", texts->algorithms);
   app->add_option("--pattern", texts->patterns);
@@ -548,6 +560,7 @@ std::string check_all(const Texts& texts, Options* options) {
   if (!options->nic.empty()) setenv("HETCOMM_RDMA_NIC", options->nic.c_str(), 1);
   if (wrong.empty()) wrong = check_staging(texts.chunks, texts.depths, options);
   if (wrong.empty()) wrong = check_algorithms(texts.algorithms, options);
+  if (wrong.empty()) wrong = check_pins(texts.pins, options);
   if (wrong.empty()) wrong = check_rails(texts.rails, options);
   if (wrong.empty()) wrong = check_queue(texts, options);
   if (wrong.empty()) wrong = check_reshard(texts, options);
@@ -684,13 +697,18 @@ std::vector<Work> make_works(const Options& options, bool elsewhere) {
   for (const std::string& test : options.tests) {
     std::vector<Work> variants;
     for (const std::string& transport : transports) {
-      for (const int rails : options.rails.empty() ? std::vector<int>{0} : options.rails) {
-        Work work = make_work(options, defaults_of(test));
-        work.transport = transport;
-        work.rails = rails;
-        work.variant = transport;
-        if (options.rails.size() > 1) work.variant += fmt::format(", rails {}", rails);
-        add_settings(work, options, &variants);
+      for (const std::string& pin :
+           options.pins.empty() ? std::vector<std::string>{""} : options.pins) {
+        for (const int rails : options.rails.empty() ? std::vector<int>{0} : options.rails) {
+          Work work = make_work(options, defaults_of(test));
+          work.transport = transport;
+          work.pin = pin;
+          work.rails = rails;
+          work.variant = transport;
+          if (options.pins.size() > 1) work.variant += ", " + pin;
+          if (options.rails.size() > 1) work.variant += fmt::format(", rails {}", rails);
+          add_settings(work, options, &variants);
+        }
       }
     }
     const int rounds = options.interleave ? options.rounds : 1;

@@ -36,7 +36,8 @@ struct Options {
   std::vector<int> depths;              // the same
   std::vector<int> rails;               // empty: not given
   std::vector<std::string> algorithms;  // of collective operations; empty: not given
-  bool interleave = false;              // transports, rails and algorithms in turn, |rounds| times
+  std::vector<std::string> pins;        // of staging memory: "pinned", "pageable"; empty: not given
+  bool interleave = false;              // settings of these kinds in turn, |rounds| times
   std::string first_memory = "host";
   std::string second_memory = "host";
   std::string progress;

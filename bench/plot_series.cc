@@ -44,6 +44,7 @@ std::string setting_of(const Row& row) {
   if (!row.progress.empty()) add("progress " + row.progress);
   if (row.impl == "hetcomm" && row.rails > 0) add(fmt::format("{} rails", row.rails));
   if (row.impl == "hetcomm" && !row.algorithm.empty()) add(row.algorithm);
+  if (row.impl == "hetcomm" && !row.pin.empty()) add(row.pin);
   if (row.staging_chunk > 0) add("chunk " + size_text(row.staging_chunk));
   if (row.staging_depth > 0) add(fmt::format("depth {}", row.staging_depth));
   if (row.memory != "host") add(row.memory);

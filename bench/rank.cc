@@ -43,7 +43,7 @@ std::vector<std::string> kinds_of(const std::vector<Work>& works) {
 // Works that have the settings of the context in common share a session.
 bool share_a_session(const Work& a, const Work& b) {
   return a.progress == b.progress && a.staging_chunk == b.staging_chunk &&
-         a.staging_depth == b.staging_depth && a.rails == b.rails;
+         a.staging_depth == b.staging_depth && a.rails == b.rails && a.pin == b.pin;
 }
 
 std::vector<Row> run_works(Launcher launcher, const std::vector<Work>& works) {

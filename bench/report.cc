@@ -12,7 +12,7 @@ namespace {
 
 auto key_of(const Row& row) {
   return std::tie(row.test, row.transport, row.memory, row.progress, row.impl, row.rails,
-                  row.algorithm);
+                  row.algorithm, row.pin);
 }
 
 constexpr Titles kTitles[] = {

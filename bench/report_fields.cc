@@ -29,6 +29,7 @@ Json row_object(const Row& row) {
   object["ranks"] = row.ranks;
   object["rails"] = row.rails == 0 ? Json(nullptr) : Json(row.rails);
   object["algorithm"] = word(row.algorithm);
+  object["staging_memory"] = word(row.pin);
   object["window"] = measured.point.window;
   object["bytes"] = measured.point.bytes;
   object["iterations"] = measured.iterations;

@@ -160,8 +160,11 @@ std::string render_group(const std::vector<Row>& rows) {
   const Row& first = rows.front();
   const std::string rails = first.rails == 0 ? "" : fmt::format(", at most {} rails", first.rails);
   const std::string algorithm = first.algorithm.empty() ? "" : ", " + first.algorithm;
-  std::string text = fmt::format("\n# {} {}: {}, {} memory, {} ranks{}{}\n", first.impl, first.test,
-                                 first.transport, first.memory, first.ranks, rails, algorithm);
+  const std::string pin =
+      first.pin.empty() ? "" : fmt::format(", staged through {} memory", first.pin);
+  std::string text =
+      fmt::format("\n# {} {}: {}, {} memory, {} ranks{}{}{}\n", first.impl, first.test,
+                  first.transport, first.memory, first.ranks, rails, algorithm, pin);
   const std::vector<Column> columns = columns_for(rows);
   std::vector<std::vector<std::string>> lines(1);
   for (const Column& column : columns) lines[0].emplace_back(column.title);

@@ -16,6 +16,7 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
   row.staging_depth = work.staging_depth;
   row.rails = work.rails;
   row.algorithm = work.algorithm;
+  row.pin = work.pin;
   row.ranks = work.ranks;
   row.variant = work.variant;
   row.round = work.round;

@@ -22,6 +22,7 @@ struct Row {
   int staging_depth = 0;       // the same
   int rails = 0;               // the same
   std::string algorithm;       // of a collective operation; "": chosen
+  std::string pin;             // of staging memory, as asked for; "": not
   int ranks = 2;
   double avg_us = kUnknown;          // total time over iterations
   double bandwidth_mbps = kUnknown;  // 10^6 bytes per second, all messages together

@@ -81,6 +81,10 @@ Session::Session(Launcher launcher, int number, const Work& work,
   set("HETCOMM_STAGING_CHUNK", work.staging_chunk);
   set("HETCOMM_STAGING_DEPTH", static_cast<uint64_t>(work.staging_depth));
   set("HETCOMM_RAILS", static_cast<uint64_t>(work.rails));
+  if (!work.pin.empty()) {
+    settings += fmt::format("{}HETCOMM_STAGING_PIN={}", settings.empty() ? "" : ";",
+                            work.pin == "pinned" ? "on" : "off");
+  }
   hetcomm_context_options_t options{};
   options.struct_size = sizeof options;
   options.progress = progress_option(work.progress);

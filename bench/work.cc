@@ -21,6 +21,7 @@ std::vector<std::string> encode_words(const Work& work) {
   if (work.staging_chunk > 0) words.push_back("chunk=" + std::to_string(work.staging_chunk));
   if (work.staging_depth > 0) words.push_back("depth=" + std::to_string(work.staging_depth));
   if (work.rails > 0) words.push_back("rails=" + std::to_string(work.rails));
+  if (!work.pin.empty()) words.push_back("pin=" + work.pin);
   words.push_back("ranks=" + std::to_string(work.ranks));
   return words;
 }
@@ -37,6 +38,8 @@ bool decode_work_word(std::string_view word, Work* work) {
     work->progress = text;
   } else if (take_word(word, "algorithm", &text)) {
     work->algorithm = text;
+  } else if (take_word(word, "pin", &text)) {
+    work->pin = text;
   } else {
     return take_integer(word, "ranks", &work->ranks) ||
            take_integer(word, "chunk", &work->staging_chunk) ||

@@ -19,6 +19,7 @@ struct Work {
   uint64_t staging_chunk = 0;          // HETCOMM_STAGING_CHUNK; 0: what it says
   int staging_depth = 0;               // HETCOMM_STAGING_DEPTH; 0: what it says
   int rails = 0;                       // HETCOMM_RAILS; 0: what it says
+  std::string pin;                     // "pinned", "pageable"; "": HETCOMM_STAGING_PIN
   std::string algorithm;               // of a collective operation; "": chosen
   int ranks = 2;
   bool bind = true;  // one core for each rank, where there are as many

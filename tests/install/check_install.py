@@ -8,6 +8,8 @@ Steps, each a test of its own that needs the first:
   pkg-config     compiles and runs consumer/main.c with the flags of pkg-config
   cmake-package  builds and runs consumer/ with find_package(hetcomm)
   tools          the installed tools start
+  plugin         examples/device_plugin.c, built by the command that it shows, brings its device to
+                 the installed tools
 """
 
 import argparse
@@ -122,8 +124,23 @@ def tools(options):
     print(f"{len(programs)} tools start: {', '.join(program.name for program in programs)}")
 
 
+def plugin(options):
+    pc_folder = only_match(options.prefix, "hetcomm.pc").parent
+    flags = run("pkg-config", "--cflags", "hetcomm", env={"PKG_CONFIG_PATH": str(pc_folder)}).split()
+    library = options.work / "libexample.so"
+    run(options.c_compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
+        options.source / "examples" / "device_plugin.c", "-o", library, *flags)
+    env = {"HETCOMM_DEVICE_PLUGINS": str(library), "HETCOMM_DEVICES": "example"}
+    listed = run(options.prefix / "bin" / "hetcomm_info", "--devices", env=env)
+    if "example: host memory with handles for names" not in listed:
+        fail(f"hetcomm_info does not list the plug-in's device:\n{listed}")
+    run(options.prefix / "bin" / "hetcomm_bench", "latency", "--transport", "shm", "--memory",
+        "plugin:example", "-e", "1M", "-f", "64", "-n", "5", "--check", env=env)
+    print("the plug-in's device is listed, and its memory moves")
+
+
 STEPS = {"install": install, "contents": contents, "pkg-config": pkg_config,
-         "cmake-package": cmake_package, "tools": tools}
+         "cmake-package": cmake_package, "tools": tools, "plugin": plugin}
 
 
 def main():

@@ -203,6 +203,16 @@ class Formats(unittest.TestCase):
         self.assertIn("at most 2 rails", text)
         self.assertIn("hetcomm/tcp, rails 1", text)
 
+    def test_pinned_and_pageable_chunks_are_measured_in_turn(self):
+        arguments = ("bandwidth", "-b", "64K", "-e", "64K", "-n", "5", "--transport", "shm", "--memory",
+                     "sim-address:sim-handle", "--staging-memory", "pinned,pageable", "--check")
+        text = self.run_ok(*arguments)
+        for kind in ("pinned", "pageable"):
+            self.assertIn(f"staged through {kind} memory", text)
+        rows = json.loads(self.run_ok(*arguments, "--interleave", "--rounds", "2", "--format", "json"))["rows"]
+        self.assertEqual([(row["impl"], row["staging_memory"], row["wrong"]) for row in rows],
+                         [("hetcomm", "pinned", 0), ("hetcomm/shm, pageable", "pageable", 0)])
+
     def test_algorithms_are_measured_in_turn(self):
         document = json.loads(self.run_ok("allgather", "-b", "4K", "-e", "4K", "--ranks", "3",
                                           "--algorithm", "chosen,ring,pairwise", "--interleave",
@@ -387,6 +397,8 @@ class Usage(unittest.TestCase):
             ("staging", "--chunk", "1K"): "4K to 1G",
             ("staging", "--depth", "17"): "17",
             ("latency", "--rails", "0"): "0",
+            ("bandwidth", "--staging-memory", "pined"): "pinned",
+            ("latency", "--memory", "opencl:x"): "x",
             ("latency", "--algorithm", "ring"): "latency is none",
             ("allreduce", "--algorithm", "ring", "--compare", "mpi"): "--compare",
             ("latency", "--transport", "tcp", "--interleave"): "--interleave",
