@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -38,6 +39,8 @@ template <typename Entry>
 std::vector<std::string> kinds_with(Entry DeviceTable::*entry) {
   std::vector<std::string> kinds = kinds_to_test();
   std::erase_if(kinds, [&](const std::string& kind) {
+    // Without the variable there is no plug-in, which the tests that need one say.
+    if (kind == "example" && std::getenv("HETCOMM_TEST_PLUGIN") == nullptr) return true;
     const TestDevice device(kind);
     return !device.exists() || device.table().*entry == nullptr;
   });
