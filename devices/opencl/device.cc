@@ -318,7 +318,7 @@ namespace {
 
 OpenClDevice& of(void* device) { return *static_cast<OpenClDevice*>(device); }
 
-// What |call| returns, of the device's context.
+// Returns what |call| returns for the device's context.
 template <typename Call>
 hetcomm_status_t in_context(void* device, Call&& call) {
   Context* context = nullptr;

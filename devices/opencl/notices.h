@@ -23,7 +23,7 @@ class Notices {
   Code add(cl_event event, int file);
 
  private:
-  // What a vendor's thread may still come to after this is gone.
+  // A vendor's thread may still come to this after the Notices are gone.
   struct Shared {
     std::mutex mutex;
     std::condition_variable none_left;

@@ -38,7 +38,7 @@ class Plugins {
   };
   using Text = std::array<char, 512>;
   const Kind* find(std::string_view kind) const;
-  // What |make|(&device, &text) makes, if it is one of |kind|.
+  // Returns what |make|(&device, &text) makes, if that is of |kind|.
   template <typename Make>
   static Result<Device> make_checked(const Kind& kind, const Make& make);
   Status add(const std::string& path, const std::vector<std::string_view>& taken);

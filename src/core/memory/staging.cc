@@ -22,8 +22,8 @@ Status copy_failed(const Device& device, hetcomm_status_t status) {
                                   device.table->kind, code_text(code)));
 }
 
-// What most of the latest times were not below, |known| before the |latest| one: a thread that was
-// held up says little.
+// Returns a time that most of the latest ones were not below, from |known|, which is that before the
+// |latest| one. A thread that was held up says little.
 double least_lately(double known, double latest) {
   constexpr double kRise = 1.05;
   return known == 0 ? latest : std::min(latest, known * kRise);
