@@ -80,7 +80,8 @@ TESTS
                depth (4), --seconds the time of a pass (1), --rounds how often the
                two ways are measured in turns (3). --format osu is the layout of
                OSU's non-blocking tests. --pattern share, alone: a queue for each
-               of --weights (3,1) is kept full, and has its part of the way.
+               of --weights (3,1) to the other ranks in turns is kept full, and has
+               its part of the way.
   reshard      how long a tensor takes from one parallel layout to another, by every
                strategy. The first half of the ranks (8) holds it, the second half
                gets it. -b is its size (64M). --cases 4x1:1x4,2x2:2x1r2 are pairs of

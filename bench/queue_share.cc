@@ -21,7 +21,7 @@ double now_s() { return static_cast<double>(now_ns()) * 1e-9; }
 // One end of a queue. Its items have all bytes, but for the last one, which is empty.
 class End {
  public:
-  End(hetcomm_communicator_t* communicator, bool pushes, const ShareOptions& options,
+  End(hetcomm_communicator_t* communicator, int peer, bool pushes, const ShareOptions& options,
       uint32_t weight, uint64_t tag)
       : pushes_(pushes), depth_(static_cast<size_t>(options.depth)) {
     buffers_.assign(depth_, std::vector<std::byte>(options.item_bytes, std::byte{1}));
@@ -31,7 +31,7 @@ class End {
                                         .depth = static_cast<uint32_t>(depth_),
                                         .weight = pushes ? weight : 0,
                                         .max_bytes_per_second = 0};
-    require(hetcomm_queue_create(communicator, pushes ? 1 : 0,
+    require(hetcomm_queue_create(communicator, peer,
                                  pushes ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL, &terms, &queue_),
             "creating a queue");
   }
@@ -101,12 +101,21 @@ class End {
   std::deque<hetcomm_request_t*> requests_;
 };
 
-// All queues at once, a thread for each; the rates of rank 0.
-std::vector<double> run_pass(hetcomm_communicator_t* communicator, bool pushes,
+// The rank that pulls from queue |i|.
+int puller_of(size_t i, int ranks) {
+  return 1 + static_cast<int>(i % static_cast<size_t>(ranks - 1));
+}
+
+// All queues of this rank at once, a thread for each; the rates of rank 0.
+std::vector<double> run_pass(hetcomm_communicator_t* communicator, int rank, int ranks,
                              const ShareOptions& options) {
+  const bool pushes = rank == 0;
   std::vector<std::unique_ptr<End>> ends;
   for (size_t i = 0; i < options.weights.size(); ++i) {
-    ends.push_back(std::make_unique<End>(communicator, pushes, options, options.weights[i], i + 1));
+    const int puller = puller_of(i, ranks);
+    if (!pushes && puller != rank) continue;
+    ends.push_back(std::make_unique<End>(communicator, pushes ? puller : 0, pushes, options,
+                                         options.weights[i], i + 1));
   }
   require(hetcomm_communicator_barrier(communicator, HETCOMM_TIMEOUT_INFINITE), "meeting");
   std::vector<double> rates(ends.size());
@@ -133,22 +142,24 @@ std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
   Work threaded = work;
   threaded.progress = "thread";
   Session session(launcher, 0, threaded, {});
-  if (session.ranks() != 2) fail("queue is measured between two ranks: start two");
-  const bool pushes = session.rank() == 0;
+  if (session.ranks() < 2) fail("shares are measured between two ranks or more");
   hetcomm_communicator_t* const communicator = session.create_communicator("queue", work.transport);
   std::vector<std::vector<double>> rates(options.weights.size());
   for (int round = 0; round < options.rounds; ++round) {
     progress(fmt::format("share, round {} of {}", round + 1, options.rounds));
-    const std::vector<double> found = run_pass(communicator, pushes, options);
+    const std::vector<double> found =
+        run_pass(communicator, session.rank(), session.ranks(), options);
+    if (session.rank() != 0) continue;
     for (size_t i = 0; i < found.size(); ++i) rates[i].push_back(found[i]);
   }
   session.destroy_communicator(communicator);
-  if (!pushes) return {};
+  if (session.rank() != 0) return {};
   std::vector<ShareRow> rows;
   const auto all = std::accumulate(options.weights.begin(), options.weights.end(), uint64_t{0});
   double sum = 0;
   for (size_t i = 0; i < rates.size(); ++i) {
-    rows.push_back({.weight = options.weights[i],
+    rows.push_back({.peer = puller_of(i, session.ranks()),
+                    .weight = options.weights[i],
                     .item_bytes = options.item_bytes,
                     .bytes_per_second = median(rates[i]),
                     .wanted = options.weights[i] / static_cast<double>(all)});
@@ -160,11 +171,12 @@ std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
 
 std::string share_table(const std::vector<ShareRow>& rows) {
   std::string text =
-      "# What each queue gets of the way to the same rank\n"
-      "weight      bytes      MB/s    share   wanted\n";
+      "# What each queue from rank 0 gets\n"
+      "rank weight      bytes      MB/s    share   wanted\n";
   for (const ShareRow& row : rows) {
-    text += fmt::format("{:<6} {:>10} {:>9.2f} {:>7.1f}% {:>7.1f}%\n", row.weight, row.item_bytes,
-                        row.bytes_per_second / 1e6, 100 * row.share, 100 * row.wanted);
+    text +=
+        fmt::format("{:<4} {:<6} {:>10} {:>9.2f} {:>7.1f}% {:>7.1f}%\n", row.peer, row.weight,
+                    row.item_bytes, row.bytes_per_second / 1e6, 100 * row.share, 100 * row.wanted);
   }
   return text;
 }
@@ -175,6 +187,7 @@ std::string share_json(const std::vector<ShareRow>& rows) {
     Json json;
     json["test"] = "queue";
     json["pattern"] = "share";
+    json["rank"] = row.peer;
     json["weight"] = row.weight;
     json["item_bytes"] = row.item_bytes;
     json["bytes_per_second"] = row.bytes_per_second;

@@ -1,5 +1,5 @@
-// hetcomm_bench queue --pattern share: queues with weights from rank 0 to rank 1, which all have
-// something to push all the time. What does each get of the way?
+// hetcomm_bench queue --pattern share: queues with weights from rank 0 to the other ranks in turns,
+// which all have something to push all the time. What does each get of the way?
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@ struct ShareOptions {
 
 // Of one queue, the median over the rounds.
 struct ShareRow {
+  int peer = 1;  // the rank that pulls
   uint32_t weight = 0;
   uint64_t item_bytes = 0;
   double bytes_per_second = 0;
@@ -28,7 +29,7 @@ struct ShareRow {
   double wanted = 0;  // its weight over the sum of all
 };
 
-// One rank of a job of two that |launcher| started. Rows of rank 0; none elsewhere. |progress| gets
+// One rank of a job of two or more that |launcher| started. Rows of rank 0; none elsewhere. |progress| gets
 // lines at rank 0. Ends the process where something fails.
 std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
                                     const ShareOptions& options,

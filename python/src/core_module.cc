@@ -295,7 +295,7 @@ void bind_queues(nb::module_& module, nb::class_<Communicator>& communicator) {
           "peer"_a, "max_item_bytes"_a, "depth"_a = 4, "tag"_a = 0, "weight"_a = 1,
           "max_bytes_per_second"_a = 0, kKeepsCommunicator,
           "The end of a queue to rank peer that this rank pushes into. Needs Context(thread=True). "
-          "Queues to the same rank share the way there by weight; max_bytes_per_second 0: no "
+          "Queues over one network interface share it by weight; max_bytes_per_second 0: no "
           "limit.")
       .def(
           "pull_queue",

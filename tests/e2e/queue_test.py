@@ -2,8 +2,7 @@
 """Queues between two clusters that a slow link joins, in network namespaces.
 
 Properties: what the link takes is hidden behind computation, as far as HetAuto's schedules can hide
-it, and the gain over blocking messages is what the schedule promises. Queues to the same rank have
-their parts of the link by weight. Computation is a timer at
+it, and the gain over blocking messages is what the schedule promises. Computation is a timer at
 1 Gbit/s, and a loop that keeps its core at 200 Mbit/s. On a quiet machine both are met within 10 and
 5 % (docs/benchmarks.md); the test allows for others that keep it busy.
 
@@ -113,23 +112,6 @@ def check(bench, mbit, *words):
     sys.exit("\n".join(faults))
 
 
-def check_shares(bench, mbit, weights):
-    """Queues that are kept full have their part of the link, and together all of it."""
-    with Link(mbit) as link:
-        faults = []
-        for attempt in range(1, ATTEMPTS + 1):
-            rows = json.loads(link.run(bench, "queue", "--format", "json", *share_words(weights)))
-            faults = [f"weight {row['weight']}: {100 * row['share']:.1f} %, wanted {100 * row['wanted']:.1f}"
-                      for row in rows if abs(row["share"] / row["wanted"] - 1) > 0.1]
-            used = sum(row["bytes_per_second"] for row in rows) * 8 / mbit / 1e6
-            if used < WITHIN:
-                faults.append(f"together {100 * used:.0f} % of the link")
-            print(f"{mbit} Mbit/s, weights {weights}, attempt {attempt}: {'; '.join(faults) or 'good'}", flush=True)
-            if not faults:
-                return
-    sys.exit("\n".join(faults))
-
-
 def device_row(bench, link, out, into, size_mib=8):
     """A stream of items from a device to another, whose copies are held to |out| and |into| MB/s: the
     row, and the time of an item in the slowest of the three phases."""
@@ -161,10 +143,6 @@ def check_devices(bench, mbit):
                 sys.exit(f"an item takes {period:.2f} of the slowest phase")
 
 
-def share_words(weights):
-    return ["--pattern", "share", "--weights", weights, "-b", "2M", "--window", "8", "--seconds", "4", "--rounds", "1"]
-
-
 def main():
     bench = sys.argv[1]
     if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc", "taskset")):
@@ -185,10 +163,7 @@ def main():
                 row, slowest_us = device_row(bench, link, out, into)
                 print(f"D2H {out} MB/s, wire 25 MB/s, H2D {into} MB/s: {row['queue_us'] / 1e3:.1f} ms an item, "
                       f"{row['queue_us'] / slowest_us:.3f} of the slowest phase", flush=True)
-            for weights in ("3,1", "1,1", "5,2,1"):
-                print(link.run(bench, "queue", *share_words(weights)), flush=True)
         return
-    check_shares(bench, 200, "3,1")
     check_devices(bench, 200)
     check(bench, 1000, "-b", "4M", "--compute", "timer", "--ratios", "0.5,1.2", "--rounds", "2",
           "--seconds", "0.5")

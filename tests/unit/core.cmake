@@ -72,6 +72,11 @@ hetcomm_test(core_host_blocks_test
   SOURCES core_host_blocks_test.cc ../support/counting_allocator.cc
   DEPENDS core base
   TIMEOUT 30)
+hetcomm_test(core_link_share_test
+  SOURCES core_link_share_test.cc
+  DEPENDS core base
+  LABELS asan
+  TIMEOUT 120)
 hetcomm_test(core_pacer_test
   SOURCES core_pacer_test.cc
   DEPENDS core base

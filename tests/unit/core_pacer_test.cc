@@ -66,10 +66,10 @@ class CorePacer : public ::testing::Test {
     while (source.left > 0) {
       if (source.of_item == 0) source.of_item = std::min(source.left, source.item_bytes);
       const uint64_t bytes =
-          pacer_.allowed(source.flow, kRail, source.of_item, source.high, now_ns_);
+          pacer_.allowed(source.flow, kPath, source.of_item, source.high, now_ns_);
       if (bytes == 0) return;
       ASSERT_LE(bytes, std::min(source.of_item, Pacer::kPieceBytes));
-      way_.push_back({&source, bytes, pacer_.started(source.flow, kRail, bytes, now_ns_)});
+      way_.push_back({&source, bytes, pacer_.started(source.flow, kPath, bytes, now_ns_)});
       under_way_ += bytes;
       source.of_item -= bytes;
       source.left -= bytes;
@@ -94,7 +94,7 @@ class CorePacer : public ::testing::Test {
     way_.pop_front();
     under_way_ -= piece.bytes;
     piece.source->sent += piece.bytes;
-    pacer_.ended(piece.paced);
+    pacer_.ended(piece.paced, now_ns_);
     resume();
   }
   void arrive(uint64_t bytes) {
@@ -112,7 +112,7 @@ class CorePacer : public ::testing::Test {
     uint64_t bytes;
     Pacer::Piece paced;
   };
-  static constexpr uint64_t kRail = 5;
+  static constexpr Pacer::Path kPath{.rail = 5, .link = 0};
   Nobody nobody_;
   NoPair pair_;
   uint64_t now_ns_ = 1'000 * kMs;
@@ -121,12 +121,13 @@ class CorePacer : public ::testing::Test {
   std::vector<std::unique_ptr<Source>> sources_;
   Engine engine_{nobody_};
   PairSchedule schedule_{engine_};
-  Pacer pacer_{schedule_, pair_};
+  LinkShares links_{schedule_};
+  Pacer pacer_{schedule_, links_, pair_};
 };
 
 TEST_F(CorePacer, WeightsAreKept) {
   for (const uint64_t item : {4 * kMiB, 64 * kMiB, uint64_t{300'000}}) {
-    for (const auto& source : sources_) pacer_.remove(source->flow);
+    for (const auto& source : sources_) pacer_.remove(source->flow, now_ns_);
     way_.clear();
     sources_.clear();
     Source& heavy = add({.weight = 3}, 3000 * kMiB, item);
@@ -205,9 +206,9 @@ TEST_F(CorePacer, AFullConnectionHoldsNobodyUpOnAnother) {
   Source& one = add({}, 0);
   Source& other = add({}, 0);
   const auto take = [&](Source& source, uint64_t rail) {
-    const uint64_t bytes = pacer_.allowed(source.flow, rail, kMiB, false, now_ns_);
+    const uint64_t bytes = pacer_.allowed(source.flow, {rail, 0}, kMiB, false, now_ns_);
     if (bytes > 0)
-      way_.push_back({&source, bytes, pacer_.started(source.flow, rail, bytes, now_ns_)});
+      way_.push_back({&source, bytes, pacer_.started(source.flow, {rail, 0}, bytes, now_ns_)});
     return bytes;
   };
   while (take(one, 1) > 0) {
@@ -217,9 +218,9 @@ TEST_F(CorePacer, AFullConnectionHoldsNobodyUpOnAnother) {
   EXPECT_EQ(take(one, 2), kMiB);
   EXPECT_EQ(take(other, 2), kMiB);
   // What has ended on the other one gives no room on this one.
-  pacer_.ended(way_.back().paced);
+  pacer_.ended(way_.back().paced, now_ns_);
   EXPECT_EQ(pacer_.next(now_ns_), nullptr);
-  pacer_.ended(way_.front().paced);
+  pacer_.ended(way_.front().paced, now_ns_);
   EXPECT_EQ(pacer_.next(now_ns_), &other.flow) << "it has had nothing there";
   EXPECT_EQ(take(other, 1), kMiB);
   EXPECT_EQ(pacer_.next(now_ns_), nullptr);
@@ -229,26 +230,26 @@ TEST_F(CorePacer, HighPriorityPassesAllButTheRate) {
   Source& heavy = add({.weight = 1000}, 100 * kMiB);
   Source& light = add({.weight = 1}, 100 * kMiB);
   push_all();
-  EXPECT_EQ(pacer_.allowed(light.flow, kRail, 100, false, now_ns_), 0u);
-  EXPECT_EQ(pacer_.allowed(light.flow, kRail, 100, true, now_ns_), 100u);
-  EXPECT_EQ(pacer_.allowed(heavy.flow, kRail, 100, true, now_ns_), 100u);
+  EXPECT_EQ(pacer_.allowed(light.flow, kPath, 100, false, now_ns_), 0u);
+  EXPECT_EQ(pacer_.allowed(light.flow, kPath, 100, true, now_ns_), 100u);
+  EXPECT_EQ(pacer_.allowed(heavy.flow, kPath, 100, true, now_ns_), 100u);
   Source& slow = add({.weight = 1, .bytes_per_second = 1000}, 100 * kMiB);
   push(slow);
-  const auto piece = pacer_.started(slow.flow, kRail, 20'000, now_ns_);
-  EXPECT_EQ(pacer_.allowed(slow.flow, kRail, 100, true, now_ns_), 0u);
-  pacer_.ended(piece);
+  const auto piece = pacer_.started(slow.flow, kPath, 20'000, now_ns_);
+  EXPECT_EQ(pacer_.allowed(slow.flow, kPath, 100, true, now_ns_), 0u);
+  pacer_.ended(piece, now_ns_);
 }
 
 TEST_F(CorePacer, NoTimerIsLeftBehind) {
   Source& slow = add({.weight = 1, .bytes_per_second = 1000}, kMiB);
   push(slow);
   EXPECT_NE(pacer_.next_timer_ns(), kForever);
-  pacer_.remove(slow.flow);
+  pacer_.remove(slow.flow, now_ns_);
   EXPECT_EQ(pacer_.next_timer_ns(), kForever);
   Source& again = add({.weight = 1, .bytes_per_second = 1000}, kMiB);
   push(again);
   EXPECT_NE(pacer_.next_timer_ns(), kForever);
-  pacer_.clear();
+  pacer_.clear(now_ns_);
   EXPECT_EQ(pacer_.next_timer_ns(), kForever);
   EXPECT_FALSE(pacer_.any_waits());
 }
@@ -280,7 +281,7 @@ TEST_F(CorePacer, NobodyIsForgotten) {
           under_way_ -= piece.bytes;
           return true;
         });
-        pacer_.remove(source.flow);
+        pacer_.remove(source.flow, now_ns_);
         sources_.erase(sources_.begin() + static_cast<ptrdiff_t>(which));
         several = several && sources_.size() > 1;
         resume();
@@ -310,7 +311,7 @@ TEST_F(CorePacer, NobodyIsForgotten) {
         EXPECT_EQ(source->flow.ways[way].under_way, 0u);
       }
     }
-    pacer_.clear();
+    pacer_.clear(now_ns_);
     sources_.clear();
   }
 }

@@ -163,7 +163,7 @@ void Lanes::bind(Lane& lane, const LaneOpenBody& body) {
 
 // |lane| is going away without having been opened for its owner.
 void Lanes::forget(Lane& lane) {
-  pacer_.remove(lane.flow());
+  pacer_.remove(lane.flow(), common().now_ns());
   std::erase_if(unopened_, [&](const Unopened& each) { return each.lane == &lane; });
   for (auto* lanes : {&sending_, &receiving_}) {
     std::erase_if(*lanes, [&](const auto& each) { return each.second == &lane; });
@@ -175,7 +175,7 @@ void Lanes::close(Lane& lane, Code code) {
     if (each.lane == &lane) each.lane = nullptr;
   }
   if (!lane.is_open()) return;
-  pacer_.remove(lane.flow());
+  pacer_.remove(lane.flow(), common().now_ns());
   auto& lanes = lane.is_sending() ? sending_ : receiving_;
   const auto own = lanes.find(lane.number());
   if (own == lanes.end() || own->second != &lane) return;
@@ -578,7 +578,7 @@ void Lanes::fail_everything(const Status& why) {
     lane.set_closed(why);
     end_waiting(lane, why);
   });
-  pacer_.clear();
+  pacer_.clear(common().now_ns());
   sending_.clear();
   receiving_.clear();
   unopened_.clear();

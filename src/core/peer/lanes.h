@@ -19,7 +19,7 @@ class Lanes {
   Lanes(Association& association, TransferTable& transfers)
       : association_(association),
         transfers_(transfers),
-        pacer_(association.common().schedule, association.pair()) {}
+        pacer_(association.common().schedule, association.common().links, association.pair()) {}
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 

@@ -1,12 +1,11 @@
 #include "src/core/peer/pacer.h"
 
 #include <algorithm>
+#include <new>
 
 namespace hetcomm {
 namespace {
 
-// Tags count bytes over weight in this fraction. They do not overflow before 2^60 bytes.
-constexpr uint64_t kTagsPerByte = 16;
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 
 // How long |bytes| take at |bytes_per_second|.
@@ -27,35 +26,53 @@ uint64_t piece_of(const LaneShare& share) {
 
 void Pacer::add(Flow& flow) {
   flow.ways = std::make_unique<Place[]>(kWays);
+  flow.member = std::make_unique<LinkShare::Member[]>(LinkShares::kCount);
   flows_.push_back(&flow);
-  for (size_t way = 0; way < kWays; ++way) flow.ways[way].next_tag = ways_[way].now_tag;
+  size_t joined = 0;
+  try {
+    for (; joined < LinkShares::kCount; ++joined) {
+      LinkShare::Member& member = flow.member[joined];
+      member.pair = &pair_;
+      member.weight = flow.share.weight;
+      member.earliest_ns = &flow.earliest_ns;
+      links_[joined].add(member);
+    }
+  } catch (const std::bad_alloc&) {
+    while (joined-- > 0) links_[joined].remove(flow.member[joined], 0);
+    flows_.pop_back();
+    throw;
+  }
   flow.pacer = this;
 }
 
-void Pacer::remove(Flow& flow) {
+void Pacer::remove(Flow& flow, uint64_t now_ns) {
   if (flow.pacer != this) return;
   for (size_t way = 0; way < kWays; ++way) {
     stop_waiting(flow, way);
     ways_[way].under_way -= flow.ways[way].under_way;
   }
+  std::erase(flows_, &flow);
+  for (size_t i = 0; i < LinkShares::kCount; ++i) links_[i].remove(flow.member[i], now_ns);
   flow.pacer = nullptr;
   flow.ways.reset();
-  std::erase(flows_, &flow);
+  flow.member.reset();
   set_timer(0);
   if (waiting_ > 0) schedule_.update_due(pair_);
 }
 
-void Pacer::clear() {
-  while (!flows_.empty()) remove(*flows_.back());
+void Pacer::clear(uint64_t now_ns) {
+  while (!flows_.empty()) remove(*flows_.back(), now_ns);
 }
 
-// A flow that had nothing to send keeps no claim on what it did not take.
-uint64_t Pacer::tag_of(const Flow& flow, size_t way) const {
-  return std::max(flow.ways[way].next_tag, ways_[way].now_tag);
+bool Pacer::has_room(size_t way) const {
+  const LinkShare& link = link_of(way);
+  if (link.contended()) return ways_[way].under_way < link.window_bytes();
+  return ways_[way].under_way < (flows_.size() > 1 ? kWindowBytes : kWindowAloneBytes);
 }
 
-uint64_t Pacer::allowed(Flow& flow, uint64_t rail, uint64_t wanted, bool high, uint64_t now_ns) {
-  const size_t way = way_of(rail);
+uint64_t Pacer::allowed(Flow& flow, const Path& path, uint64_t wanted, bool high, uint64_t now_ns) {
+  const size_t way = way_of(path.rail);
+  ways_[way].link = path.link;
   if (flow.earliest_ns > now_ns) {
     let_wait(flow, way);
     if (flow.earliest_ns < timer_ns_) {
@@ -68,56 +85,64 @@ uint64_t Pacer::allowed(Flow& flow, uint64_t rail, uint64_t wanted, bool high, u
     // Behind earlier data of the same flow.
     if (flow.ways[way].waits) return 0;
     const Flow* const other = first_waiting(way, now_ns);
-    if (!has_room(way) || (other != nullptr && tag_of(*other, way) < tag_of(flow, way))) {
+    if (!has_room(way) || (other != nullptr && is_before(*other, flow, way)) ||
+        !links_[path.link].may_start(flow.member[path.link], now_ns)) {
       let_wait(flow, way);
       return 0;
     }
   }
-  return std::min(wanted, piece_of(flow.share));
+  const LinkShare& link = links_[path.link];
+  return std::min(
+      {wanted, piece_of(flow.share), link.contended() ? link.piece_bytes() : kPieceBytes});
 }
 
-Pacer::Piece Pacer::started(Flow& flow, uint64_t rail, uint64_t bytes, uint64_t now_ns) {
-  const size_t way = way_of(rail);
-  Place& place = flow.ways[way];
-  ways_[way].now_tag = tag_of(flow, way);
-  place.next_tag = ways_[way].now_tag + bytes * kTagsPerByte / flow.share.weight;
+Pacer::Piece Pacer::started(Flow& flow, const Path& path, uint64_t bytes, uint64_t now_ns) {
+  const size_t way = way_of(path.rail);
   if (flow.share.bytes_per_second > 0) {
     const uint64_t earliest = now_ns > kBurstNs ? now_ns - kBurstNs : 0;
     flow.earliest_ns =
         std::max(flow.earliest_ns, earliest) + duration_ns(bytes, flow.share.bytes_per_second);
   }
-  place.under_way += bytes;
+  flow.ways[way].under_way += bytes;
   ways_[way].under_way += bytes;
-  return {&flow, bytes, static_cast<uint8_t>(way)};
+  links_[path.link].started(flow.member[path.link], bytes, now_ns);
+  return {&flow, bytes, static_cast<uint8_t>(way), static_cast<uint8_t>(path.link)};
 }
 
-void Pacer::ended(const Piece& piece) {
+void Pacer::ended(const Piece& piece, uint64_t now_ns) {
   piece.flow->ways[piece.way].under_way -= piece.bytes;
   ways_[piece.way].under_way -= piece.bytes;
+  links_[piece.link].ended(piece.flow->member[piece.link], piece.bytes, now_ns);
   if (waiting_ > 0) schedule_.update_due(pair_);
 }
 
 void Pacer::let_wait(Flow& flow, size_t way) {
-  if (flow.ways[way].waits) return;
-  flow.ways[way].waits = true;
+  Place& place = flow.ways[way];
+  if (place.waits) return;
+  place.waits = true;
+  place.link = ways_[way].link;
+  links_[place.link].waits(flow.member[place.link]);
   ++ways_[way].waiting;
   ++waiting_;
 }
 
 void Pacer::stop_waiting(Flow& flow, size_t way) {
-  if (!flow.ways[way].waits) return;
-  flow.ways[way].waits = false;
+  Place& place = flow.ways[way];
+  if (!place.waits) return;
+  place.waits = false;
+  links_[place.link].waits_no_more(flow.member[place.link]);
   --ways_[way].waiting;
   --waiting_;
 }
 
-// Of those whose rate allows a piece, the one with the lowest tag.
+// Of those that may start a piece, the one with the lowest tag.
 Pacer::Flow* Pacer::first_waiting(size_t way, uint64_t now_ns) const {
   if (ways_[way].waiting == 0) return nullptr;
   Flow* first = nullptr;
   for (Flow* flow : flows_) {
     if (!flow->ways[way].waits || flow->earliest_ns > now_ns) continue;
-    if (first == nullptr || tag_of(*flow, way) < tag_of(*first, way)) first = flow;
+    if (first != nullptr && !is_before(*flow, *first, way)) continue;
+    if (link_of(way).may_start(flow->member[ways_[way].link], now_ns)) first = flow;
   }
   return first;
 }
@@ -134,6 +159,15 @@ void Pacer::set_timer(uint64_t now_ns) {
     }
   }
   if (timer_ns_ != kForever) schedule_.note_timer(timer_ns_);
+}
+
+uint64_t Pacer::next_timer_ns() const {
+  uint64_t next_ns = timer_ns_;
+  if (waiting_ == 0) return next_ns;
+  for (size_t way = 0; way < kWays; ++way) {
+    if (ways_[way].waiting > 0) next_ns = std::min(next_ns, link_of(way).next_timer_ns());
+  }
+  return next_ns;
 }
 
 Pacer::Flow* Pacer::next(uint64_t now_ns) {

@@ -23,6 +23,7 @@
 #include "src/core/peer/channel_table.h"
 #include "src/core/peer/completer.h"
 #include "src/core/peer/delivery.h"
+#include "src/core/peer/pacer.h"
 #include "src/core/peer/pair_schedule.h"
 #include "src/core/peer/rail_ends.h"
 #include "src/core/peer/wire.h"
@@ -106,7 +107,8 @@ struct PairCommons {
         device_access(devices, config, lines),
         completer(progress, overlaps),
         delivery(completer, staging, blocks, graveyard),
-        schedule(progress) {}
+        schedule(progress),
+        links(schedule) {}
 
   uint64_t now_ns() const HETCOMM_UNDER_BATON { return engine.coarse_now(); }
   // True if a connection over transport |index| moves all of |operation|'s memory by itself, as its
@@ -155,6 +157,7 @@ struct PairCommons {
   Completer completer;
   Delivery delivery;
   PairSchedule schedule;
+  LinkShares links;
   ChannelTable channels;
   SlotTable<Registration> registrations;
 };

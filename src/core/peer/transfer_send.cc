@@ -4,6 +4,13 @@
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
+namespace {
+
+Pacer::Path path_over(const Rail& rail) HETCOMM_UNDER_BATON {
+  return {rail.id, LinkShares::index_of(rail.ends.own, rail.capabilities().within_host)};
+}
+
+}  // namespace
 
 // One put. From user memory it starts at once; from a device the bytes come through a staging chunk
 // first.
@@ -18,7 +25,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     bulk_.high_priority = transfer.send_->options.high_priority;
     bulk_.local.length = length;
     if (Lane* lane = transfer.lane_; lane != nullptr && lane->flow().pacer != nullptr) {
-      paced_ = lane->flow().pacer->started(lane->flow(), rail.id, length,
+      paced_ = lane->flow().pacer->started(lane->flow(), path_over(rail), length,
                                            transfer.association_.common().now_ns());
     }
   }
@@ -27,7 +34,9 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   void let_go() HETCOMM_UNDER_BATON {
     if (chunk_ != nullptr) transfer_.chunks_.give(std::exchange(chunk_, nullptr));
     const Pacer::Piece paced = std::exchange(paced_, {});
-    if (paced.flow != nullptr && paced.flow->pacer != nullptr) paced.flow->pacer->ended(paced);
+    if (paced.flow != nullptr && paced.flow->pacer != nullptr) {
+      paced.flow->pacer->ended(paced, transfer_.association_.common().now_ns());
+    }
   }
 
   uint64_t length() const { return bulk_.local.length; }
@@ -233,8 +242,8 @@ void SendTransfer::start_pieces() {
 // first.
 uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
   if (lane_ == nullptr || lane_->flow().pacer == nullptr) return bytes;
-  return lane_->flow().pacer->allowed(lane_->flow(), rail.id, bytes, send_->options.high_priority,
-                                      association_.common().now_ns());
+  return lane_->flow().pacer->allowed(lane_->flow(), path_over(rail), bytes,
+                                      send_->options.high_priority, association_.common().now_ns());
 }
 
 // What has not been started of |grant| goes as one piece, unless the pacer cuts it.

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Queues with weights from one host to others over its one network interface, in network namespaces.
+
+Properties: queues that are kept full have their parts of the interface by weight, whether they lead to
+the same rank or to several, and together all of it. A queue whose own way is slow has what that carries,
+and the others have the rest by weight.
+
+queue_share_test.py BENCH            the rows that the test checks
+queue_share_test.py BENCH --table    more rows, as a table, and no verdict
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+from namespaces import sh, wait_until_up
+
+SKIPPED = 77
+MBIT = 200  # of the first host's interface
+# A busy machine stalls streams: further attempts are allowed.
+ATTEMPTS = 3
+
+
+class Star:
+    """Hosts on one switch. The interface of the first sends at MBIT; |into|: at what rates the switch
+    sends to the others, 0 for no limit."""
+
+    def __init__(self, into):
+        self.into = into
+        self.switch = f"hetcomm-share-{os.getpid()}-s"
+        self.hosts = [f"hetcomm-share-{os.getpid()}-h{i}" for i in range(len(into) + 1)]
+
+    def __enter__(self):
+        try:
+            self.make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def make(self):
+        for name in [self.switch, *self.hosts]:
+            sh("ip", "netns", "add", name)
+        sh("ip", "-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        sh("ip", "-n", self.switch, "link", "set", "bridge", "up")
+        for i, host in enumerate(self.hosts):
+            sh("ip", "-n", host, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{i}",
+               "netns", self.switch)
+            sh("ip", "-n", host, "address", "add", f"198.18.10.{i + 1}/24", "dev", "eth0")
+            for name, device in ((host, "lo"), (host, "eth0"), (self.switch, f"port{i}")):
+                sh("ip", "-n", name, "link", "set", device, "up")
+            sh("ip", "-n", self.switch, "link", "set", f"port{i}", "master", "bridge")
+        self.shape(self.hosts[0], "eth0", MBIT)
+        for i, mbit in enumerate(self.into):
+            if mbit > 0:
+                self.shape(self.switch, f"port{i + 1}", mbit)
+        for host in self.hosts:
+            wait_until_up(host, "eth0")
+
+    @staticmethod
+    def shape(name, device, mbit):
+        burst = 131072  # above 64 KiB, so that large segments pass whole
+        sh("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{mbit}mbit",
+           "burst", str(burst), "latency", "20ms")
+
+    def __exit__(self, *_):
+        for name in [self.switch, *self.hosts]:
+            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
+
+    def run(self, *command, limit_s=150):
+        """Runs |command| as a rank on each host; what rank 0 prints."""
+        ranks = []
+        for i, host in enumerate(self.hosts):
+            environment = dict(os.environ, RANK=str(i), WORLD_SIZE=str(len(self.hosts)),
+                               MASTER_ADDR="198.18.10.1", MASTER_PORT="29400",
+                               HETCOMM_SECRET="the secret of this test", HETCOMM_HOST_LABEL=f"h{i}",
+                               HETCOMM_TRANSPORTS="tcp", HETCOMM_FAMILY="ipv4",
+                               HETCOMM_BOOTSTRAP_TIMEOUT="20s")
+            ranks.append(subprocess.Popen(["ip", "netns", "exec", host, *command], env=environment,
+                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        try:
+            results = [rank.communicate(timeout=limit_s) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        for rank, (_, errors) in zip(ranks, results):
+            assert rank.returncode == 0, errors
+        return results[0][0]
+
+
+def share_words(weights, seconds):
+    # Many small items: a large one that is under way when weights begin to count takes long.
+    return ["queue", "--pattern", "share", "--weights", ",".join(map(str, weights)), "-b", "1M", "--window",
+            "8", "--seconds", str(seconds), "--rounds", "1"]
+
+
+def wanted_of(weights, into):
+    """Bytes a second of each queue: by weight, but no more than its own way carries."""
+    rates = [0] * len(weights)
+    rest = MBIT * 1e6 / 8
+    # As a segment with its headers passes; those of one rank share its way, which no case here has.
+    open_queues = set(range(len(weights)))
+    while open_queues:
+        unit = rest / sum(weights[i] for i in open_queues)
+        caps = {i: into[i % len(into)] * 1e6 / 8 for i in open_queues}
+        slow = [i for i in open_queues if 0 < caps[i] < unit * weights[i]]
+        if not slow:
+            for i in open_queues:
+                rates[i] = unit * weights[i]
+            break
+        for i in slow:
+            rates[i] = caps[i]
+            rest -= caps[i]
+            open_queues.discard(i)
+    return rates
+
+
+def check(bench, weights, into, seconds=12):
+    wanted = wanted_of(weights, into)
+    with Star(into) as star:
+        faults = []
+        for attempt in range(1, ATTEMPTS + 1):
+            rows = json.loads(star.run(bench, *share_words(weights, seconds), "--format", "json"))
+            rates = [row["bytes_per_second"] for row in rows]
+            together = sum(rates) / (MBIT * 1e6 / 8)
+            faults = [f"queue {i} of weight {weights[i]} has {rates[i] / 1e6:.1f} MB/s, wanted {wanted[i] / 1e6:.1f}"
+                      for i in range(len(weights)) if abs(rates[i] / wanted[i] / together - 1) > 0.15]
+            if together < 0.85:
+                faults.append(f"together {100 * together:.0f} % of the interface")
+            print(f"weights {weights}, ways {into}, attempt {attempt}: "
+                  f"{' '.join(f'{rate / 1e6:.2f}' for rate in rates)} MB/s, {100 * together:.0f} %: "
+                  f"{'; '.join(faults) or 'good'}", flush=True)
+            if not faults:
+                return
+    sys.exit("\n".join(faults))
+
+
+def main():
+    bench = sys.argv[1]
+    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc")):
+        print("network namespaces with limited rates need root, ip and tc")
+        sys.exit(SKIPPED)
+    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        print("network namespaces cannot be made here: " + probe.stderr.strip())
+        sys.exit(SKIPPED)
+    if sys.argv[2:] == ["--table"]:
+        for weights, into in (([3, 1], [0]), ([5, 2, 1], [0]), ([3, 1], [0, 0]), ([1, 3], [0, 0]), ([5, 2, 1], [0, 0, 0]),
+                              ([1, 3], [0, 40]), ([3, 1, 1], [0, 0, 20])):
+            with Star(into) as star:
+                print(f"# {MBIT} Mbit/s; into the others: {into} Mbit/s")
+                print(star.run(bench, *share_words(weights, 20)), flush=True)
+        return
+    check(bench, [3, 1], [0], seconds=5)
+    check(bench, [3, 1], [0, 0])
+    check(bench, [3, 1, 4], [0, 0, 20])
+
+
+if __name__ == "__main__":
+    main()
