@@ -101,6 +101,8 @@ class Endpoint {
   virtual Code send(const MessageHeader& header, const ExtentView& payload) HETCOMM_UNDER_BATON = 0;
   // Says whether everything that was accepted has left.
   virtual bool flushed() const HETCOMM_UNDER_BATON = 0;
+  // Bytes of messages and puts that count as sent, and that the peer's host is not known to have.
+  virtual uint64_t unsent_bytes() const HETCOMM_UNDER_BATON { return 0; }
   // Describes the connection in one line for people: addresses, mode, streams.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };

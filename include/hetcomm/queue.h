@@ -54,11 +54,11 @@ typedef struct hetcomm_queue_options {
   /* So many items are under way at a time, at most; 0: 4. The other rank says the same. */
   uint32_t depth;
   /* Queues from this rank over one network interface share it in proportion to their weights, while
-   * each has items of together some MiB to push; 0: 1. At most HETCOMM_QUEUE_MAX_WEIGHT. Queues to
-   * other ranks of the host share the way to the same rank only. Where the way of a queue is slow
-   * beyond the interface, it has what that carries, and the others share the rest: this is found out
-   * by measuring, within some seconds, and looked at again at times. The pushing end says it; the
-   * pulling end has 0. */
+   * each has some MiB in total waiting; 0: 1. At most HETCOMM_QUEUE_MAX_WEIGHT. Queues to ranks of
+   * this host share with others to the same rank only. Where the way of a queue is slow beyond the
+   * interface, it has what that carries, and the others share the rest. This is found out within
+   * some seconds, and checked again from time to time: others then wait for the slow one for some
+   * 250 ms. The pushing end says it; the pulling end has 0. */
   uint32_t weight;
   /* Items leave at this rate at most, in bytes a second, but for 20 ms of it or 16 KiB after a pause;
    * 0: without a limit. The pushing end says it; the pulling end has 0. */

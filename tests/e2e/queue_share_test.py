@@ -24,11 +24,12 @@ ATTEMPTS = 3
 
 
 class Star:
-    """Hosts on one switch. The interface of the first sends at MBIT; |into|: at what rates the switch
-    sends to the others, 0 for no limit."""
+    """Hosts on one switch. The interface of the first sends at MBIT, and holds |latency_ms| of that;
+    |into|: at what rates the switch sends to the others, 0 for no limit."""
 
-    def __init__(self, into):
+    def __init__(self, into, latency_ms=20):
         self.into = into
+        self.latency_ms = latency_ms
         self.switch = f"hetcomm-share-{os.getpid()}-s"
         self.hosts = [f"hetcomm-share-{os.getpid()}-h{i}" for i in range(len(into) + 1)]
 
@@ -59,11 +60,10 @@ class Star:
         for host in self.hosts:
             wait_until_up(host, "eth0")
 
-    @staticmethod
-    def shape(name, device, mbit):
+    def shape(self, name, device, mbit):
         burst = 131072  # above 64 KiB, so that large segments pass whole
         sh("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{mbit}mbit",
-           "burst", str(burst), "latency", "20ms")
+           "burst", str(burst), "latency", f"{self.latency_ms}ms")
 
     def __exit__(self, *_):
         for name in [self.switch, *self.hosts]:
@@ -100,7 +100,7 @@ def wanted_of(weights, into):
     """Bytes a second of each queue: by weight, but no more than its own way carries."""
     rates = [0] * len(weights)
     rest = MBIT * 1e6 / 8
-    # As a segment with its headers passes; those of one rank share its way, which no case here has.
+    # No case here has several queues to a rank whose way is slow.
     open_queues = set(range(len(weights)))
     while open_queues:
         unit = rest / sum(weights[i] for i in open_queues)
@@ -147,10 +147,11 @@ def main():
         print("network namespaces cannot be made here: " + probe.stderr.strip())
         sys.exit(SKIPPED)
     if sys.argv[2:] == ["--table"]:
-        for weights, into in (([3, 1], [0]), ([5, 2, 1], [0]), ([3, 1], [0, 0]), ([1, 3], [0, 0]), ([5, 2, 1], [0, 0, 0]),
-                              ([1, 3], [0, 40]), ([3, 1, 1], [0, 0, 20])):
-            with Star(into) as star:
-                print(f"# {MBIT} Mbit/s; into the others: {into} Mbit/s")
+        for weights, into, latency_ms in (
+                ([3, 1], [0], 20), ([5, 2, 1], [0], 20), ([3, 1], [0, 0], 20), ([1, 3], [0, 0], 20),
+                ([3, 1], [0, 0], 300), ([5, 2, 1], [0, 0, 0], 20), ([1, 3], [0, 40], 20), ([3, 1, 1], [0, 0, 20], 20)):
+            with Star(into, latency_ms) as star:
+                print(f"# {MBIT} Mbit/s, which holds {latency_ms} ms; into the others: {into} Mbit/s")
                 print(star.run(bench, *share_words(weights, 20)), flush=True)
         return
     check(bench, [3, 1], [0], seconds=5)

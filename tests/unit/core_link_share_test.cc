@@ -1,11 +1,14 @@
 // Queues to several ranks over one network interface, with pacers over a model of a network whose
-// connections share what is narrow as TCP does, equally or worse:
+// connections share what is narrow as TCP does, equally or worse, and whose sockets may say that
+// bytes have left which they hold:
 //   * bytes leave in proportion to the weights, on slow links and on fast ones, near and far, whatever
 //     the network prefers
 //   * a queue whose own way is slow, or stands still, takes little from the others
 //   * what the network can carry is carried: also where ways are shared in parts, where rates change,
 //     where queues come and go, and whatever the network is like
-//   * queues within the host are left alone
+//   * so it is beside other traffic of the rank, after an outage, and whatever sockets hold
+//   * a queue to the same rank that comes later has its part at once, within the host too
+//   * queues within the host do not wait for those to other ranks
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -35,29 +38,39 @@ class Nobody final : public Submitter {
 // What a queue is, and what its way is like.
 struct Way {
   uint32_t weight = 1;
-  double cap = kAny;     // bytes a second that its own way carries
-  double eagerness = 1;  // how much of a narrow place its connection takes
-  size_t trunk = 0;      // a narrow place that others pass as well; 0: none
-  double on_ms = 0;      // it sends for so long,
-  double off_ms = 0;     // and pauses for so long
-  uint64_t rate = 0;     // that the user has set
+  double cap = kAny;       // bytes a second that its own way carries
+  double eagerness = 1;    // how much of a narrow place its connection takes
+  size_t trunk = 0;        // a narrow place that others pass as well; 0: none
+  bool with_last = false;  // it leads to the same rank as the last one
+  double buffer = 0;       // bytes that its socket takes
+  double on_ms = 0;        // it sends for so long,
+  double off_ms = 0;       // and pauses for so long
+  uint64_t rate = 0;       // that the user has set
 };
 
-// A rank with a queue to each of some others.
+// A rank with a queue to each of some others. What arrives on a way with a buffer has left for the
+// library as soon as it is in there.
 class Net {
  public:
   Net(double link, std::vector<Way> ways, double delay_ms = 0.1, bool within_host = false)
       : link_(link), delay_ms_(delay_ms), path_{1, LinkShares::index_of(0, within_host)} {
     for (const Way& way : ways) {
-      queues_.push_back(std::make_unique<Queue>(*this, way));
+      if (!way.with_last) peers_.push_back(std::make_unique<Peer>(*this));
+      queues_.push_back(std::make_unique<Queue>(*peers_.back(), way));
     }
   }
   ~Net() {
-    for (auto& queue : queues_) queue->pacer.clear(now());
+    for (auto& peer : peers_) peer->pacer.clear(now());
   }
 
   Way& way(size_t which) { return queues_[which]->way; }
   void set_link(double rate) { link_ = rate; }
+  // Something else of this rank takes |part| of the link for |on_ms| of every |period_ms|.
+  void set_other_traffic(double part, double on_ms, double period_ms) {
+    other_part_ = part;
+    other_on_ms_ = on_ms;
+    other_period_ms_ = period_ms;
+  }
   void set_trunk(size_t trunk, double rate) { trunks_.at(trunk) = rate; }
 
   // Bytes a second of each queue over the next |ms|.
@@ -72,7 +85,6 @@ class Net {
     }
     return rates;
   }
-  bool contended() { return links_[path_.link].contended(); }
 
  private:
   static constexpr double kStepMs = 0.5;
@@ -82,46 +94,64 @@ class Net {
     Pacer::Piece paced;
     double arrives_ms = 0;
   };
-  struct Queue final : public ScheduledPair {
-    Queue(Net& its_net, const Way& its_way)
-        : net(its_net),
-          way(its_way),
-          flow({.weight = its_way.weight, .bytes_per_second = its_way.rate}),
-          pacer(its_net.schedule_, its_net.links_, *this) {
-      pacer.add(flow);
+  struct Queue;
+  // A rank that queues lead to.
+  struct Peer final : public ScheduledPair {
+    explicit Peer(Net& its_net) : net(its_net), pacer(its_net.schedule_, its_net.links_, *this) {
       net.schedule_.add(*this);
     }
     void send_update() override {
-      while (pacer.next(net.now()) != nullptr) push();
+      while (Pacer::Flow* flow = pacer.next(net.now())) {
+        for (Queue* queue : queues) {
+          if (&queue->flow == flow) net.push(*queue);
+        }
+      }
     }
     bool copy_some() override { return false; }
     void tick(uint64_t now_ns) override {
       if (now_ns >= pacer.next_timer_ns()) send_update();
     }
     uint64_t next_timer_ns() const override { return pacer.next_timer_ns(); }
-    void out_of_memory() override {}
-    // It has items without end, eight of 2 MiB at a time.
-    void push() {
-      while (sends && under_way < 16 * kMiB) {
-        const uint64_t bytes = pacer.allowed(flow, net.path_, 2 * kMiB, false, net.now());
-        if (bytes == 0) return;
-        pieces.push_back(
-            {static_cast<double>(bytes), bytes, pacer.started(flow, net.path_, bytes, net.now())});
-        under_way += bytes;
-      }
+    uint64_t unsent_bytes(size_t /*link*/) const override {
+      double bytes = 0;
+      for (const Queue* queue : queues) bytes += queue->in_socket;
+      return static_cast<uint64_t>(bytes);
     }
+    void out_of_memory() override {}
 
     Net& net;
+    Pacer pacer;
+    std::vector<Queue*> queues;
+  };
+  struct Queue {
+    Queue(Peer& its_peer, const Way& its_way)
+        : peer(its_peer),
+          way(its_way),
+          flow({.weight = its_way.weight, .bytes_per_second = its_way.rate}) {
+      peer.pacer.add(flow);
+      peer.queues.push_back(this);
+    }
+    Peer& peer;
     Way way;
     Pacer::Flow flow;
-    Pacer pacer;
     std::deque<Piece> pieces;      // that the network has
     std::deque<Piece> on_the_way;  // beyond the narrow places
     uint64_t under_way = 0;
+    double in_socket = 0;
     double arrived = 0;
     bool sends = true;
   };
 
+  // Each queue has items without end, eight of 2 MiB at a time.
+  void push(Queue& queue) {
+    while (queue.sends && queue.under_way < 16 * kMiB) {
+      const uint64_t bytes = queue.peer.pacer.allowed(queue.flow, path_, 2 * kMiB, false, now());
+      if (bytes == 0) return;
+      queue.pieces.push_back({static_cast<double>(bytes), bytes,
+                              queue.peer.pacer.started(queue.flow, path_, bytes, now())});
+      queue.under_way += bytes;
+    }
+  }
   uint64_t now() const { return static_cast<uint64_t>(1e9 + now_ms_ * kMs); }
 
   // Rates by progressive filling.
@@ -165,18 +195,47 @@ class Net {
     return rates;
   }
 
+  void end(Queue& queue, const Piece& piece) {
+    queue.under_way -= piece.bytes;
+    if (path_.link != LinkShares::kWithinHost) links_[path_.link].left(piece.bytes, now());
+    queue.peer.pacer.ended(piece.paced, now());
+  }
+  void fill_socket(Queue& queue) {
+    while (!queue.pieces.empty()) {
+      const Piece piece = queue.pieces.front();
+      if (queue.in_socket > 0 && queue.in_socket + piece.left > queue.way.buffer) return;
+      queue.pieces.pop_front();
+      queue.in_socket += piece.left;
+      end(queue, piece);
+      push(queue);
+    }
+  }
+
   void step() {
     now_ms_ += kStepMs;
     std::vector<bool> busy;
     for (const auto& queue : queues_) {
       const Way& way = queue->way;
       queue->sends = way.off_ms == 0 || std::fmod(now_ms_, way.on_ms + way.off_ms) < way.on_ms;
-      queue->push();
-      busy.push_back(!queue->pieces.empty());
+      push(*queue);
+      if (way.buffer > 0) fill_socket(*queue);
+      busy.push_back(!queue->pieces.empty() || queue->in_socket > 0);
+    }
+    const double link = link_;
+    if (other_period_ms_ > 0 && std::fmod(now_ms_, other_period_ms_) < other_on_ms_) {
+      link_ -= other_part_ * link;
+      links_[path_.link].left(static_cast<uint64_t>(other_part_ * link * kStepMs / 1e3), now());
     }
     const std::vector<double> rates = fill(busy);
+    link_ = link;
     for (size_t i = 0; i < queues_.size(); ++i) {
       double bytes = rates[i] * kStepMs / 1e3;
+      if (queues_[i]->way.buffer > 0) {
+        bytes = std::min(bytes, queues_[i]->in_socket);
+        queues_[i]->in_socket -= bytes;
+        queues_[i]->arrived += bytes;
+        continue;
+      }
       auto& pieces = queues_[i]->pieces;
       while (bytes > 0 && !pieces.empty()) {
         const double part = std::min(bytes, pieces.front().left);
@@ -193,8 +252,7 @@ class Net {
         const Piece piece = queue->on_the_way.front();
         queue->on_the_way.pop_front();
         queue->arrived += static_cast<double>(piece.bytes);
-        queue->under_way -= piece.bytes;
-        queue->pacer.ended(piece.paced, now());
+        end(*queue, piece);
       }
     }
     schedule_.tick(now());
@@ -202,6 +260,9 @@ class Net {
   }
 
   double link_;
+  double other_part_ = 0;
+  double other_on_ms_ = 0;
+  double other_period_ms_ = 0;
   double delay_ms_;
   Pacer::Path path_;
   std::vector<double> trunks_ = std::vector<double>(3, kAny);
@@ -210,6 +271,7 @@ class Net {
   Engine engine_{nobody_};
   PairSchedule schedule_{engine_};
   LinkShares links_{schedule_};
+  std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<std::unique_ptr<Queue>> queues_;
 };
 
@@ -338,13 +400,116 @@ TEST(CoreLinkShare, QueuesWithinTheHostAreLeftAlone) {
   Net net(1e9, {{.weight = 3}, {.weight = 1}}, 0.1, true);
   const std::vector<double> rates = net.run(5000);
   EXPECT_NEAR(rates[0] / rates[1], 1, 0.02);
-  EXPECT_FALSE(net.contended());
+}
+
+TEST(CoreLinkShare, WhatSocketsHoldHasNotLeft) {
+  for (const double link : {6e6, 25e6, 125e6}) {
+    for (const double buffer : {2e6, 8e6}) {
+      if (buffer / link > 0.5) continue;  // what they hold is half a second's
+      SCOPED_TRACE(testing::Message() << link << " B/s, sockets of " << buffer);
+      Net net(link, {{.weight = 3, .buffer = buffer}, {.weight = 1, .buffer = buffer}});
+      net.run(10000);
+      const std::vector<double> rates = net.run(20000);
+      EXPECT_NEAR(rates[0] / sum(rates), 0.75, 0.07);
+      EXPECT_GE(sum(rates), 0.95 * link);
+    }
+  }
+}
+
+TEST(CoreLinkShare, OtherTrafficIsNotBlamedOnQueues) {
+  Net net(25e6, {{.weight = 3}, {.weight = 1}});
+  net.set_other_traffic(0.7, 300, 1000);
+  net.run(5000);
+  const std::vector<double> rates = net.run(20000);
+  EXPECT_NEAR(rates[0] / sum(rates), 0.75, 0.04);
+  EXPECT_GE(sum(rates), 0.93 * (1 - 0.7 * 0.3) * 25e6);
+}
+
+TEST(CoreLinkShare, AnOutageIsForgotten) {
+  for (const double begin_ms : {50.0, 300.0, 1500.0, 2250.0}) {
+    SCOPED_TRACE(begin_ms);
+    Net net(125e6, {{.weight = 1}, {.weight = 3, .cap = 10e6}});
+    net.run(begin_ms);
+    net.set_link(1);
+    net.run(3000);
+    net.set_link(125e6);
+    net.run(4000);
+    EXPECT_GE(sum(net.run(10000)), 0.85 * 125e6);
+  }
+}
+
+// Four queues to a rank whose way is slow are one slow way.
+TEST(CoreLinkShare, QueuesToOneSlowRankAreTriedTogether) {
+  Net net(125e6, {{.weight = 1},
+                  {.weight = 3, .cap = 2e6},
+                  {.weight = 3, .cap = 2e6, .with_last = true},
+                  {.weight = 2, .cap = 2e6, .with_last = true},
+                  {.weight = 1, .cap = 2e6, .with_last = true}});
+  EXPECT_GE(sum(net.run(10000)), 0.85 * 125e6);
+}
+
+// A queue to the same rank that comes late finds no claims: neither its own nor of those before.
+TEST(CoreLinkShare, WhoComesLateHasItsPart) {
+  for (const bool within_host : {true, false}) {
+    Net net(100e6,
+            {{.weight = 1},
+             {.weight = 1, .with_last = true, .on_ms = 3000, .off_ms = 3000},
+             {.weight = 1, .cap = 1e6}},
+            0.1, within_host);
+    net.run(12000);
+    const std::vector<double> rates = net.run(3000);
+    EXPECT_NEAR(rates[0] / rates[1], 1, 0.4) << within_host;
+  }
+}
+
+// Bytes leave at |rate| for |ms|, somebody is held or not. The last step that said something.
+HoldingTrial::Step run_trial(HoldingTrial& trial, uint64_t* now_ns, double ms, double rate,
+                             bool held) {
+  HoldingTrial::Step said = HoldingTrial::Step::kNone;
+  for (double t = 0; t < ms; t += 10) {
+    *now_ns += 10'000'000;
+    const HoldingTrial::Step step =
+        trial.advance(static_cast<int64_t>(rate / 100), held && trial.holds(), 0, *now_ns);
+    if (step == HoldingTrial::Step::kNone) continue;
+    said = step;
+    if (step != HoldingTrial::Step::kRelease) return said;
+  }
+  return said;
+}
+
+TEST(CoreHoldingTrial, BlamesNothingElse) {
+  for (const double later : {100e6, 40e6}) {
+    HoldingTrial trial;
+    uint64_t now_ns = 1'000'000'000;
+    trial.start(0, now_ns);
+    ASSERT_EQ(run_trial(trial, &now_ns, 1000, 100e6, false), HoldingTrial::Step::kHold);
+    EXPECT_NEAR(trial.free_rate(), 100e6, 1e6);
+    trial.holding_begins(now_ns);
+    // Enough leaves: nothing is missed.
+    EXPECT_EQ(run_trial(trial, &now_ns, 1000, 90e6, true), HoldingTrial::Step::kNone);
+    ASSERT_EQ(run_trial(trial, &now_ns, 1000, 40e6, true), HoldingTrial::Step::kSuspect);
+    EXPECT_FALSE(trial.holds());
+    // More leaves without holding, or the interface carries no more.
+    EXPECT_EQ(run_trial(trial, &now_ns, 1000, later, false),
+              later > 50e6 ? HoldingTrial::Step::kBlame : HoldingTrial::Step::kHold);
+  }
+}
+
+TEST(CoreHoldingTrial, APauseSaysNothingOfTheInterface) {
+  HoldingTrial trial;
+  uint64_t now_ns = 1'000'000'000;
+  trial.start(0, now_ns);
+  EXPECT_EQ(run_trial(trial, &now_ns, 3000, 0, false), HoldingTrial::Step::kNone);
+  now_ns += 20'000'000'000;
+  EXPECT_EQ(run_trial(trial, &now_ns, 150, 50e6, false), HoldingTrial::Step::kNone);
+  EXPECT_EQ(run_trial(trial, &now_ns, 1000, 50e6, false), HoldingTrial::Step::kHold);
+  EXPECT_NEAR(trial.free_rate(), 50e6, 1e6);
 }
 
 // Whatever the network is like, it carries nearly what it would without weights, and nobody starves.
 TEST(CoreLinkShare, NoNetworkIsWasted) {
   double worst = 1;
-  for (uint64_t seed = 1; seed <= 50; ++seed) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     const double link = std::pow(10.0, 6.5 + static_cast<double>(random.below(200)) / 100);

@@ -31,6 +31,7 @@ class NoPair final : public ScheduledPair {
   bool copy_some() override { return false; }
   void tick(uint64_t /*now_ns*/) override {}
   uint64_t next_timer_ns() const override { return kForever; }
+  uint64_t unsent_bytes(size_t /*link*/) const override { return 0; }
   void out_of_memory() override {}
 };
 

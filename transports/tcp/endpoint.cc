@@ -130,6 +130,15 @@ bool TcpEndpoint::flushed() const {
                      [](const auto& stream) { return !stream || stream->output_idle(); });
 }
 
+uint64_t TcpEndpoint::unsent_bytes() const {
+  if (state_ != State::kOpen) return 0;
+  uint64_t bytes = messages_.unacknowledged_bytes();
+  for (const auto& stream : bulk_) {
+    if (stream) bytes += stream->unacknowledged_bytes();
+  }
+  return bytes;
+}
+
 std::string TcpEndpoint::describe() const {
   return fmt::format("tcp{} to {}, {}", transport_.has_tls() ? " (TLS)" : "",
                      peer_address_.to_string(),

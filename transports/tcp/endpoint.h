@@ -54,6 +54,7 @@ class TcpEndpoint final : public Endpoint,
   Code send(const MessageHeader& header, const ExtentView& payload) override;
   void close() override {}
   bool flushed() const override;
+  uint64_t unsent_bytes() const override;
   std::string describe() const override;
 
   Code put(Bulk& bulk) override;

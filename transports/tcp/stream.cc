@@ -1,5 +1,7 @@
 #include "transports/tcp/stream.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -252,6 +254,11 @@ void TcpStream::unpark() {
   full_count_ = 0;
   // Cannot fail: the descriptor is registered. If it did, the poller would only report more often.
   if (!transport_.poller().modify(socket_.get(), EPOLLIN, *this).ok()) return;
+}
+
+uint64_t TcpStream::unacknowledged_bytes() const {
+  int bytes = 0;
+  return ioctl(fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
 }
 
 void TcpStream::drop_output() {

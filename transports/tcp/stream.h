@@ -54,6 +54,8 @@ class TcpStream final : public Watcher {
   // them, a bounded amount. Returns the number of things done.
   int write(BulkQueue& queue, bool new_frames, uint32_t max_frame);
   bool output_idle() const { return writer_.idle() && socket_.flushed(); }
+  // Bytes that the kernel has taken and the peer's kernel is not known to have.
+  uint64_t unacknowledged_bytes() const;
   // The socket is full and the poller says when it is not.
   bool parked() const { return parked_; }
   // The socket was full when it was asked last.

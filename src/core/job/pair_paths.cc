@@ -57,6 +57,12 @@ std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks
   return found;
 }
 
+// Containers of one machine are called hosts where they have names of their own.
+bool PairPaths::is_beside(int rank) const {
+  return peers_.are_near(commons_.rank, rank) &&
+         peers_.host_label(commons_.rank) == peers_.host_label(rank);
+}
+
 uint64_t PairPaths::expected_rate(int rank, size_t own) const {
   const JobTransport& over = transports_.at(own);
   if (over.capabilities().within_host) return UINT64_MAX;

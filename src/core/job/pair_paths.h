@@ -69,6 +69,7 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   RailMasks all_of_kind(int rank, std::string_view kind) const override HETCOMM_UNDER_BATON;
   bool has_common_transport(int rank) const override HETCOMM_UNDER_BATON;
   uint64_t expected_rate(int rank, size_t own) const override HETCOMM_UNDER_BATON;
+  bool is_beside(int rank) const override HETCOMM_UNDER_BATON;
   uint32_t kept_payload_bytes(int rank) override HETCOMM_UNDER_BATON;
   bool is_offered(int rank, size_t index, std::string_view kind) const override HETCOMM_UNDER_BATON;
   std::string_view transport_kind(size_t index) const override HETCOMM_UNDER_BATON {

@@ -69,6 +69,15 @@ class Association {
 
   RailSet& rails() HETCOMM_UNDER_BATON { return rails_; }
   const RailSet& rails() const HETCOMM_UNDER_BATON { return rails_; }
+  // Which link |rail| leaves through.
+  size_t link_of(const Rail& rail) const HETCOMM_UNDER_BATON {
+    return LinkShares::index_of(rail.ends.own, common_.connector.is_beside(rank_));
+  }
+  // |bytes| have left over |rail|.
+  void note_left(const Rail& rail, uint64_t bytes) HETCOMM_UNDER_BATON {
+    const size_t link = link_of(rail);
+    if (link != LinkShares::kWithinHost) common_.links[link].left(bytes, common_.now_ns());
+  }
   // The connection to start something on, null while there is none.
   Rail* rail() HETCOMM_UNDER_BATON { return is_ready() ? rails_.current() : nullptr; }
   // Data between transports of |masks| goes over these connections: those between such transports,

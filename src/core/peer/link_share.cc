@@ -3,7 +3,6 @@
 namespace hetcomm {
 namespace {
 
-constexpr double kNsPerSecond = 1e9;
 // While the rate of the link is not known.
 constexpr uint64_t kUnknownPieceBytes = 256u << 10;
 constexpr uint64_t kUnknownWindowBytes = 4u << 20;
@@ -48,18 +47,18 @@ LinkShare::Member* LinkShare::hindmost(uint64_t now_ns) const {
   return found;
 }
 
-bool LinkShare::is_ahead(const Member& member, uint64_t now_ns) const {
-  if (!trial_.holds() || member.passed_over) return false;
-  const Member* const last = hindmost(now_ns);
-  return last != nullptr && tag_of(member) > tag_of(*last) + over_weight(member, kLeadBytes);
+// |last|: the hindmost.
+bool LinkShare::is_ahead(const Member& member, const Member* last) const {
+  if (!trial_.holds() || member.passed_over || last == nullptr) return false;
+  return tag_of(member) > tag_of(*last) + over_weight(member, kLeadBytes);
 }
 
 bool LinkShare::may_start(Member& member, uint64_t now_ns) {
   member.active_ns = now_ns;
   advance(0, now_ns);
-  if (!is_ahead(member, now_ns)) {
-    if (member.held) --held_;
-    member.held = false;
+  if (!is_ahead(member, hindmost(now_ns))) {
+    // Others of its pair may have been parked behind it.
+    if (member.held) release(member);
     return true;
   }
   if (held_ == 0) trial_.holding_begins(now_ns);
@@ -69,8 +68,14 @@ bool LinkShare::may_start(Member& member, uint64_t now_ns) {
   return false;
 }
 
+void LinkShare::look(uint64_t now_ns) {
+  advance(0, now_ns);
+  settle(now_ns);
+}
+
 void LinkShare::started(Member& member, uint64_t bytes, uint64_t now_ns) {
   wake_up(member);
+  if (!contended()) virtual_tag_ = tag_of(member);
   member.next_tag = tag_of(member) + over_weight(member, bytes);
   member.under_way += bytes;
   member.active_ns = now_ns;
@@ -83,30 +88,29 @@ void LinkShare::ended(Member& member, uint64_t bytes, uint64_t now_ns) {
   member.under_way -= bytes;
   member.active_ns = now_ns;
   under_way_ -= bytes;
-  advance(bytes, now_ns);
+  advance(0, now_ns);
   settle(now_ns);
 }
 
 uint64_t LinkShare::piece_bytes() const {
   if (trial_.free_rate() <= 0) return kUnknownPieceBytes;
-  return std::clamp(static_cast<uint64_t>(trial_.free_rate() * kPieceNs / kNsPerSecond),
-                    kLeastPieceBytes, kMostPieceBytes);
+  return std::clamp(static_cast<uint64_t>(trial_.free_bytes(kPieceNs)), kLeastPieceBytes,
+                    kMostPieceBytes);
 }
 
 uint64_t LinkShare::window_bytes() const {
   if (trial_.free_rate() <= 0) return kUnknownWindowBytes;
-  return std::clamp(static_cast<uint64_t>(trial_.free_rate() * kWindowNs / kNsPerSecond),
-                    kLeastWindowBytes, kMostWindowBytes);
+  return std::clamp(static_cast<uint64_t>(trial_.free_bytes(kWindowNs)), kLeastWindowBytes,
+                    kMostWindowBytes);
 }
 
 // Those that were held and are not ahead any more go on.
 void LinkShare::settle(uint64_t now_ns) {
-  if (const Member* last = hindmost(now_ns); last != nullptr) {
-    virtual_tag_ = std::max(virtual_tag_, last->next_tag);
-  }
+  const Member* const last = hindmost(now_ns);
+  if (last != nullptr && contended()) virtual_tag_ = std::max(virtual_tag_, tag_of(*last));
   if (held_ == 0) return;
   for (Member* member : members_) {
-    if (member->held && !is_ahead(*member, now_ns)) release(*member);
+    if (member->held && !is_ahead(*member, last)) release(*member);
   }
 }
 
@@ -135,22 +139,57 @@ void LinkShare::release_all() {
   }
 }
 
-void LinkShare::advance(uint64_t ended_bytes, uint64_t now_ns) {
-  if (!holds_) return;
+// What the kernel still has of all pairs with queues here.
+uint64_t LinkShare::unsent_bytes() const {
+  uint64_t bytes = 0;
+  for (auto member = members_.begin(); member != members_.end(); ++member) {
+    const auto same_pair = [&](const Member* other) { return other->pair == (*member)->pair; };
+    if (std::none_of(members_.begin(), member, same_pair)) {
+      bytes += (*member)->pair->unsent_bytes(index_);
+    }
+  }
+  return bytes;
+}
+
+void LinkShare::contend(bool several, uint64_t now_ns) {
+  suspect_ = nullptr;
+  for (Member* member : members_) {
+    // None has a claim on the others yet, or any more.
+    member->next_tag = tag_of(*member);
+    member->passed_over = false;
+  }
+  if (several) {
+    unsent_ = unsent_bytes();
+    trial_.start(under_way_, now_ns);
+  } else {
+    for (Member* member : members_) virtual_tag_ = std::max(virtual_tag_, member->next_tag);
+    trial_.stop();
+    release_all();
+  }
+}
+
+void LinkShare::advance(uint64_t left_bytes, uint64_t now_ns) {
+  if (index_ == LinkShares::kWithinHost) return;
   if (!contended() && members_.size() < 2) return;
   const bool several = serves_several(now_ns);
   if (several != contended()) {
-    suspect_ = nullptr;
-    if (several) {
-      trial_.start(under_way_, now_ns);
-    } else {
-      trial_.stop();
-      release_all();
-    }
-    return;
+    contend(several, now_ns);
+  } else if (several) {
+    pass(left_bytes, now_ns);
   }
+}
+
+// Time passes, and bytes leave.
+void LinkShare::pass(uint64_t left_bytes, uint64_t now_ns) {
   end_passes(now_ns);
-  switch (trial_.advance(ended_bytes, held_ > 0, under_way_, now_ns)) {
+  int64_t left = static_cast<int64_t>(left_bytes);
+  if (left_bytes > 0 || trial_.is_due(held_ > 0, now_ns)) {
+    // What a socket takes has not left yet.
+    const uint64_t unsent = unsent_bytes();
+    left += static_cast<int64_t>(unsent_) - static_cast<int64_t>(unsent);
+    unsent_ = unsent;
+  }
+  switch (trial_.advance(left, held_ > 0, under_way_, now_ns)) {
     case HoldingTrial::Step::kNone:
       return;
     case HoldingTrial::Step::kRelease:
@@ -163,38 +202,40 @@ void LinkShare::advance(uint64_t ended_bytes, uint64_t now_ns) {
       return;
     case HoldingTrial::Step::kBlame:
       if (suspect_ != nullptr) pass_over(*suspect_, now_ns);
-      limit_claims();
-      return;
+      break;
     case HoldingTrial::Step::kHold:
-      limit_claims();
-      return;
+      break;
   }
+  for (Member* member : members_) limit_claims(*member);
 }
 
-void LinkShare::pass_over(Member& member, uint64_t now_ns) {
-  member.passed_over = true;
-  member.passed_until_ns = now_ns + member.pass_ns;
-  member.pass_ns = std::min(4 * member.pass_ns, kLongestPassNs);
+// The way of the queue's pair is slow, so that this is true of all queues of the pair.
+void LinkShare::pass_over(Member& suspect, uint64_t now_ns) {
+  const uint64_t pass_ns = suspect.pass_ns;
+  for (Member* member : members_) {
+    if (member->pair != suspect.pair) continue;
+    member->passed_over = true;
+    member->passed_until_ns = now_ns + pass_ns;
+    member->pass_ns = std::min(4 * pass_ns, kLongestPassNs);
+  }
 }
 
 uint64_t LinkShare::most_owed(const Member& member) const {
-  const double bytes = trial_.free_rate() * static_cast<double>(kMostOwedNs) / kNsPerSecond;
-  return over_weight(member, static_cast<uint64_t>(bytes));
+  return over_weight(member, static_cast<uint64_t>(trial_.free_bytes(kMostOwedNs)));
 }
 
-// Nobody waits for long until the others have caught up.
-void LinkShare::limit_claims() {
-  for (Member* member : members_) {
-    member->next_tag = std::min(member->next_tag, virtual_tag_ + most_owed(*member));
-  }
+// Nobody waits for long until others have caught up.
+void LinkShare::limit_claims(Member& member) {
+  const uint64_t owed = most_owed(member);
+  const uint64_t least = virtual_tag_ > owed ? virtual_tag_ - owed : 0;
+  member.next_tag = std::clamp(member.next_tag, least, virtual_tag_ + owed);
 }
 
 void LinkShare::end_passes(uint64_t now_ns) {
   for (Member* member : members_) {
     if (!member->passed_over || now_ns < member->passed_until_ns) continue;
     member->passed_over = false;
-    const uint64_t owed = most_owed(*member);
-    if (virtual_tag_ > owed) member->next_tag = std::max(member->next_tag, virtual_tag_ - owed);
+    limit_claims(*member);
   }
 }
 

@@ -67,14 +67,16 @@ class LinkShare {
     uint64_t pass_ns = kFirstPassNs;
   };
 
-  // |holds|: queues to several ranks share it.
-  LinkShare(PairSchedule& schedule, bool holds) : schedule_(schedule), holds_(holds) {}
+  // |index|: LinkShares::index_of(). Only queues of one pair share LinkShares::kWithinHost.
+  LinkShare(PairSchedule& schedule, size_t index) : schedule_(schedule), index_(index) {}
   LinkShare(const LinkShare&) = delete;
   LinkShare& operator=(const LinkShare&) = delete;
 
   // |member| stays until remove(). add() may throw std::bad_alloc.
   void add(Member& member) HETCOMM_UNDER_BATON;
   void remove(Member& member, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  // Takes add() back.
+  void forget(Member& member) HETCOMM_UNDER_BATON { std::erase(members_, &member); }
 
   // Of two queues that wait, |one| goes first: it has had less for its weight.
   bool is_before(const Member& one, const Member& other) const HETCOMM_UNDER_BATON {
@@ -82,28 +84,35 @@ class LinkShare {
     const uint64_t other_tag = tag_of(other);
     return tag < other_tag || (tag == other_tag && one.under_way < other.under_way);
   }
-  // It has something to send that waits on one more connection, or one less.
+  // It has something to send that waits on one more connection, or one less. settle() follows where
+  // it has nothing more to send.
   void waits(Member& member) HETCOMM_UNDER_BATON;
   void waits_no_more(Member& member) HETCOMM_UNDER_BATON { --member.waits; }
   // False: it is held, and its pair is called when it may go on.
   bool may_start(Member& member, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  // Does what is due, whatever goes on: see next_timer_ns().
+  void look(uint64_t now_ns) HETCOMM_UNDER_BATON;
   void started(Member& member, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void ended(Member& member, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  // |bytes| have left through the interface, of a queue or of something else.
+  void left(uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON {
+    if (contended()) pass(bytes, now_ns);
+  }
 
   // Queues to several ranks have something to send.
   bool contended() const HETCOMM_UNDER_BATON { return trial_.is_on(); }
   // Where they do: the longest piece, and the most bytes under way over one connection.
   uint64_t piece_bytes() const HETCOMM_UNDER_BATON;
   uint64_t window_bytes() const HETCOMM_UNDER_BATON;
-  // When may_start() has to be asked again for those that are held.
+  // When look() has to be called.
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON {
     return held_ > 0 ? trial_.deadline_ns() : kForever;
   }
 
  private:
-  // A queue with a rate has no claim on what it did not take.
+  // A queue has no claim on what it did not take, but where others are held for its sake at times.
   uint64_t tag_of(const Member& member) const HETCOMM_UNDER_BATON {
-    return *member.earliest_ns > 0 ? std::max(member.next_tag, virtual_tag_) : member.next_tag;
+    return contended() ? member.next_tag : std::max(member.next_tag, virtual_tag_);
   }
   static bool has_work(const Member& member) HETCOMM_UNDER_BATON {
     return member.under_way > 0 || member.waits > 0;
@@ -117,12 +126,15 @@ class LinkShare {
   }
   void wake_up(Member& member) HETCOMM_UNDER_BATON;
   Member* hindmost(uint64_t now_ns) const HETCOMM_UNDER_BATON;
-  bool is_ahead(const Member& member, uint64_t now_ns) const HETCOMM_UNDER_BATON;
+  bool is_ahead(const Member& member, const Member* last) const HETCOMM_UNDER_BATON;
   bool serves_several(uint64_t now_ns) const HETCOMM_UNDER_BATON;
-  void advance(uint64_t ended_bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  uint64_t unsent_bytes() const HETCOMM_UNDER_BATON;
+  void advance(uint64_t left_bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void pass(uint64_t left_bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void contend(bool several, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void release_all() HETCOMM_UNDER_BATON;
   void pass_over(Member& member, uint64_t now_ns) HETCOMM_UNDER_BATON;
-  void limit_claims() HETCOMM_UNDER_BATON;
+  void limit_claims(Member& member) HETCOMM_UNDER_BATON;
   void end_passes(uint64_t now_ns) HETCOMM_UNDER_BATON;
   void forgive(uint64_t now_ns) HETCOMM_UNDER_BATON;
   uint64_t most_owed(const Member& member) const HETCOMM_UNDER_BATON;
@@ -130,30 +142,30 @@ class LinkShare {
   void release(Member& member) HETCOMM_UNDER_BATON;
 
   PairSchedule& schedule_;
-  const bool holds_;
+  const size_t index_;
   std::vector<Member*> members_;
   uint64_t virtual_tag_ = 0;  // the least of those that count
   uint64_t under_way_ = 0;    // bytes
   size_t held_ = 0;           // members
 
   HoldingTrial trial_;
+  uint64_t unsent_ = 0;        // bytes that count as sent, when that was looked at last
   Member* suspect_ = nullptr;  // the others waited for it when too much was missing
 };
 
 // The links of this rank, by the low bits of the numbers of its transports: two may be taken for one,
-// which harms little. Connections within the host have one of their own.
+// which harms little.
 class LinkShares {
  public:
-  static constexpr size_t kNetworks = 16;
-  static constexpr size_t kCount = kNetworks + 1;
+  static constexpr size_t kCount = 16;
+  // In place of an index, for what does not leave the host.
+  static constexpr size_t kWithinHost = kCount;
 
   explicit LinkShares(PairSchedule& schedule) {
-    for (size_t i = 0; i < kCount; ++i) {
-      links_[i] = std::make_unique<LinkShare>(schedule, i < kNetworks);
-    }
+    for (size_t i = 0; i < kCount; ++i) links_[i] = std::make_unique<LinkShare>(schedule, i);
   }
   static size_t index_of(size_t own_transport, bool within_host) {
-    return within_host ? kNetworks : own_transport % kNetworks;
+    return within_host ? kWithinHost : own_transport % kCount;
   }
   LinkShare& operator[](size_t index) HETCOMM_UNDER_BATON { return *links_[index]; }
 

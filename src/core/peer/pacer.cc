@@ -26,19 +26,19 @@ uint64_t piece_of(const LaneShare& share) {
 
 void Pacer::add(Flow& flow) {
   flow.ways = std::make_unique<Place[]>(kWays);
-  flow.member = std::make_unique<LinkShare::Member[]>(LinkShares::kCount);
+  flow.member = std::make_unique<LinkShare::Member[]>(kLinks);
   flows_.push_back(&flow);
   size_t joined = 0;
   try {
-    for (; joined < LinkShares::kCount; ++joined) {
+    for (; joined < kLinks; ++joined) {
       LinkShare::Member& member = flow.member[joined];
       member.pair = &pair_;
       member.weight = flow.share.weight;
       member.earliest_ns = &flow.earliest_ns;
-      links_[joined].add(member);
+      link(joined).add(member);
     }
   } catch (const std::bad_alloc&) {
-    while (joined-- > 0) links_[joined].remove(flow.member[joined], 0);
+    while (joined-- > 0) link(joined).forget(flow.member[joined]);
     flows_.pop_back();
     throw;
   }
@@ -52,7 +52,7 @@ void Pacer::remove(Flow& flow, uint64_t now_ns) {
     ways_[way].under_way -= flow.ways[way].under_way;
   }
   std::erase(flows_, &flow);
-  for (size_t i = 0; i < LinkShares::kCount; ++i) links_[i].remove(flow.member[i], now_ns);
+  for (size_t i = 0; i < kLinks; ++i) link(i).remove(flow.member[i], now_ns);
   flow.pacer = nullptr;
   flow.ways.reset();
   flow.member.reset();
@@ -65,8 +65,8 @@ void Pacer::clear(uint64_t now_ns) {
 }
 
 bool Pacer::has_room(size_t way) const {
-  const LinkShare& link = link_of(way);
-  if (link.contended()) return ways_[way].under_way < link.window_bytes();
+  const LinkShare& share = link(ways_[way].link);
+  if (share.contended()) return ways_[way].under_way < share.window_bytes();
   return ways_[way].under_way < (flows_.size() > 1 ? kWindowBytes : kWindowAloneBytes);
 }
 
@@ -84,16 +84,24 @@ uint64_t Pacer::allowed(Flow& flow, const Path& path, uint64_t wanted, bool high
   if (!high) {
     // Behind earlier data of the same flow.
     if (flow.ways[way].waits) return 0;
+    if (!has_room(way)) {
+      let_wait(flow, way);
+      return 0;
+    }
     const Flow* const other = first_waiting(way, now_ns);
-    if (!has_room(way) || (other != nullptr && is_before(*other, flow, way)) ||
-        !links_[path.link].may_start(flow.member[path.link], now_ns)) {
+    if (other != nullptr && is_before(*other, flow, way)) {
+      let_wait(flow, way);
+      schedule_.update_due(pair_);  // that one goes on
+      return 0;
+    }
+    if (!link(path.link).may_start(flow.member[path.link], now_ns)) {
       let_wait(flow, way);
       return 0;
     }
   }
-  const LinkShare& link = links_[path.link];
+  const LinkShare& share = link(path.link);
   return std::min(
-      {wanted, piece_of(flow.share), link.contended() ? link.piece_bytes() : kPieceBytes});
+      {wanted, piece_of(flow.share), share.contended() ? share.piece_bytes() : kPieceBytes});
 }
 
 Pacer::Piece Pacer::started(Flow& flow, const Path& path, uint64_t bytes, uint64_t now_ns) {
@@ -105,14 +113,14 @@ Pacer::Piece Pacer::started(Flow& flow, const Path& path, uint64_t bytes, uint64
   }
   flow.ways[way].under_way += bytes;
   ways_[way].under_way += bytes;
-  links_[path.link].started(flow.member[path.link], bytes, now_ns);
+  link(path.link).started(flow.member[path.link], bytes, now_ns);
   return {&flow, bytes, static_cast<uint8_t>(way), static_cast<uint8_t>(path.link)};
 }
 
 void Pacer::ended(const Piece& piece, uint64_t now_ns) {
   piece.flow->ways[piece.way].under_way -= piece.bytes;
   ways_[piece.way].under_way -= piece.bytes;
-  links_[piece.link].ended(piece.flow->member[piece.link], piece.bytes, now_ns);
+  link(piece.link).ended(piece.flow->member[piece.link], piece.bytes, now_ns);
   if (waiting_ > 0) schedule_.update_due(pair_);
 }
 
@@ -121,7 +129,7 @@ void Pacer::let_wait(Flow& flow, size_t way) {
   if (place.waits) return;
   place.waits = true;
   place.link = ways_[way].link;
-  links_[place.link].waits(flow.member[place.link]);
+  link(place.link).waits(flow.member[place.link]);
   ++ways_[way].waiting;
   ++waiting_;
 }
@@ -130,19 +138,19 @@ void Pacer::stop_waiting(Flow& flow, size_t way) {
   Place& place = flow.ways[way];
   if (!place.waits) return;
   place.waits = false;
-  links_[place.link].waits_no_more(flow.member[place.link]);
+  link(place.link).waits_no_more(flow.member[place.link]);
   --ways_[way].waiting;
   --waiting_;
 }
 
 // Of those that may start a piece, the one with the lowest tag.
-Pacer::Flow* Pacer::first_waiting(size_t way, uint64_t now_ns) const {
+Pacer::Flow* Pacer::first_waiting(size_t way, uint64_t now_ns) {
   if (ways_[way].waiting == 0) return nullptr;
   Flow* first = nullptr;
   for (Flow* flow : flows_) {
     if (!flow->ways[way].waits || flow->earliest_ns > now_ns) continue;
     if (first != nullptr && !is_before(*flow, *first, way)) continue;
-    if (link_of(way).may_start(flow->member[ways_[way].link], now_ns)) first = flow;
+    if (link(ways_[way].link).may_start(flow->member[ways_[way].link], now_ns)) first = flow;
   }
   return first;
 }
@@ -164,14 +172,21 @@ void Pacer::set_timer(uint64_t now_ns) {
 uint64_t Pacer::next_timer_ns() const {
   uint64_t next_ns = timer_ns_;
   if (waiting_ == 0) return next_ns;
-  for (size_t way = 0; way < kWays; ++way) {
-    if (ways_[way].waiting > 0) next_ns = std::min(next_ns, link_of(way).next_timer_ns());
+  for (size_t i = 0; i < kLinks; ++i) {
+    const auto waits = [i](const Flow* flow)
+                           HETCOMM_UNDER_BATON { return flow->member[i].waits > 0; };
+    if (std::any_of(flows_.begin(), flows_.end(), waits)) {
+      next_ns = std::min(next_ns, link(i).next_timer_ns());
+    }
   }
   return next_ns;
 }
 
 Pacer::Flow* Pacer::next(uint64_t now_ns) {
   set_timer(now_ns);
+  for (size_t i = 0; i < LinkShares::kCount; ++i) {
+    if (links_[i].contended()) links_[i].look(now_ns);
+  }
   for (size_t way = 0; way < kWays; ++way) {
     if (ways_[way].waiting == 0) continue;
     Flow* const first = has_room(way) ? first_waiting(way, now_ns) : nullptr;

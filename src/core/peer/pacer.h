@@ -32,6 +32,7 @@ class Pacer {
  public:
   // Connections by the low bits of their numbers: two may be taken for one, which harms little.
   static constexpr size_t kWays = 16;
+  static constexpr size_t kLinks = LinkShares::kCount + 1;  // with that within the host
   // A connection.
   struct Path {
     uint64_t rail;  // its number
@@ -50,7 +51,7 @@ class Pacer {
     Pacer* pacer = nullptr;  // null: nobody paces it
     // While it is paced:
     std::unique_ptr<Place[]> ways;                // kWays of them
-    std::unique_ptr<LinkShare::Member[]> member;  // LinkShares::kCount of them
+    std::unique_ptr<LinkShare::Member[]> member;  // kLinks of them
     uint64_t earliest_ns = 0;                     // when its rate allows the next piece
   };
   // A piece that is under way.
@@ -73,7 +74,10 @@ class Pacer {
 
   // When pieces may go on, |schedule| calls |pair|.
   Pacer(PairSchedule& schedule, LinkShares& links, ScheduledPair& pair)
-      : schedule_(schedule), links_(links), pair_(pair) {}
+      : schedule_(schedule),
+        links_(links),
+        within_host_(schedule, LinkShares::kWithinHost),
+        pair_(pair) {}
   Pacer(const Pacer&) = delete;
   Pacer& operator=(const Pacer&) = delete;
 
@@ -105,19 +109,25 @@ class Pacer {
     size_t link = 0;         // as the last one that asked said
   };
   static size_t way_of(uint64_t rail) { return rail % kWays; }
-  LinkShare& link_of(size_t way) const HETCOMM_UNDER_BATON { return links_[ways_[way].link]; }
+  LinkShare& link(size_t index) HETCOMM_UNDER_BATON {
+    return index == LinkShares::kWithinHost ? within_host_ : links_[index];
+  }
+  const LinkShare& link(size_t index) const HETCOMM_UNDER_BATON {
+    return index == LinkShares::kWithinHost ? within_host_ : links_[index];
+  }
   bool has_room(size_t way) const HETCOMM_UNDER_BATON;
   bool is_before(const Flow& one, const Flow& other, size_t way) const HETCOMM_UNDER_BATON {
-    const size_t link = ways_[way].link;
-    return links_[link].is_before(one.member[link], other.member[link]);
+    const size_t index = ways_[way].link;
+    return link(index).is_before(one.member[index], other.member[index]);
   }
-  Flow* first_waiting(size_t way, uint64_t now_ns) const HETCOMM_UNDER_BATON;
+  Flow* first_waiting(size_t way, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void let_wait(Flow& flow, size_t way) HETCOMM_UNDER_BATON;
   void stop_waiting(Flow& flow, size_t way) HETCOMM_UNDER_BATON;
   void set_timer(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
   PairSchedule& schedule_;
   LinkShares& links_;
+  LinkShare within_host_;
   ScheduledPair& pair_;
   std::vector<Flow*> flows_;
   std::array<Way, kWays> ways_{};

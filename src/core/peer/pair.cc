@@ -125,6 +125,14 @@ void Pair::retry_at(uint64_t at_ns) {
   common().schedule.note_timer(at_ns);
 }
 
+uint64_t Pair::unsent_bytes(size_t link) const {
+  uint64_t bytes = 0;
+  association_.rails().for_each([&](const Rail& rail) HETCOMM_UNDER_BATON {
+    if (association_.link_of(rail) == link) bytes += rail.endpoint().unsent_bytes();
+  });
+  return bytes;
+}
+
 uint64_t Pair::next_timer_ns() const {
   // Lanes go on by themselves when there is a connection again.
   const uint64_t lanes_ns = association_.is_ready() ? traffic_.lanes().next_timer_ns() : kForever;

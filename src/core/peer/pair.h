@@ -93,6 +93,7 @@ class Pair final : public PairBase {
 
   // --- at the end of a pass ---
   void send_update() override HETCOMM_UNDER_BATON;
+  uint64_t unsent_bytes(size_t link) const override HETCOMM_UNDER_BATON;
   bool copy_some() override HETCOMM_UNDER_BATON {
     return traffic_.access().initiator().mapped().copy_some();
   }

@@ -37,7 +37,11 @@ class Pair::OwnRail final : public Rail {
   }
   void on_bulk_complete(Bulk& bulk, Code code) override HETCOMM_UNDER_BATON {
     guarded([&]() HETCOMM_UNDER_BATON {
-      pair_.association_.bulks().ended(static_cast<OwnedBulk&>(bulk), code);
+      auto& owned = static_cast<OwnedBulk&>(bulk);
+      if (code == Code::kOk && !owned.is_get) {
+        pair_.association_.note_left(*this, owned.local.length);
+      }
+      pair_.association_.bulks().ended(owned, code);
     });
   }
   void on_mapped(const RemoteKey& key,

@@ -2,6 +2,7 @@
 // be called again. Under the baton.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +22,8 @@ class ScheduledPair {
   virtual void tick(uint64_t now_ns) HETCOMM_UNDER_BATON = 0;
   // Returns when tick() is wanted next; kForever: not at all.
   virtual uint64_t next_timer_ns() const HETCOMM_UNDER_BATON = 0;
+  // Endpoint::unsent_bytes() of the connections over |link| (LinkShares::index_of).
+  virtual uint64_t unsent_bytes(size_t link) const HETCOMM_UNDER_BATON = 0;
   // Memory ran out in the middle of something: nothing can be promised to the peer any more.
   virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
 

@@ -4,13 +4,6 @@
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
-namespace {
-
-Pacer::Path path_over(const Rail& rail) HETCOMM_UNDER_BATON {
-  return {rail.id, LinkShares::index_of(rail.ends.own, rail.capabilities().within_host)};
-}
-
-}  // namespace
 
 // One put. From user memory it starts at once; from a device the bytes come through a staging chunk
 // first.
@@ -25,8 +18,9 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     bulk_.high_priority = transfer.send_->options.high_priority;
     bulk_.local.length = length;
     if (Lane* lane = transfer.lane_; lane != nullptr && lane->flow().pacer != nullptr) {
-      paced_ = lane->flow().pacer->started(lane->flow(), path_over(rail), length,
-                                           transfer.association_.common().now_ns());
+      paced_ =
+          lane->flow().pacer->started(lane->flow(), {rail.id, transfer.association_.link_of(rail)},
+                                      length, transfer.association_.common().now_ns());
     }
   }
   ~Piece() { let_go(); }
@@ -242,7 +236,7 @@ void SendTransfer::start_pieces() {
 // first.
 uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
   if (lane_ == nullptr || lane_->flow().pacer == nullptr) return bytes;
-  return lane_->flow().pacer->allowed(lane_->flow(), path_over(rail), bytes,
+  return lane_->flow().pacer->allowed(lane_->flow(), {rail.id, association_.link_of(rail)}, bytes,
                                       send_->options.high_priority, association_.common().now_ns());
 }
 
