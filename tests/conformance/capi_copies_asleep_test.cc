@@ -60,12 +60,7 @@ Cost move(Member& me, hetcomm_buffer_t buffer) {
   me.meet_quietly();
   const double ran = progress_seconds();
   const auto begin = std::chrono::steady_clock::now();
-  hetcomm_request_t* request = nullptr;
-  EXPECT_EQ(me.rank() == 0 ? hetcomm_send(me.communicator(), 1, 1, buffer, nullptr, &request)
-                           : hetcomm_recv(me.communicator(), 0, 1, HETCOMM_EXACT_TAG, buffer,
-                                          nullptr, &request),
-            HETCOMM_OK)
-      << hetcomm_last_error();
+  hetcomm_request_t* const request = start_move(me, buffer);
   // A waiter would poll for a while by itself: the progress thread is to do everything.
   hetcomm_status_t status = HETCOMM_PENDING;
   hetcomm_completion_t completion{};

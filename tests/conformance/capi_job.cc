@@ -230,6 +230,16 @@ hetcomm_request_t* Member::recv(int32_t from, uint64_t tag, void* data, uint64_t
   return request;
 }
 
+hetcomm_request_t* start_move(Member& me, hetcomm_buffer_t buffer) {
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(me.rank() == 0 ? hetcomm_send(me.communicator(), 1, 1, buffer, nullptr, &request)
+                           : hetcomm_recv(me.communicator(), 0, 1, HETCOMM_EXACT_TAG, buffer,
+                                          nullptr, &request),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  return request;
+}
+
 Outcome finish(hetcomm_request_t* request, uint64_t limit_ns) {
   Outcome outcome;
   if (request == nullptr) return outcome;

@@ -126,6 +126,8 @@ class Member {
   hetcomm_communicator_t* communicator_ = nullptr;
 };
 
+// Starts a message of rank 0's |buffer| into that of rank 1: the request of this rank's half.
+hetcomm_request_t* start_move(Member& me, hetcomm_buffer_t buffer);
 // Waits for the end; a failure of the test, and an attempt to cancel, when it does not come.
 Outcome finish(hetcomm_request_t* request, uint64_t limit_ns = 2 * kPatienceNs);
 // It waits for a whole list, each of which has to end with OK.

@@ -119,13 +119,7 @@ class NativeDevices : public CapiTest {
 
 // Rank 0's |size| bytes go to rank 1.
 void move(Member& me, hetcomm_buffer_t buffer) {
-  hetcomm_request_t* request = nullptr;
-  EXPECT_EQ(me.rank() == 0 ? hetcomm_send(me.communicator(), 1, 1, buffer, nullptr, &request)
-                           : hetcomm_recv(me.communicator(), 0, 1, HETCOMM_EXACT_TAG, buffer,
-                                          nullptr, &request),
-            HETCOMM_OK)
-      << hetcomm_last_error();
-  const Outcome outcome = finish(request);
+  const Outcome outcome = finish(start_move(me, buffer));
   EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
 }
 

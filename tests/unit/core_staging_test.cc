@@ -7,6 +7,8 @@
 //   * a copy that may run on has ended before anybody hears that it failed
 //   * a rate is that of the time in which something was under way, also if each time was short, and
 //     being late once changes it little
+#include <sys/resource.h>
+
 #include <array>
 #include <cstring>
 #include <map>
@@ -197,7 +199,7 @@ TEST(StagingCopyTest, WhatMayRunOnHasEndedWhenItHasFailed) {
 TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
   Poller poller = Poller::create().value();
   DeviceSet devices;
-  ASSERT_TRUE(devices.open_notice(poller).ok());
+  devices.notice().set_poller(poller);
   const Device device = create_sim_device("sim-handle", "latency=20ms").value();
   ASSERT_TRUE(devices.add(device).ok());
   Staging staging(devices, {});
@@ -231,6 +233,36 @@ TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
   }
   EXPECT_GE(sleeps, 2U);
   EXPECT_EQ(handler.heard, std::vector<Code>(4, Code::kOk));
+}
+
+// The descriptor is made by the first copy that would sleep. Where there is none to be had, copies are
+// polled, and the next one asks again.
+TEST(StagingCopyTest, CopiesArePolledWithoutADescriptor) {
+  Poller poller = Poller::create().value();
+  DeviceSet devices;
+  devices.notice().set_poller(poller);
+  const Device device = create_sim_device("sim-handle", "latency=20ms").value();
+  ASSERT_TRUE(devices.add(device).ok());
+  Staging staging(devices, {});
+  constexpr uint64_t kSize = 4 * kKi;
+  void* address = nullptr;
+  ASSERT_EQ(device.table->allocate(device.instance, kSize, &address), HETCOMM_OK);
+  Memory memory(devices, 0, address, kSize, true);
+  const std::vector<BufferPiece> pieces = {{&memory, 0, kSize}};
+  std::vector<std::byte> host(kSize);
+  CopyJob job;
+  Heard handler;
+  staging.start(job, StreamDirection::kToHost, pieces, 0, host.data(), kSize, handler);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool may_sleep = staging.prepare_sleep();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(may_sleep);
+  EXPECT_TRUE(staging.prepare_sleep());
+  while (handler.heard.empty()) staging.progress();
+  EXPECT_EQ(handler.heard, std::vector<Code>{Code::kOk});
 }
 
 // Rows of two memories, one of them on a device that knows no rows, in one job.

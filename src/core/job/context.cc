@@ -82,7 +82,7 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   options.adapts_spin = !config_.is_set(Variable::kSpinTime);
   options.yield = config_.text(Variable::kYield) == "on";
   HETCOMM_RETURN_IF_ERROR(engine_.start(options));
-  HETCOMM_RETURN_IF_ERROR(devices_.open_notice(engine_.poller()));
+  devices_.notice().set_poller(engine_.poller());
   return name_processors();
 }
 

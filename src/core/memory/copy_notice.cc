@@ -3,14 +3,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <utility>
 
 namespace hetcomm {
 
-Status CopyNotice::open(Poller& poller) {
-  fd_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!fd_.valid()) return status_from_errno(errno, "eventfd");
-  return poller.add(fd_.get(), EPOLLIN, *this);
+int CopyNotice::fd() {
+  if (fd_.valid() || poller_ == nullptr) return fd_.get();
+  UniqueFd made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (made.valid() && poller_->add(made.get(), EPOLLIN, *this).ok()) fd_ = std::move(made);
+  return fd_.get();
 }
 
 // Staging asks the events themselves before each sleep, so that the notice may be taken here.

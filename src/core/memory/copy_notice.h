@@ -1,8 +1,9 @@
-// The descriptor by which devices end a sleep when copies have completed (event_notify). Devices may
-// write to it until they are destroyed.
+// The descriptor by which devices end a sleep when copies have completed (event_notify). It is made
+// when the first copy asks for it, so that a context without devices has none. Devices may write to
+// it until they are destroyed.
 #pragma once
 
-#include "src/base/status.h"
+#include "src/base/baton_role.h"
 #include "src/base/unique_fd.h"
 #include "src/net/poller.h"
 
@@ -10,14 +11,15 @@ namespace hetcomm {
 
 class CopyNotice final : public Watcher {
  public:
-  // |poller| watches it from now on.
-  Status open(Poller& poller);
-  // Negative while it is not open.
-  int fd() const { return fd_.get(); }
+  // |poller| is to watch it.
+  void set_poller(Poller& poller) { poller_ = &poller; }
+  // Negative where it cannot be made, or there is no poller: then copies are polled.
+  int fd() HETCOMM_UNDER_BATON;
 
  private:
   void on_events(uint32_t events) override;
 
+  Poller* poller_ = nullptr;
   UniqueFd fd_;
 };
 

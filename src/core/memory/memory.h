@@ -43,9 +43,8 @@ class DeviceSet {
   // Takes ownership of |device|, and gives its number. Does neither if it fails: its table lacks what
   // is needed, or there is no room. One thread at a time.
   Result<size_t> add(Device device);
-  // From now on copies that complete can end a sleep in |poller|.
-  Status open_notice(Poller& poller) { return notice_.open(poller); }
-  const CopyNotice& notice() const { return notice_; }
+  // Copies that complete can end a sleep in the poller of this notice.
+  CopyNotice& notice() { return notice_; }
   // The next two are [any-thread].
   size_t size() const { return size_.load(std::memory_order_acquire); }
   const Device& device(size_t index) const { return entries_[index]->device; }

@@ -357,8 +357,8 @@ bool Staging::prepare_sleep() {
     // Whoever looked at the descriptor since has taken the notice of a copy that was over.
     if (event.ends_sleep) return table.event_query(device, event.event) == HETCOMM_PENDING;
     if (table.event_notify == nullptr) return false;
-    event.ends_sleep =
-        table.event_notify(device, event.event, devices_.notice().fd()) == HETCOMM_OK;
+    const int file = devices_.notice().fd();
+    event.ends_sleep = file >= 0 && table.event_notify(device, event.event, file) == HETCOMM_OK;
     return event.ends_sleep;
   });
 }

@@ -21,8 +21,9 @@ void Completer::complete(Operation& operation, Code code, std::string text) {
 }
 
 std::string Completer::access_failure_text(const Operation& operation, Code code) {
-  const char* why =
-      code == Code::kStaleHandle ? "the memory is not registered any more" : code_text(code);
+  const char* const why = code == Code::kStaleHandle  ? "the memory is not registered any more"
+                          : code == Code::kDeviceLost ? "the owner's device failed"
+                                                      : code_text(code);
   return fmt::format("{}: {}", describe(operation), why);
 }
 
