@@ -76,7 +76,7 @@ hetcomm_test(core_link_share_test
   SOURCES core_link_share_test.cc
   DEPENDS core base
   LABELS asan
-  TIMEOUT 120)
+  TIMEOUT 300)
 hetcomm_test(core_pacer_test
   SOURCES core_pacer_test.cc
   DEPENDS core base

@@ -351,7 +351,7 @@ bool Staging::check_first_events(Check&& check) const {
 }
 
 bool Staging::prepare_sleep() {
-  return check_first_events([this](CopyJob::Event& event) {
+  return check_first_events([this](CopyJob::Event& event) HETCOMM_UNDER_BATON {
     const DeviceTable& table = *event.device->table;
     void* const device = event.device->instance;
     // Whoever looked at the descriptor since has taken the notice of a copy that was over.
