@@ -1,5 +1,6 @@
 """What tests in network namespaces share."""
 
+import os
 import subprocess
 import time
 
@@ -18,3 +19,26 @@ def wait_until_up(name, device):
             return
         assert time.monotonic() < deadline, f"{name}: {device} does not come up"
         time.sleep(0.05)
+
+
+def run_ranks(hosts, address, command, settings, limit_s, cores=None):
+    """Runs |command| as a rank in each namespace of |hosts|, over tcp; what rank 0 prints. |address|: of
+    the first host. |settings|: environment of all ranks, where a list has a value for each. |cores|: each
+    rank has one of these."""
+    ranks = []
+    for i, host in enumerate(hosts):
+        own = {name: value[i] if isinstance(value, list) else value for name, value in settings.items()}
+        environment = dict(os.environ, RANK=str(i), WORLD_SIZE=str(len(hosts)), MASTER_ADDR=address,
+                           MASTER_PORT="29400", HETCOMM_SECRET="the secret of this test",
+                           HETCOMM_HOST_LABEL=f"h{i}", HETCOMM_TRANSPORTS="tcp", HETCOMM_FAMILY="ipv4", **own)
+        pinned = ["taskset", "-c", str(cores[i % len(cores)])] if cores else []
+        ranks.append(subprocess.Popen(["ip", "netns", "exec", host, *pinned, *command], env=environment,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    try:
+        results = [rank.communicate(timeout=limit_s) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    for rank, (_, errors) in zip(ranks, results):
+        assert rank.returncode == 0, errors
+    return results[0][0]

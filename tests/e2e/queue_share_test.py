@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 
-from namespaces import sh, wait_until_up
+from namespaces import run_ranks, sh, wait_until_up
 
 SKIPPED = 77
 MBIT = 200  # of the first host's interface
@@ -71,23 +71,8 @@ class Star:
 
     def run(self, *command, limit_s=150):
         """Runs |command| as a rank on each host; what rank 0 prints."""
-        ranks = []
-        for i, host in enumerate(self.hosts):
-            environment = dict(os.environ, RANK=str(i), WORLD_SIZE=str(len(self.hosts)),
-                               MASTER_ADDR="198.18.10.1", MASTER_PORT="29400",
-                               HETCOMM_SECRET="the secret of this test", HETCOMM_HOST_LABEL=f"h{i}",
-                               HETCOMM_TRANSPORTS="tcp", HETCOMM_FAMILY="ipv4",
-                               HETCOMM_BOOTSTRAP_TIMEOUT="20s")
-            ranks.append(subprocess.Popen(["ip", "netns", "exec", host, *command], env=environment,
-                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        try:
-            results = [rank.communicate(timeout=limit_s) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-        for rank, (_, errors) in zip(ranks, results):
-            assert rank.returncode == 0, errors
-        return results[0][0]
+        settings = {"HETCOMM_BOOTSTRAP_TIMEOUT": "20s"}
+        return run_ranks(self.hosts, "198.18.10.1", command, settings, limit_s)
 
 
 def share_words(weights, seconds):

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 
-from namespaces import sh, wait_until_up
+from namespaces import run_ranks, sh, wait_until_up
 
 SKIPPED = 77
 WITHIN = 0.85
@@ -58,27 +58,11 @@ class Link:
     def run(self, *command, limit_s=150, devices=None):
         """Runs |command| as a rank on each host, each on a core of its own; what rank 0 prints.
         |devices|: HETCOMM_DEVICES of each."""
-        ranks = []
-        for i, host in enumerate(self.hosts):
-            environment = dict(os.environ, RANK=str(i), WORLD_SIZE="2", MASTER_ADDR="198.18.9.1",
-                               MASTER_PORT="29400", HETCOMM_SECRET="the secret of this test",
-                               HETCOMM_HOST_LABEL=f"h{i}", HETCOMM_TRANSPORTS="tcp",
-                               HETCOMM_FAMILY="ipv4", HETCOMM_BOOTSTRAP_TIMEOUT="20s")
-            if devices is not None:
-                environment["HETCOMM_DEVICES"] = devices[i]
-            cores = sorted(os.sched_getaffinity(0))
-            pinned = ["taskset", "-c", str(cores[i % len(cores)])]
-            ranks.append(subprocess.Popen(["ip", "netns", "exec", host, *pinned, *command],
-                                          env=environment, stdout=subprocess.PIPE,
-                                          stderr=subprocess.PIPE, text=True))
-        try:
-            results = [rank.communicate(timeout=limit_s) for rank in ranks]
-        finally:
-            for rank in ranks:
-                rank.kill()
-        for rank, (_, errors) in zip(ranks, results):
-            assert rank.returncode == 0, errors
-        return results[0][0]
+        settings = {"HETCOMM_BOOTSTRAP_TIMEOUT": "20s"}
+        if devices is not None:
+            settings["HETCOMM_DEVICES"] = devices
+        cores = sorted(os.sched_getaffinity(0))
+        return run_ranks(self.hosts, "198.18.9.1", command, settings, limit_s, cores)
 
 
 def describe(row):

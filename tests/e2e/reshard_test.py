@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from namespaces import sh, wait_until_up
+from namespaces import run_ranks, sh, wait_until_up
 
 SKIPPED = 77
 SIDE = 4
@@ -130,24 +130,11 @@ class Clusters:
         with tempfile.NamedTemporaryFile("w", suffix=".json") as links:
             links.write(self.model())
             links.flush()
-            ranks = []
-            for i, host in enumerate(self.hosts[:count]):
-                environment = dict(os.environ, RANK=str(i), WORLD_SIZE=str(count), GLOO_SOCKET_IFNAME="eth0",
-                                   MASTER_ADDR="198.18.11.1", MASTER_PORT="29400",
-                                   HETCOMM_SECRET="the secret of this test", HETCOMM_HOST_LABEL=f"h{i}",
-                                   HETCOMM_CLUSTER="ab"[i // SIDE], HETCOMM_TRANSPORTS="tcp",
-                                   HETCOMM_FAMILY="ipv4", HETCOMM_BOOTSTRAP_TIMEOUT="30s",
-                                   HETCOMM_LINK_MODEL=links.name)
-                ranks.append(subprocess.Popen(["ip", "netns", "exec", host, *command], env=environment,
-                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-            try:
-                results = [rank.communicate(timeout=limit_s) for rank in ranks]
-            finally:
-                for rank in ranks:
-                    rank.kill()
-        for rank, (_, errors) in zip(ranks, results):
-            assert rank.returncode == 0, errors
-        return results[0][0]
+            settings = {
+                "GLOO_SOCKET_IFNAME": "eth0", "HETCOMM_BOOTSTRAP_TIMEOUT": "30s", "HETCOMM_LINK_MODEL": links.name,
+                "HETCOMM_CLUSTER": ["ab"[i // SIDE] for i in range(count)]
+            }
+            return run_ranks(self.hosts[:count], "198.18.11.1", command, settings, limit_s)
 
     def stream_rate(self, seconds=3):
         """Bytes per second of plain TCP streams, each host of the first cluster to one of the second."""

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -194,20 +195,34 @@ TEST(StagingCopyTest, WhatMayRunOnHasEndedWhenItHasFailed) {
   }
 }
 
+// Memory of a device whose copies take 20 ms, and a poller that sleeps on them.
+struct SlowDevice {
+  static constexpr uint64_t kSize = 64 * kKi;
+
+  SlowDevice() {
+    devices.notice().set_poller(poller);
+    const Device device = create_sim_device("sim-handle", "latency=20ms").value();
+    EXPECT_TRUE(devices.add(device).ok());
+    void* address = nullptr;
+    EXPECT_EQ(device.table->allocate(device.instance, kSize, &address), HETCOMM_OK);
+    memory.emplace(devices, 0, address, kSize, true);
+    pieces = {{&*memory, 0, kSize}};
+  }
+  Poller poller = Poller::create().value();
+  DeviceSet devices;
+  Staging staging{devices, {}};
+  std::optional<Memory> memory;
+  std::vector<BufferPiece> pieces;
+};
+
 // Streams of both directions, two copies in each. A sleep may begin while copies run whose end the
 // devices announce, and not when one is over, whoever has taken its notice.
 TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
-  Poller poller = Poller::create().value();
-  DeviceSet devices;
-  devices.notice().set_poller(poller);
-  const Device device = create_sim_device("sim-handle", "latency=20ms").value();
-  ASSERT_TRUE(devices.add(device).ok());
-  Staging staging(devices, {});
-  constexpr uint64_t kSize = 64 * kKi;
-  void* address = nullptr;
-  ASSERT_EQ(device.table->allocate(device.instance, kSize, &address), HETCOMM_OK);
-  Memory memory(devices, 0, address, kSize, true);
-  const std::vector<BufferPiece> pieces = {{&memory, 0, kSize}};
+  SlowDevice slow;
+  Poller& poller = slow.poller;
+  Staging& staging = slow.staging;
+  constexpr uint64_t kSize = SlowDevice::kSize;
+  const std::vector<BufferPiece>& pieces = slow.pieces;
   std::vector<std::byte> host(4 * kSize);
   std::array<CopyJob, 4> jobs;
   Heard handler;
@@ -238,21 +253,13 @@ TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
 // The descriptor is made by the first copy that would sleep. Where there is none to be had, copies are
 // polled, and the next one asks again.
 TEST(StagingCopyTest, CopiesArePolledWithoutADescriptor) {
-  Poller poller = Poller::create().value();
-  DeviceSet devices;
-  devices.notice().set_poller(poller);
-  const Device device = create_sim_device("sim-handle", "latency=20ms").value();
-  ASSERT_TRUE(devices.add(device).ok());
-  Staging staging(devices, {});
-  constexpr uint64_t kSize = 4 * kKi;
-  void* address = nullptr;
-  ASSERT_EQ(device.table->allocate(device.instance, kSize, &address), HETCOMM_OK);
-  Memory memory(devices, 0, address, kSize, true);
-  const std::vector<BufferPiece> pieces = {{&memory, 0, kSize}};
+  SlowDevice slow;
+  Staging& staging = slow.staging;
+  constexpr uint64_t kSize = SlowDevice::kSize;
   std::vector<std::byte> host(kSize);
   CopyJob job;
   Heard handler;
-  staging.start(job, StreamDirection::kToHost, pieces, 0, host.data(), kSize, handler);
+  staging.start(job, StreamDirection::kToHost, slow.pieces, 0, host.data(), kSize, handler);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};

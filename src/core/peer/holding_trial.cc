@@ -83,12 +83,12 @@ HoldingTrial::Step HoldingTrial::measure(uint64_t passed_ns, uint64_t now_ns) {
   return take_rate(rate_of(left_, passed_ns), now_ns);
 }
 
-// It was measured while nobody was held.
+// |rate| was measured while nobody was held.
 HoldingTrial::Step HoldingTrial::take_rate(double rate, uint64_t now_ns) {
   const bool similar = std::abs(rate - free_rate_) < kSimilar * free_rate_;
   const double before = free_rate_;
   free_rate_ = similar ? (rate + free_rate_) / 2 : rate;
-  // What was missed stays the same in time.
+  // The time that was missed stays the same.
   if (before > 0) missed_ *= free_rate_ / before;
   cycle_ns_ = now_ns + std::clamp(kCycleTimes * (now_ns - begun_ns_), kCycleNs, kLongestCycleNs);
   begin(Phase::kHolding, now_ns);

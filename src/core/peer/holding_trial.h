@@ -26,7 +26,7 @@ class HoldingTrial {
   static constexpr uint64_t kMeasuredBytes = 4u << 20;
   static constexpr uint64_t kMeasuredNs = 200'000'000;
   static constexpr uint64_t kMostMeasuredNs = 500'000'000;
-  // Before, connections fill up again: so long, and until what was under way has left.
+  // Before that, connections fill up again: so long, and until what was under way has left.
   static constexpr uint64_t kSettlingNs = 100'000'000;
   static constexpr uint64_t kMostSettlingNs = 200'000'000;
   // A measurement that is as near to the last one counts half.
@@ -37,7 +37,7 @@ class HoldingTrial {
   static constexpr uint64_t kMissedNs = 250'000'000;
   // Holding is to blame where so much less left.
   static constexpr double kBlamed = 0.85;
-  // Between two measurements, and at least so many times as long as one takes.
+  // So much time lies between two measurements, and at least so many times as long as one takes.
   static constexpr uint64_t kCycleNs = 2'000'000'000;
   static constexpr uint64_t kLongestCycleNs = 8'000'000'000;
   static constexpr uint64_t kCycleTimes = 10;

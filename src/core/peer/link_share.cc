@@ -3,7 +3,7 @@
 namespace hetcomm {
 namespace {
 
-// While the rate of the link is not known.
+// These hold while the rate of the link is not known.
 constexpr uint64_t kUnknownPieceBytes = 256u << 10;
 constexpr uint64_t kUnknownWindowBytes = 4u << 20;
 
@@ -22,11 +22,10 @@ void LinkShare::remove(Member& member, uint64_t now_ns) {
   member.held = false;
   if (suspect_ == &member) suspect_ = nullptr;
   std::erase(members_, &member);
-  advance(0, now_ns);
-  settle(now_ns);
+  look(now_ns);
 }
 
-// It has something to send again, and no claim on what it did not take.
+// A queue that has something to send again has no claim on what it did not take.
 void LinkShare::wake_up(Member& member) {
   if (!has_work(member)) member.next_tag = std::max(member.next_tag, virtual_tag_);
 }
@@ -36,7 +35,7 @@ void LinkShare::waits(Member& member) {
   ++member.waits;
 }
 
-// Of those that count, the one that has had least for its weight. Null: none counts.
+// Returns the one of those that count that has had least for its weight; null where none counts.
 LinkShare::Member* LinkShare::hindmost(uint64_t now_ns) const {
   Member* found = nullptr;
   for (Member* member : members_) {
@@ -47,7 +46,7 @@ LinkShare::Member* LinkShare::hindmost(uint64_t now_ns) const {
   return found;
 }
 
-// |last|: the hindmost.
+// |last| is the hindmost.
 bool LinkShare::is_ahead(const Member& member, const Member* last) const {
   if (!trial_.holds() || member.passed_over || last == nullptr) return false;
   return tag_of(member) > tag_of(*last) + over_weight(member, kLeadBytes);
@@ -80,16 +79,14 @@ void LinkShare::started(Member& member, uint64_t bytes, uint64_t now_ns) {
   member.under_way += bytes;
   member.active_ns = now_ns;
   under_way_ += bytes;
-  advance(0, now_ns);
-  settle(now_ns);
+  look(now_ns);
 }
 
 void LinkShare::ended(Member& member, uint64_t bytes, uint64_t now_ns) {
   member.under_way -= bytes;
   member.active_ns = now_ns;
   under_way_ -= bytes;
-  advance(0, now_ns);
-  settle(now_ns);
+  look(now_ns);
 }
 
 uint64_t LinkShare::piece_bytes() const {
@@ -139,7 +136,7 @@ void LinkShare::release_all() {
   }
 }
 
-// What the kernel still has of all pairs with queues here.
+// Returns how many bytes of all pairs with queues here the kernel still has.
 uint64_t LinkShare::unsent_bytes() const {
   uint64_t bytes = 0;
   for (auto member = members_.begin(); member != members_.end(); ++member) {
@@ -184,7 +181,7 @@ void LinkShare::pass(uint64_t left_bytes, uint64_t now_ns) {
   end_passes(now_ns);
   int64_t left = static_cast<int64_t>(left_bytes);
   if (left_bytes > 0 || trial_.is_due(held_ > 0, now_ns)) {
-    // What a socket takes has not left yet.
+    // A socket has taken these bytes, and they have not left yet.
     const uint64_t unsent = unsent_bytes();
     left += static_cast<int64_t>(unsent_) - static_cast<int64_t>(unsent);
     unsent_ = unsent;

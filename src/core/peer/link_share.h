@@ -51,7 +51,7 @@ class LinkShare {
   static constexpr uint64_t kLeastWindowBytes = 512u << 10;
   static constexpr uint64_t kMostWindowBytes = 16u << 20;
 
-  // One queue. The first three are its owner's, the rest is the link's.
+  // This is one queue. The first three are its owner's, the rest is the link's.
   struct Member {
     ScheduledPair* pair = nullptr;          // goes on when the queue is not held any more
     uint32_t weight = 1;                    // at least 1
@@ -84,8 +84,7 @@ class LinkShare {
     const uint64_t other_tag = tag_of(other);
     return tag < other_tag || (tag == other_tag && one.under_way < other.under_way);
   }
-  // It has something to send that waits on one more connection, or one less. settle() follows where
-  // it has nothing more to send.
+  // It has something to send that waits on one more connection, or one less. look() follows.
   void waits(Member& member) HETCOMM_UNDER_BATON;
   void waits_no_more(Member& member) HETCOMM_UNDER_BATON { --member.waits; }
   // False: it is held, and its pair is called when it may go on.
@@ -104,7 +103,7 @@ class LinkShare {
   // Where they do: the longest piece, and the most bytes under way over one connection.
   uint64_t piece_bytes() const HETCOMM_UNDER_BATON;
   uint64_t window_bytes() const HETCOMM_UNDER_BATON;
-  // When look() has to be called.
+  // Tells when look() has to be called.
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON {
     return held_ > 0 ? trial_.deadline_ns() : kForever;
   }
@@ -158,7 +157,7 @@ class LinkShare {
 class LinkShares {
  public:
   static constexpr size_t kCount = 16;
-  // In place of an index, for what does not leave the host.
+  // This stands for an index where data does not leave the host.
   static constexpr size_t kWithinHost = kCount;
 
   explicit LinkShares(PairSchedule& schedule) {
