@@ -15,6 +15,9 @@ constexpr size_t kLongestKind = 15;
 
 // The first entry that is missing; null: none is.
 const char* missing_entry(const DeviceTable& table) {
+  const bool orders = table.user_stream_open != nullptr || table.user_stream_close != nullptr ||
+                      table.user_stream_record != nullptr || table.user_stream_hold != nullptr ||
+                      table.hold_end != nullptr;
   const struct {
     const char* name;
     bool is_there;
@@ -40,6 +43,11 @@ const char* missing_entry(const DeviceTable& table) {
       {"release", table.release != nullptr || table.retain == nullptr},
       {"allocate_host", table.allocate_host != nullptr || table.free_host == nullptr},
       {"free_host", table.free_host != nullptr || table.allocate_host == nullptr},
+      {"user_stream_open", table.user_stream_open != nullptr || !orders},
+      {"user_stream_close", table.user_stream_close != nullptr || !orders},
+      {"user_stream_record", table.user_stream_record != nullptr || !orders},
+      {"user_stream_hold", table.user_stream_hold != nullptr || !orders},
+      {"hold_end", table.hold_end != nullptr || !orders},
   };
   for (const auto& entry : needed) {
     if (!entry.is_there) return entry.name;

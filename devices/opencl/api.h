@@ -19,6 +19,8 @@ namespace hetcomm::opencl {
   X(CreateCommandQueue)             \
   X(CreateContext)                  \
   X(CreateSubBuffer)                \
+  X(CreateUserEvent)                \
+  X(EnqueueBarrierWithWaitList)     \
   X(EnqueueMapBuffer)               \
   X(EnqueueMarkerWithWaitList)      \
   X(EnqueueReadBuffer)              \
@@ -28,6 +30,7 @@ namespace hetcomm::opencl {
   X(EnqueueWriteBufferRect)         \
   X(Finish)                         \
   X(Flush)                          \
+  X(GetCommandQueueInfo)            \
   X(GetContextInfo)                 \
   X(GetDeviceIDs)                   \
   X(GetDeviceInfo)                  \
@@ -39,9 +42,11 @@ namespace hetcomm::opencl {
   X(ReleaseContext)                 \
   X(ReleaseEvent)                   \
   X(ReleaseMemObject)               \
+  X(RetainCommandQueue)             \
   X(RetainContext)                  \
   X(RetainMemObject)                \
   X(SetEventCallback)               \
+  X(SetUserEventStatus)             \
   X(WaitForEvents)
 
 struct Api {

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "devices/opencl/user_queue.h"
 #include "devices/registry.h"
 #include "src/base/text.h"
 
@@ -400,6 +401,28 @@ void free_host(void* device, void* host) {
   if (Context* const context = of(device).context()) context->host_memory().free(host);
 }
 
+hetcomm_status_t user_stream_open(void* device, void* native, void** out_user_stream) {
+  if (native == nullptr || out_user_stream == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  Context* const context = of(device).context();
+  if (context == nullptr) return HETCOMM_INVALID_ARGUMENT;  // so it has no queue either
+  UserQueue* queue = nullptr;
+  const Code code = UserQueue::open(of(device).api(), context->get(), native, &queue);
+  if (code == Code::kOk) *out_user_stream = queue;
+  return static_cast<hetcomm_status_t>(code);
+}
+
+hetcomm_status_t user_stream_record(void*, void* user_stream, void** out_event) {
+  if (user_stream == nullptr || out_event == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  return static_cast<hetcomm_status_t>(
+      static_cast<UserQueue*>(user_stream)->record(reinterpret_cast<cl_event*>(out_event)));
+}
+
+hetcomm_status_t user_stream_hold(void*, void* user_stream, void** out_hold) {
+  if (user_stream == nullptr || out_hold == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  return static_cast<hetcomm_status_t>(
+      static_cast<UserQueue*>(user_stream)->hold(reinterpret_cast<cl_event*>(out_hold)));
+}
+
 constexpr DeviceTable kTable = {
     .struct_size = sizeof(DeviceTable),
     .kind = "opencl",
@@ -439,6 +462,15 @@ constexpr DeviceTable kTable = {
     .event_notify =
         [](void* device, void* event, int file) {
           return static_cast<hetcomm_status_t>(of(device).event_notify(event, file));
+        },
+    .user_stream_open = user_stream_open,
+    .user_stream_close = [](void*,
+                            void* user_stream) { delete static_cast<UserQueue*>(user_stream); },
+    .user_stream_record = user_stream_record,
+    .user_stream_hold = user_stream_hold,
+    .hold_end =
+        [](void* device, void* hold) {
+          if (hold != nullptr) UserQueue::end_hold(of(device).api(), static_cast<cl_event>(hold));
         },
 };
 

@@ -33,6 +33,7 @@ class OpenClDevice {
   OpenClDevice& operator=(const OpenClDevice&) = delete;
   ~OpenClDevice();
 
+  const Api& api() const { return api_; }
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
   // Null while there is none.

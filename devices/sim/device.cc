@@ -55,6 +55,7 @@ void SimDevice::stream_destroy(void* stream) {
   if (place == streams_.end()) return;
   leaving = std::move(*place);
   streams_.erase(place);
+  std::erase(user_streams_, leaving.get());
 }
 
 Code SimDevice::submit(void* stream, const void* address, const DeviceRows& rows, std::byte* host,
@@ -149,14 +150,52 @@ void SimDevice::event_release(void* event) {
   free_events_.push_back(own);
 }
 
+Code SimDevice::user_stream_open(void* native, void** out_user_stream) {
+  if (out_user_stream == nullptr) return Code::kInvalidArgument;
+  const std::lock_guard lock(mutex_);
+  const auto place = std::find_if(streams_.begin(), streams_.end(),
+                                  [&](const auto& own) { return own.get() == native; });
+  if (place == streams_.end()) return Code::kInvalidArgument;
+  user_streams_.push_back(place->get());
+  *out_user_stream = native;
+  return Code::kOk;
+}
+
+void SimDevice::user_stream_close(void* user_stream) {
+  const std::lock_guard lock(mutex_);
+  const auto place = std::find(user_streams_.begin(), user_streams_.end(), user_stream);
+  if (place != user_streams_.end()) user_streams_.erase(place);
+}
+
+Code SimDevice::user_stream_hold(void* user_stream, void** out_hold) {
+  if (user_stream == nullptr || out_hold == nullptr) return Code::kInvalidArgument;
+  auto hold = std::make_unique<std::shared_ptr<SimHold>>(std::make_shared<SimHold>());
+  static_cast<SimStream*>(user_stream)->submit(*hold);
+  *out_hold = hold.release();
+  return Code::kOk;
+}
+
+void SimDevice::synchronize() {
+  std::vector<std::pair<std::shared_ptr<SimTimeline>, uint64_t>> work;
+  {
+    const std::lock_guard lock(mutex_);
+    for (SimStream* const stream : user_streams_) {
+      work.emplace_back(stream->timeline(), stream->submitted());
+    }
+  }
+  for (const auto& [timeline, count] : work) timeline->wait_for(count);
+}
+
 Code SimDevice::pin_host(const void* host, uint64_t size) {
   if (host == nullptr || size == 0) return Code::kInvalidArgument;
+  synchronize();
   std::lock_guard lock(mutex_);
   ++pins_[host];
   return Code::kOk;
 }
 
 void SimDevice::unpin_host(const void* host) {
+  synchronize();
   std::lock_guard lock(mutex_);
   const auto pin = pins_.find(host);
   if (pin != pins_.end() && --pin->second == 0) pins_.erase(pin);
@@ -264,17 +303,34 @@ hetcomm_status_t event_notify(void*, void* event, int file) {
   return guarded([&] { return SimDevice::event_notify(event, file); });
 }
 
-hetcomm_status_t allocate_host(void*, uint64_t size_bytes, void** out_host) {
+hetcomm_status_t allocate_host(void* device, uint64_t size_bytes, void** out_host) {
   constexpr uint64_t kPage = 4096;
   if (out_host == nullptr || size_bytes == 0) return HETCOMM_INVALID_ARGUMENT;
   if (size_bytes > PTRDIFF_MAX - kPage) return HETCOMM_OUT_OF_MEMORY;
+  of(device).synchronize();
   void* const host = std::aligned_alloc(kPage, (size_bytes + kPage - 1) / kPage * kPage);
   if (host == nullptr) return HETCOMM_OUT_OF_MEMORY;
   *out_host = host;
   return HETCOMM_OK;
 }
 
-void free_host(void*, void* host) { std::free(host); }
+void free_host(void* device, void* host) {
+  of(device).synchronize();
+  std::free(host);
+}
+
+hetcomm_status_t user_stream_open(void* device, void* native, void** out_user_stream) {
+  return guarded([&] { return of(device).user_stream_open(native, out_user_stream); });
+}
+
+hetcomm_status_t user_stream_hold(void*, void* user_stream, void** out_hold) {
+  return guarded([&] { return SimDevice::user_stream_hold(user_stream, out_hold); });
+}
+
+void hold_end(void*, void* hold) {
+  const std::unique_ptr<std::shared_ptr<SimHold>> own(static_cast<std::shared_ptr<SimHold>*>(hold));
+  if (own != nullptr) (*own)->end();
+}
 
 struct SimTraits {
   bool reachable;       // for network interfaces
@@ -290,7 +346,11 @@ constexpr DeviceTable make_table(const char* kind, const SimTraits& traits) {
       .destroy = [](void* device) { delete static_cast<SimDevice*>(device); },
       .name = [](void* device) { return of(device).name(); },
       .allocate = allocate,
-      .free = [](void* device, void* address) { of(device).memory().free(address); },
+      .free =
+          [](void* device, void* address) {
+            of(device).synchronize();
+            of(device).memory().free(address);
+          },
       .find = find,
       .stream_create = stream_create,
       .stream_destroy = [](void* device, void* stream) { of(device).stream_destroy(stream); },
@@ -310,6 +370,12 @@ constexpr DeviceTable make_table(const char* kind, const SimTraits& traits) {
       .allocate_host = traits.allocates_host ? allocate_host : nullptr,
       .free_host = traits.allocates_host ? free_host : nullptr,
       .event_notify = event_notify,
+      .user_stream_open = user_stream_open,
+      .user_stream_close = [](void* device,
+                              void* user_stream) { of(device).user_stream_close(user_stream); },
+      .user_stream_record = event_record,
+      .user_stream_hold = user_stream_hold,
+      .hold_end = hold_end,
   };
 }
 

@@ -59,6 +59,13 @@ class SimDevice final {
   void unpin_host(const void* host);
   size_t pinned_regions();
 
+  // A user's stream is one of this device's. While there is one, calls that change what the device
+  // has of host memory, and those that free its memory, wait for it, as those of many vendors do.
+  Code user_stream_open(void* native, void** out_user_stream);
+  void user_stream_close(void* user_stream);
+  static Code user_stream_hold(void* user_stream, void** out_hold);
+  void synchronize();
+
  private:
   Code submit(void* stream, const void* address, const DeviceRows& rows, std::byte* host,
               bool to_host);
@@ -74,6 +81,7 @@ class SimDevice final {
   std::deque<SimEvent> events_;  // stable addresses
   std::vector<SimEvent*> free_events_;
   std::map<const void*, uint64_t> pins_;  // start -> times pinned
+  std::vector<SimStream*> user_streams_;
   // Last, so that their threads end before anything above is gone.
   std::vector<std::unique_ptr<SimStream>> streams_;
 };

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "src/base/clock.h"
 #include "src/base/signals_blocked.h"
@@ -110,6 +111,17 @@ void SimTimeline::wait_for(uint64_t count) {
   advanced_.wait(lock, [&] { return reached(count); });
 }
 
+void SimHold::wait() {
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return is_over_; });
+}
+
+void SimHold::end() {
+  const std::lock_guard lock(mutex_);
+  is_over_ = true;
+  ended_.notify_all();
+}
+
 SimStream::SimStream(uint64_t latency_ns)
     : latency_ns_(latency_ns), timeline_(std::make_shared<SimTimeline>()), ring_(kFirstRing) {}
 
@@ -144,6 +156,16 @@ void SimStream::submit(const SimCopy& copy) {
   wakeup_.notify_one();
 }
 
+void SimStream::submit(const std::shared_ptr<SimHold>& hold) {
+  submit({.host = nullptr,
+          .device = nullptr,
+          .rows = {},
+          .to_host = false,
+          .bus = nullptr,
+          .submitted_ns = 0,
+          .hold = hold});
+}
+
 uint64_t SimStream::submitted() {
   std::lock_guard lock(mutex_);
   return submitted_;
@@ -152,7 +174,7 @@ uint64_t SimStream::submitted() {
 void SimStream::grow() {
   std::vector<SimCopy> larger(ring_.size() * 2);
   for (uint64_t i = taken_; i != submitted_; ++i) {
-    larger[i & (larger.size() - 1)] = ring_[i & (ring_.size() - 1)];
+    larger[i & (larger.size() - 1)] = std::move(ring_[i & (ring_.size() - 1)]);
   }
   ring_.swap(larger);
 }
@@ -165,7 +187,7 @@ void SimStream::run() {
   while (true) {
     wakeup_.wait(lock, [this] { return stopping_ || submitted_ != taken_; });
     if (submitted_ == taken_) return;
-    const SimCopy copy = ring_[taken_ & (ring_.size() - 1)];
+    const SimCopy copy = std::move(ring_[taken_ & (ring_.size() - 1)]);
     ++taken_;
     lock.unlock();
     execute(copy);
@@ -175,6 +197,11 @@ void SimStream::run() {
 }
 
 void SimStream::execute(const SimCopy& copy) {
+  if (copy.hold != nullptr) {
+    copy.hold->wait();
+    due_ns_ = now_ns();
+    return;
+  }
   uint64_t due = std::max(due_ns_, copy.submitted_ns) + latency_ns_;
   const uint64_t size = bytes_of(copy.rows);
   // If the bus has no limit, there is nothing to share, and one large copy is the fastest.

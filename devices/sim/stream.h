@@ -59,6 +59,18 @@ class SimTimeline {
   std::vector<Notice> notices_;  // under |mutex_|
 };
 
+// A hold lets a stream wait until end().
+class SimHold {
+ public:
+  void wait();
+  void end();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool is_over_ = false;  // under |mutex_|
+};
+
 struct SimCopy {
   std::byte* host;
   std::byte* device;  // the first row
@@ -66,6 +78,7 @@ struct SimCopy {
   bool to_host;
   SimBus* bus;
   uint64_t submitted_ns;
+  std::shared_ptr<SimHold> hold{};  // instead of a copy, if it is not null
 };
 
 class SimStream final {
@@ -81,6 +94,8 @@ class SimStream final {
   void submit(const SimCopy& copy);
   // Number of copies submitted so far: what an event recorded now waits for.
   uint64_t submitted();
+  // Puts a wait for the end of |hold| into the stream.
+  void submit(const std::shared_ptr<SimHold>& hold);
   const std::shared_ptr<SimTimeline>& timeline() const { return timeline_; }
 
  private:

@@ -147,6 +147,9 @@ typedef struct hetcomm_collective_options {
   uint32_t reserved;
   /* The operation starts when this group is started. NULL: it starts at once. */
   hetcomm_group_t* group;
+  /* The operation starts after what this stream holds, and the stream waits for it (hetcomm/stream.h).
+   * NULL: it is in no stream's order. */
+  hetcomm_stream_t* stream;
 } hetcomm_collective_options_t;
 
 /* Gives the size of an element in bytes. INVALID_ARGUMENT: |datatype| is no type. [any-thread] */
@@ -158,8 +161,8 @@ hetcomm_datatype_size(hetcomm_datatype_t datatype, size_t* out_size_bytes) HETCO
  *   INVALID_ARGUMENT  Lengths do not fit together or are no whole number of elements; type,
  *                     operator or flags are unknown; WAIT_ALL comes without MONITORED; the list of
  *                     ranks is empty, longer than the communicator, has a rank twice or lacks this
- *                     one; a plain pointer is NULL or leads to memory of a device; or the group
- *                     belongs to another communicator.
+ *                     one; a plain pointer is NULL or leads to memory of a device; the group
+ *                     belongs to another communicator, or the stream to another context.
  *   OUT_OF_RANGE      There is no such root, a rank of the list is not in the communicator, a
  *                     buffer ends past its memory or the address space, or the buffers together are
  *                     longer than 2^64 - 1 bytes.

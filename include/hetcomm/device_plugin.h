@@ -139,6 +139,28 @@ typedef struct hetcomm_device_table {
    * before that. The caller keeps |file| open until the device was destroyed. Without this entry
    * the library polls while copies run. */
   hetcomm_status_t (*event_notify)(void* device, void* event, int file);
+
+  /* The five entries below put operations into the order of a stream that the user has made
+   * (hetcomm_stream_wrap). They come together. The library copies nothing there.
+   *
+   * Optional: begins to use the user's stream |native|, which the vendor's own type names: a
+   * cl_command_queue, a cudaStream_t. INVALID_ARGUMENT where it is no stream of this device. The
+   * stream stays the user's, who keeps it until user_stream_close(), or the device retains it. */
+  hetcomm_status_t (*user_stream_open)(void* device, void* native, void** out_user_stream);
+  /* Ends what user_stream_open() has begun. Its events have been released, and its holds ended. */
+  void (*user_stream_close)(void* device, void* user_stream);
+  /* Creates an event, which completes when everything has that was put into the user's stream
+   * before this call. event_query() and the other entries of events take it. UNSUPPORTED while the
+   * stream is captured. */
+  hetcomm_status_t (*user_stream_record)(void* device, void* user_stream, void** out_event);
+  /* Lets everything that is put into the user's stream after this call wait until hold_end(): by a
+   * wait for a value that the CPU writes, where the vendor has one, else by an event that the CPU
+   * sets, else by a function that the vendor calls in the stream and that blocks. Other streams go
+   * on. UNSUPPORTED while the stream is captured, or where the vendor has none of these. */
+  hetcomm_status_t (*user_stream_hold)(void* device, void* user_stream, void** out_hold);
+  /* Ends a hold, and frees it, also after the device has failed. It does not wait for anything of
+   * the stream. */
+  void (*hold_end)(void* device, void* hold);
 } hetcomm_device_table_t;
 
 /* A device: what the functions of |table| take as their first argument is |instance|. */

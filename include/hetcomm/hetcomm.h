@@ -83,6 +83,7 @@
 #include <hetcomm/request.h>
 #include <hetcomm/reshard.h>
 #include <hetcomm/status.h>
+#include <hetcomm/stream.h>
 #include <hetcomm/topology.h>
 
 #endif /* HETCOMM_HETCOMM_H_ */

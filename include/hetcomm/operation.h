@@ -6,6 +6,7 @@
 
 #include <hetcomm/communicator.h>
 #include <hetcomm/request.h>
+#include <hetcomm/stream.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,6 +45,9 @@ typedef struct hetcomm_operation_options {
   hetcomm_group_t* group;
   /* The owner of the memory gets this value with a put that has HETCOMM_OPERATION_NOTIFY. */
   uint64_t notify_value;
+  /* The operation starts after what this stream holds, and the stream waits for it (hetcomm/stream.h).
+   * NULL: it is in no stream's order. */
+  hetcomm_stream_t* stream;
 } hetcomm_operation_options_t;
 
 /* Creates an empty group for operations on |communicator|, which cannot be destroyed before the
@@ -56,8 +60,10 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_create(
     hetcomm_communicator_t* communicator, hetcomm_group_t** out_group) HETCOMM_NOEXCEPT;
 
 /* Starts the collected operations in the order in which they were collected, and empties the group,
- * which can be filled again. No progress runs between two of them. Does not wait. What keeps an
- * operation from starting is its outcome and does not fail the call. [serial] */
+ * which can be filled again. No progress runs between two of them. Does not wait. Where operations
+ * name streams, all start together when all of these streams have come to them, and each stream
+ * waits for those operations that name it. What keeps an operation from starting is its outcome and
+ * does not fail the call. [serial] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group)
     HETCOMM_NOEXCEPT;
 

@@ -267,8 +267,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_rebuild(
 /* Starts to move the tensors from |sources| to |destinations|, which have a buffer for each tensor,
  * in host or device memory, that is not looked at where this rank holds no part. An array is NULL
  * where this rank holds no part at all. Sources and destinations do not overlap, and belong to the
- * execution until the request has completed. Of |options|, which may be NULL, time limit and
- * priority count.
+ * execution until the request has completed. Of |options|, which may be NULL, time limit,
+ * priority and stream count.
  *   BUSY              |in_flight| executions are under way.
  *   INVALID_ARGUMENT  An array is missing; the options ask for a group or have flags.
  *   OUT_OF_RANGE      A buffer is shorter than the layout needs.

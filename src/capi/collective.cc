@@ -24,10 +24,11 @@ Status as_status(const capi::Refusal& refusal) {
   return refusal.code == Code::kOk ? Status() : Status(refusal.code, std::string(refusal.text));
 }
 
-Status check_options(const hetcomm_collective_options_t& options, const Communicator& own) {
+Status check_options(const hetcomm_collective_options_t& options, Communicator& own) {
   if (options.reserved != 0) return Status(Code::kInvalidArgument, "options: reserved has to be 0");
   if (options.ranks == nullptr && options.rank_count != 0) return capi::null_argument("ranks");
-  return as_status(capi::check_group(options.group, &own));
+  HETCOMM_RETURN_IF_ERROR(as_status(capi::check_group(options.group, &own)));
+  return as_status(capi::check_stream(options.stream, &own));
 }
 
 // The buffers of |arguments| that belong to this rank's arguments.

@@ -15,6 +15,7 @@
 #include "src/bootstrap/bootstrap.h"
 #include "src/core/communicator/communicator.h"
 #include "src/core/job/context.h"
+#include "src/core/memory/user_stream.h"
 #include "src/queue/queue.h"
 #include "src/reshard/preparation.h"
 
@@ -33,6 +34,7 @@ enum class Tag : uint64_t {
   kQueue = 0x6865746371756575,
   kLayout = 0x686574636c61796f,
   kReshard = 0x6865746372657368,
+  kStream = 0x6865746373747265,
 };
 
 }  // namespace hetcomm::capi
@@ -49,6 +51,14 @@ struct hetcomm_memory : hetcomm::Memory {
     context.add_object();
   }
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kMemory;
+  hetcomm::Context& context;
+};
+struct hetcomm_stream : hetcomm::UserStream {
+  hetcomm_stream(hetcomm::Context& owner, size_t device, void* opened)
+      : hetcomm::UserStream(owner.devices(), device, opened), context(owner) {
+    context.add_object();
+  }
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kStream;
   hetcomm::Context& context;
 };
 struct hetcomm_bootstrap {
@@ -132,6 +142,7 @@ inline Tag tag_of(const hetcomm_group*) { return Tag::kGroup; }
 inline Tag tag_of(const hetcomm_queue*) { return Tag::kQueue; }
 inline Tag tag_of(const hetcomm_layout*) { return Tag::kLayout; }
 inline Tag tag_of(const hetcomm_reshard*) { return Tag::kReshard; }
+inline Tag tag_of(const hetcomm_stream*) { return Tag::kStream; }
 inline Tag tag_of(const hetcomm_remote_memory*) { return Tag::kRemoteMemory; }
 
 template <typename Handle>

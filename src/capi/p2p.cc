@@ -16,7 +16,6 @@ using hetcomm::Engine;
 using hetcomm::Operation;
 using hetcomm::OperationKind;
 using hetcomm::OperationRef;
-using hetcomm::OperationStage;
 using hetcomm::OperationState;
 using hetcomm::PostArguments;
 using hetcomm::Status;
@@ -42,18 +41,6 @@ template <OperationKind kKind>
     return nullptr;
   }
   return own.poster().post_plain<kKind>(peer, tag, ignore, buffer);
-}
-
-// Calls |use| for the entries that are still waiting for their group.
-template <typename Use>
-void for_each_waiting(hetcomm_group_t& group, Use&& use) HETCOMM_UNDER_BATON {
-  for (const OperationRef& entry : group.entries) {
-    if (entry.is(OperationState::kPending) &&
-        entry.operation->stage == OperationStage::kCollected) {
-      use(*entry.operation);
-    }
-  }
-  group.entries.clear();
 }
 
 // A null operation, with the status to return, when the handle cannot be used.
@@ -336,17 +323,8 @@ hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(group);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(group->communicator->context()));
-    Engine& engine = group->communicator->context().engine();
-    {
-      const Engine::Baton baton(engine);
-      engine.drain();
-      for_each_waiting(*group, [&](Operation& operation) HETCOMM_UNDER_BATON {
-        engine.operation_started();
-        operation.stage = OperationStage::kSubmitted;
-        group->communicator->start(operation);
-      });
-    }
-    if (engine.threaded()) engine.note_pending();
+    const std::vector<OperationRef> entries = std::exchange(group->entries, {});
+    group->communicator->poster().start_group(entries);
     return {};
   });
 }
@@ -354,9 +332,7 @@ hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group) noexcept {
 void hetcomm_group_destroy(hetcomm_group_t* group) noexcept {
   if (group == nullptr || !capi::is_good(group) || !group->communicator->context().alive()) return;
   const hetcomm_status_t status = capi::guard([&]() -> Status {
-    const Engine::Baton baton(group->communicator->context().engine());
-    for_each_waiting(*group, [&](Operation& operation)
-                                 HETCOMM_UNDER_BATON { group->communicator->cancel(operation); });
+    group->communicator->poster().cancel_group(group->entries);
     return {};
   });
   static_cast<void>(status);

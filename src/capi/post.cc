@@ -42,7 +42,7 @@ Code check_post(Communicator& communicator, const PostArguments& arguments,
 }
 
 Code check_options(const hetcomm_operation_options_t& options, OperationKind kind,
-                   const Communicator* communicator) {
+                   Communicator* communicator) {
   if (options.priority != HETCOMM_PRIORITY_NORMAL && options.priority != HETCOMM_PRIORITY_HIGH) {
     return reject(Code::kInvalidArgument, "priority is not one of HETCOMM_PRIORITY_*");
   }
@@ -53,7 +53,8 @@ Code check_options(const hetcomm_operation_options_t& options, OperationKind kin
   if ((options.flags & HETCOMM_OPERATION_NOTIFY) != 0 && kind != OperationKind::kPut) {
     return reject(Code::kInvalidArgument, "only a put can notify");
   }
-  return reject_if(check_group(options.group, communicator));
+  const Code code = reject_if(check_group(options.group, communicator));
+  return code != Code::kOk ? code : reject_if(check_stream(options.stream, communicator));
 }
 
 }  // namespace

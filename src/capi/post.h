@@ -44,6 +44,18 @@ inline Refusal check_group(const hetcomm_group_t* group, const Communicator* com
   return {};
 }
 
+// Null is no stream.
+inline Refusal check_stream(const hetcomm_stream_t* stream, Communicator* communicator) {
+  if (stream == nullptr) return {};
+  if (!is_good(stream)) {
+    return {Code::kInvalidArgument, "the stream was released, or is no such handle"};
+  }
+  if (&stream->context != &communicator->context()) {
+    return {Code::kInvalidArgument, "the stream belongs to another context"};
+  }
+  return {};
+}
+
 // Checks |arguments|, reads their options, and posts (or only prepares) the operation.
 hetcomm_status_t post(Communicator* communicator, PostArguments arguments, bool prepared,
                       hetcomm_request_t** out_request) noexcept;

@@ -475,6 +475,8 @@ hetcomm_status_t hetcomm_reshard_start(hetcomm_reshard_t* reshard, const hetcomm
     if (known.priority != HETCOMM_PRIORITY_NORMAL && known.priority != HETCOMM_PRIORITY_HIGH) {
       return Status(Code::kInvalidArgument, "priority is not one of HETCOMM_PRIORITY_*");
     }
+    const capi::Refusal refusal = capi::check_stream(known.stream, &own.communicator());
+    if (refusal.code != Code::kOk) return Status(refusal.code, std::string(refusal.text));
     HETCOMM_RETURN_IF_ERROR(check_buffers(context.devices(), sources, own.program().sources));
     HETCOMM_RETURN_IF_ERROR(
         check_buffers(context.devices(), destinations, own.program().destinations));
@@ -482,7 +484,9 @@ hetcomm_status_t hetcomm_reshard_start(hetcomm_reshard_t* reshard, const hetcomm
     std::string text;
     const Code code = own.start(
         sources, destinations,
-        {.timeout_ns = known.timeout_ns, .high_priority = known.priority == HETCOMM_PRIORITY_HIGH},
+        {.timeout_ns = known.timeout_ns,
+         .high_priority = known.priority == HETCOMM_PRIORITY_HIGH,
+         .stream = hetcomm::stream_of(known.stream)},
         &operation, &text);
     if (code != Code::kOk) return text.empty() ? Status(code) : Status(code, std::move(text));
     *out_request = hetcomm::encode_handle(operation);

@@ -64,6 +64,8 @@ class ExecutionOwner {
  public:
   // CompositeOperation::begin() of |execution|.
   virtual Status begin(Execution& execution, Operation& operation) HETCOMM_UNDER_BATON = 0;
+  // One will not begin, though other ranks wait for it.
+  virtual void withdraw(const Status& why) HETCOMM_UNDER_BATON = 0;
   // An execution has something to do.
   virtual void note_ready() HETCOMM_UNDER_BATON = 0;
   // An execution has failed for |why|: no other can go on.
@@ -95,6 +97,9 @@ class Execution final : public CompositeOperation,
 
   Status begin(Operation& operation) override HETCOMM_UNDER_BATON {
     return owner_.begin(*this, operation);
+  }
+  void withdraw(Code code, const std::string& text) override HETCOMM_UNDER_BATON {
+    owner_.withdraw(Status(code, text));
   }
   // Begins as number |number| of all executions.
   void start(uint64_t number, Operation& operation) HETCOMM_UNDER_BATON;

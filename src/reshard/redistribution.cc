@@ -131,6 +131,8 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
   if (code == Code::kOk)
     code = check(destinations, shared_.program.destinations, "destination", text);
   if (code != Code::kOk) return code;
+  std::unique_ptr<Departure> departure;
+  if (code = Poster::book(options.stream, &departure, text); code != Code::kOk) return code;
   std::unique_ptr<Execution> execution = take();
   if (execution == nullptr) {
     *text = fmt::format(
@@ -158,6 +160,8 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
     throw;
   }
   operation->composite = execution.release();
+  OperationFiller::name_stream(options.stream, *operation);
+  if (departure != nullptr) operation->order.departure = departure.release();
   {
     const Engine::Baton baton(engine);
     operation->set_state(OperationState::kPending);
@@ -185,6 +189,11 @@ Status Redistribution::begin(Execution& execution, Operation& operation) {
   ready_ = true;
   execution.start(next_number_++, operation);
   return {};
+}
+
+void Redistribution::withdraw(const Status& why) {
+  break_off(why);
+  sweep_over();
 }
 
 int Redistribution::progress() {

@@ -31,6 +31,7 @@ struct RedistributionTerms {
 struct ExecutionOptions {
   uint64_t timeout_ns = 0;  // 0: that of the communicator
   bool high_priority = false;
+  UserStream* stream = nullptr;  // null: it starts at once
 };
 
 class Redistribution final : private JobTask, private ExecutionOwner {
@@ -69,6 +70,7 @@ class Redistribution final : private JobTask, private ExecutionOwner {
   void finish_sleep() override HETCOMM_UNDER_BATON {}
   // ExecutionOwner
   Status begin(Execution& execution, Operation& operation) override HETCOMM_UNDER_BATON;
+  void withdraw(const Status& why) override HETCOMM_UNDER_BATON;
   void note_ready() override HETCOMM_UNDER_BATON { ready_ = true; }
   void break_off(const Status& why) override HETCOMM_UNDER_BATON;
   void give_place() override { under_way_.fetch_sub(1, std::memory_order_release); }

@@ -5,95 +5,15 @@
 //   * the same context is the same device, for threads that ask at the same time too
 //   * the framework may let go of its context and buffers first
 //   * what is no context is refused, and the rest goes on
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <memory>
 #include <thread>
 
-#include "devices/opencl/api.h"
 #include "tests/conformance/capi_device.h"
-#include "tests/conformance/capi_job.h"
+#include "tests/conformance/capi_opencl.h"
 
 namespace hetcomm_test {
 namespace {
-
-using hetcomm::opencl::Api;
-
-// The devices of all platforms.
-std::vector<cl_device_id> all_devices(const Api& api) {
-  cl_uint count = 0;
-  std::vector<cl_device_id> found;
-  if (api.GetPlatformIDs(0, nullptr, &count) != CL_SUCCESS) return found;
-  std::vector<cl_platform_id> platforms(count);
-  EXPECT_EQ(api.GetPlatformIDs(count, platforms.data(), nullptr), CL_SUCCESS);
-  for (const cl_platform_id platform : platforms) {
-    cl_device_id device = nullptr;
-    if (api.GetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, nullptr) == CL_SUCCESS) {
-      found.push_back(device);
-    }
-  }
-  return found;
-}
-
-// A child looks, because a process that has loaded a vendor's run-time cannot fork.
-bool has_opencl() {
-  static const bool found = [] {
-    const pid_t child = fork();
-    if (child == 0) {
-      hetcomm::Result<const Api*> api = Api::open();
-      _exit(api.ok() && !all_devices(*api.value()).empty() ? 0 : 1);
-    }
-    int status = 0;
-    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  }();
-  return found;
-}
-
-// What a framework has: a context, of one vendor for even ranks and of the other for odd ones.
-class Framework {
- public:
-  explicit Framework(int32_t rank) : api_(*Api::open().value()) {
-    const std::vector<cl_device_id> devices = all_devices(api_);
-    device_ = devices[static_cast<size_t>(rank) % devices.size()];
-    cl_int status = CL_SUCCESS;
-    context_ = api_.CreateContext(nullptr, 1, &device_, nullptr, nullptr, &status);
-    EXPECT_EQ(status, CL_SUCCESS);
-  }
-  Framework(const Framework&) = delete;
-  Framework& operator=(const Framework&) = delete;
-  ~Framework() { release(); }
-
-  void release() {
-    if (context_ != nullptr) {
-      EXPECT_EQ(api_.ReleaseContext(context_), CL_SUCCESS);
-    }
-    context_ = nullptr;
-  }
-  cl_context context() const { return context_; }
-  // The vendor tells its objects apart. NVIDIA's (of GPUs) reads through any as what it was given as.
-  bool knows_its_objects() const {
-    cl_device_type type = 0;
-    EXPECT_EQ(api_.GetDeviceInfo(device_, CL_DEVICE_TYPE, sizeof(type), &type, nullptr),
-              CL_SUCCESS);
-    return (type & CL_DEVICE_TYPE_CPU) != 0;
-  }
-  cl_mem buffer(const std::vector<std::byte>& bytes) {
-    cl_int status = CL_SUCCESS;
-    auto* const from = const_cast<std::byte*>(bytes.data());
-    const cl_mem made = api_.CreateBuffer(context_, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
-                                          bytes.size(), from, &status);
-    EXPECT_EQ(status, CL_SUCCESS);
-    return made;
-  }
-  void release(cl_mem buffer) { EXPECT_EQ(api_.ReleaseMemObject(buffer), CL_SUCCESS); }
-
- private:
-  const Api& api_;
-  cl_device_id device_ = nullptr;
-  cl_context context_ = nullptr;
-};
 
 std::vector<CapiCase> cases() {
   std::vector<CapiCase> all;
@@ -123,13 +43,6 @@ void move(Member& me, hetcomm_buffer_t buffer) {
   EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
 }
 
-int32_t add_device(Member& me, void* native) {
-  int32_t device = -1;
-  EXPECT_EQ(hetcomm_device_from_native(me.context(), "opencl", native, &device), HETCOMM_OK)
-      << hetcomm_last_error();
-  return device;
-}
-
 void check_wrapped(Member& me, Framework& framework, int32_t device, uint64_t size, bool let_go) {
   const std::vector<std::byte> sent = pattern(size, size);
   const cl_mem buffer =
@@ -153,9 +66,9 @@ TEST_P(NativeDevices, AreAddedWhileACommunicatorIsInUse) {
     // The second device comes when memory of the first one has moved.
     for (int32_t wanted = 1; wanted <= 2; ++wanted) {
       Framework framework(me.rank() + wanted);
-      const int32_t device = add_device(me, framework.context());
+      const int32_t device = add_device(me, framework);
       EXPECT_EQ(device, wanted);
-      EXPECT_EQ(add_device(me, framework.context()), wanted);
+      EXPECT_EQ(add_device(me, framework), wanted);
       int32_t count = 0;
       EXPECT_EQ(hetcomm_device_count(me.context(), &count), HETCOMM_OK);
       EXPECT_EQ(count, wanted + 1);
@@ -180,7 +93,7 @@ TEST_P(NativeDevices, ThreadsThatAskAtTheSameTime) {
     for (auto& own : given) {
       threads.emplace_back([&] {
         for (size_t i = 0; i < frameworks.size(); ++i) {
-          own[i] = add_device(me, frameworks[i]->context());
+          own[i] = add_device(me, *frameworks[i]);
         }
       });
     }
@@ -214,7 +127,7 @@ TEST_P(NativeDevices, WhatIsNoneIsRefused) {
       EXPECT_EQ(device, -5);
     }
     framework.release(buffer);
-    EXPECT_EQ(add_device(me, framework.context()), 1) << "what was refused left no device";
+    EXPECT_EQ(add_device(me, framework), 1) << "what was refused left no device";
     std::vector<std::byte> host(1000);
     move(me, hetcomm_buffer_host(host.data(), host.size()));
     me.meet();

@@ -16,6 +16,9 @@
 
 #include <gtest/gtest.h>
 
+#ifdef HETCOMM_HAS_OPENCL
+#include "devices/opencl/device.h"
+#endif
 #include "src/base/unique_fd.h"
 #include "tests/unit/device_fixture.h"
 
@@ -34,6 +37,8 @@ class DevicesWithRows : public EveryDevice {};
 class DevicesThatNotify : public EveryDevice {};
 // Those that allocate host memory.
 class DevicesWithHostMemory : public EveryDevice {};
+// Those in whose streams a user's operations can take their place.
+class DevicesWithUserStreams : public EveryDevice {};
 
 template <typename Entry>
 std::vector<std::string> kinds_with(Entry DeviceTable::*entry) {
@@ -255,6 +260,95 @@ TEST_P(DevicesWithHostMemory, CopiesUseIt) {
   device_.destroy_stream(stream);
 }
 
+// The device's stream as its vendor calls it.
+void* native_of(const std::string& kind, void* stream) {
+#ifdef HETCOMM_HAS_OPENCL
+  if (kind.starts_with("opencl")) return static_cast<opencl::Stream*>(stream)->queue;
+#endif
+  static_cast<void>(kind);
+  return stream;
+}
+
+TEST_P(DevicesWithUserStreams, AHoldLetsWhatComesLaterWait) {
+  const DeviceTable& table = device_.table();
+  constexpr size_t kSize = 100'000;
+  void* const stream = device_.stream();
+  void* const other = device_.stream();
+  void* const memory = device_.allocate(kSize);
+  void* user_stream = nullptr;
+  ASSERT_EQ(table.user_stream_open(device_.instance(), native_of(GetParam(), stream), &user_stream),
+            HETCOMM_OK);
+  std::vector<std::byte> back(kSize);
+  for (unsigned round = 0; round < 3; ++round) {
+    const std::vector<std::byte> first = random_bytes(kSize, round);
+    const std::vector<std::byte> second = random_bytes(kSize, 100 + round);
+    ASSERT_EQ(device_.write(stream, memory, 0, first.data(), kSize), HETCOMM_OK);
+    void* before = nullptr;
+    ASSERT_EQ(table.user_stream_record(device_.instance(), user_stream, &before), HETCOMM_OK);
+    void* hold = nullptr;
+    ASSERT_EQ(table.user_stream_hold(device_.instance(), user_stream, &hold), HETCOMM_OK);
+    ASSERT_EQ(device_.write(stream, memory, 0, second.data(), kSize), HETCOMM_OK);
+    void* after = nullptr;
+    ASSERT_EQ(table.user_stream_record(device_.instance(), user_stream, &after), HETCOMM_OK);
+    void* const written = device_.record(stream);
+    EXPECT_EQ(table.event_wait(device_.instance(), before), HETCOMM_OK);
+    EXPECT_EQ(device_.query(before), HETCOMM_OK);
+    // Others go on meanwhile.
+    ASSERT_EQ(device_.read(other, back.data(), memory, 0, kSize), HETCOMM_OK);
+    device_.finish(other);
+    EXPECT_EQ(back, first);
+    EXPECT_EQ(device_.query(after), HETCOMM_PENDING);
+    EXPECT_EQ(device_.query(written), HETCOMM_PENDING);
+    const UniqueFd file(eventfd(0, EFD_NONBLOCK));
+    ASSERT_EQ(table.event_notify(device_.instance(), after, file.get()), HETCOMM_OK);
+    EXPECT_EQ(take_count(file.get()), 0u);
+    table.hold_end(device_.instance(), hold);
+    EXPECT_TRUE(becomes_readable(file.get()));
+    EXPECT_EQ(device_.query(after), HETCOMM_OK);
+    EXPECT_EQ(table.event_wait(device_.instance(), written), HETCOMM_OK);
+    for (void* const event : {before, after, written}) {
+      table.event_release(device_.instance(), event);
+    }
+    ASSERT_EQ(device_.read(other, back.data(), memory, 0, kSize), HETCOMM_OK);
+    device_.finish(other);
+    EXPECT_EQ(back, second);
+  }
+  table.user_stream_close(device_.instance(), user_stream);
+  device_.free(memory);
+  device_.destroy_stream(stream);
+  device_.destroy_stream(other);
+}
+
+TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
+  const DeviceTable& table = device_.table();
+  void* const stream = device_.stream();
+  void* const native = native_of(GetParam(), stream);
+  uint64_t word = 0;
+  void* untouched = &word;
+  for (void* const wrong : std::vector<void*>{nullptr, &word, reinterpret_cast<void*>(8)}) {
+    EXPECT_EQ(table.user_stream_open(device_.instance(), wrong, &untouched),
+              HETCOMM_INVALID_ARGUMENT);
+  }
+  // Another device's stream is none of this one's.
+  TestDevice second(GetParam());
+  void* const elsewhere = second.stream();
+  EXPECT_EQ(
+      table.user_stream_open(device_.instance(), native_of(GetParam(), elsewhere), &untouched),
+      HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(untouched, &word);
+  EXPECT_EQ(table.user_stream_open(device_.instance(), native, nullptr), HETCOMM_INVALID_ARGUMENT);
+  void* user_stream = nullptr;
+  ASSERT_EQ(table.user_stream_open(device_.instance(), native, &user_stream), HETCOMM_OK);
+  EXPECT_EQ(table.user_stream_record(device_.instance(), user_stream, nullptr),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.user_stream_hold(device_.instance(), user_stream, nullptr),
+            HETCOMM_INVALID_ARGUMENT);
+  table.hold_end(device_.instance(), nullptr);
+  table.user_stream_close(device_.instance(), user_stream);
+  second.destroy_stream(elsewhere);
+  device_.destroy_stream(stream);
+}
+
 TEST_P(EveryDevice, OffsetsReachTheRightBytes) {
   constexpr size_t kSize = 1000;
   void* const stream = device_.stream();
@@ -388,6 +482,9 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesThatNotify);
 INSTANTIATE_TEST_SUITE_P(Kinds, DevicesWithHostMemory,
                          testing::ValuesIn(kinds_with(&DeviceTable::allocate_host)), kind_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesWithHostMemory);
+INSTANTIATE_TEST_SUITE_P(Kinds, DevicesWithUserStreams,
+                         testing::ValuesIn(kinds_with(&DeviceTable::user_stream_open)), kind_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesWithUserStreams);
 
 }  // namespace
 }  // namespace hetcomm

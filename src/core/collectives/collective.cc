@@ -202,6 +202,8 @@ void Collective::try_to_end() {
 }
 
 // The other ranks are told, since they may wait for this one.
+void Collective::withdraw(Code code, const std::string& text) { owner_->fail(code, text); }
+
 void Collective::end(Code code, const std::string& text) {
   const std::string full = text_or_none([&]() HETCOMM_UNDER_BATON { return text + missing(); });
   const Code shown = code;

@@ -70,6 +70,7 @@ class Collective final : public CompositeOperation,
   void fail(Code code, const std::string& text) HETCOMM_UNDER_BATON;
   bool over() const HETCOMM_UNDER_BATON { return stage_ == Stage::kOver; }
   // Ends the operation on all ranks, for its deadline or a caller that cancels.
+  void withdraw(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;

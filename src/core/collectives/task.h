@@ -17,7 +17,7 @@
 
 namespace hetcomm::collectives {
 
-// The arguments of a call of the C ABI. Its handles of memories and groups are good ones.
+// The arguments of a call of the C ABI. Its handles are good ones.
 struct Arguments {
   Kind kind = Kind::kBarrier;
   int32_t root = 0;

@@ -31,6 +31,9 @@ void fill_call(const Communicator& communicator, const Arguments& arguments,
   operation.length = 0;
   operation.clear_pieces();
   call->attach(operation);
+  if (arguments.options != nullptr) {
+    OperationFiller::name_stream(stream_of(arguments.options->stream), operation);
+  }
   operation.composite = call.release();
 }
 
@@ -42,7 +45,13 @@ Code post_collective(Communicator& communicator, const Arguments& arguments, Ope
   Poster& poster = communicator.poster();
   collectives::Collectives& teams = communicator.collectives();
   const bool in_group = arguments.options != nullptr && arguments.options->group != nullptr;
-  if (engine.try_lock_as_user()) [[likely]] {
+  std::unique_ptr<Departure> departure;
+  if (!in_group && arguments.options != nullptr) {
+    const Code code = Poster::book(stream_of(arguments.options->stream), &departure, text);
+    if (code != Code::kOk) return code;
+  }
+  // One that is put behind a stream is queued: the vendor may have taken a while.
+  if (departure == nullptr && engine.try_lock_as_user()) [[likely]] {
     const Engine::Held held(engine);
     std::unique_ptr<Collective> call = teams.take();
     if (const Code code = call->set_up(teams, arguments, text); code != Code::kOk) {
@@ -65,6 +74,7 @@ Code post_collective(Communicator& communicator, const Arguments& arguments, Ope
     Operation* operation = poster.allocate();
     if (operation == nullptr) return Code::kOutOfMemory;
     fill_call(communicator, arguments, std::move(call), *operation);
+    if (departure != nullptr) operation->order.departure = departure.release();
     if (in_group) {
       const Engine::Baton baton(engine);
       poster.collect(*operation);

@@ -104,6 +104,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Context& context, Boo
     // Another thread may open a channel in a job that it shares.
     const Engine::Baton baton(context.engine());
     channel = &job->first_channel();
+    job->prepare_for_holds();
   }
   for (int rank = 0; rank < bootstrap.size(); ++rank) members.push_back({rank, channel->id});
   return std::unique_ptr<Communicator>(

@@ -110,6 +110,7 @@ class Communicator final : public JobMember {
     return members_[static_cast<size_t>(rank_of(job_rank))].channel;
   }
   void start(Operation& operation) override HETCOMM_UNDER_BATON { poster_.start(operation); }
+  void depart(Operation& operation) override HETCOMM_UNDER_BATON { poster_.depart(operation); }
   void end(Operation& operation, Code code, std::string_view why) override HETCOMM_UNDER_BATON;
   // Ends a pending operation with kCancelled.
   void cancel(Operation& operation) HETCOMM_UNDER_BATON;

@@ -5,6 +5,7 @@
 #include "src/base/clock.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/registration.h"
+#include "src/core/memory/user_stream.h"
 #include "src/core/peer/completer.h"
 
 namespace hetcomm {
@@ -75,7 +76,15 @@ Code OperationFiller::fill(const PostArguments& arguments, Operation& operation,
   } else if (const Code code = fill_buffers(arguments, operation, text); code != Code::kOk) {
     return code;
   }
+  name_stream(arguments.stream(), operation);
   return arguments.access == nullptr ? Code::kOk : fill_access(arguments, operation, text);
+}
+
+void OperationFiller::name_stream(UserStream* stream, Operation& operation) {
+  if (stream == nullptr) return;
+  operation.options.on_stream = true;
+  operation.order = {.stream = stream};
+  stream->add_use();
 }
 
 Code OperationFiller::fill_buffers(const PostArguments& arguments, Operation& operation,

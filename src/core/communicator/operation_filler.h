@@ -67,6 +67,8 @@ class OperationFiller {
   }
   // Fills in any buffers.
   static Code fill_buffers(const PostArguments& arguments, Operation& operation, std::string* text);
+  // |operation| is going to be put into the order of |stream|, unless that is null.
+  static void name_stream(UserStream* stream, Operation& operation);
   // Makes a prepared operation ready to run once more.
   void fill_again(Operation& operation) const;
   // Fills in only what a completion shows: the operation was over before anything was noted in it.

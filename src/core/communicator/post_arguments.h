@@ -12,6 +12,12 @@ namespace hetcomm {
 
 class Lane;
 class RemoteMemory;
+class UserStream;
+
+// The stream behind a handle; null for null.
+inline UserStream* stream_of(hetcomm_stream_t* stream) {
+  return reinterpret_cast<UserStream*>(stream);
+}
 
 // Further arguments of one-sided operations.
 struct AccessArguments {
@@ -34,6 +40,9 @@ struct PostArguments {
   bool collective = false;
   const AccessArguments* access = nullptr;
   Lane* lane = nullptr;  // of the communicator, to or from |peer|
+
+  // Null: the operation starts at once.
+  UserStream* stream() const { return options == nullptr ? nullptr : stream_of(options->stream); }
 };
 
 }  // namespace hetcomm

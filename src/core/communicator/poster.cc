@@ -1,10 +1,13 @@
 #include "src/core/communicator/poster.h"
 
+#include <algorithm>
 #include <new>
+#include <utility>
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/job/context.h"
+#include "src/core/memory/user_stream.h"
 
 namespace hetcomm {
 namespace {
@@ -82,7 +85,22 @@ Operation* Poster::allocate() {
   return engine_.pool().allocate();
 }
 
+Code Poster::book(UserStream* stream, std::unique_ptr<Departure>* out, std::string* text) {
+  if (stream == nullptr) return Code::kOk;
+  UserStream* const streams[] = {stream};
+  Result<std::unique_ptr<Departure>> made = Departure::make(streams);
+  if (made.ok()) {
+    *out = std::move(made).value();
+    (*out)->reserve(1);
+    return Code::kOk;
+  }
+  *text = made.status().text();
+  return made.status().code();
+}
+
 Code Poster::post(const PostArguments& arguments, Operation** out, std::string* text) {
+  if (arguments.stream() != nullptr && !in_group(arguments)) [[unlikely]]
+    return post_behind(arguments, out, text);
   if (!engine_.try_lock_as_user()) [[unlikely]]
     return post_beside(arguments, out, text);
   {
@@ -127,6 +145,118 @@ Code Poster::post_beside(const PostArguments& arguments, Operation** out, std::s
   return Code::kOk;
 }
 
+// The operation waits for what its stream holds now.
+Code Poster::post_behind(const PostArguments& arguments, Operation** out, std::string* text) {
+  std::unique_ptr<Departure> departure;
+  if (Code code = book(arguments.stream(), &departure, text); code != Code::kOk) return code;
+  Operation* operation = allocate();
+  if (operation == nullptr) return Code::kOutOfMemory;
+  if (const Code code = fill_to_start(arguments, *operation, text); code != Code::kOk) {
+    engine_.pool().recycle(operation);
+    return code;
+  }
+  operation->order.departure = departure.release();
+  operation->set_state(OperationState::kPending);
+  *out = operation;
+  engine_.submit_queued(operation);
+  engine_.note_pending();
+  return Code::kOk;
+}
+
+template <typename Use>
+void Poster::for_each_waiting(std::span<const OperationRef> entries, Use&& use) {
+  for (const OperationRef& entry : entries) {
+    if (entry.is(OperationState::kPending) &&
+        entry.operation->stage == OperationStage::kCollected) {
+      use(*entry.operation);
+    }
+  }
+}
+
+// The streams that operations of a group name, each once. They are used once more.
+std::vector<UserStream*> Poster::streams_of(std::span<const OperationRef> entries) {
+  std::vector<UserStream*> streams;
+  for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
+    if (!operation.options.on_stream) return;
+    UserStream* const stream = operation.order.stream;
+    if (std::find(streams.begin(), streams.end(), stream) != streams.end()) return;
+    streams.push_back(stream);
+    stream->add_use();
+  });
+  return streams;
+}
+
+void Poster::start_group(std::span<const OperationRef> entries) {
+  std::vector<UserStream*> streams;
+  {
+    const Engine::Baton baton(engine_);
+    engine_.drain();
+    streams = streams_of(entries);
+    if (streams.empty()) {
+      for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
+        engine_.operation_started();
+        operation.stage = OperationStage::kSubmitted;
+        start(operation);
+      });
+    }
+  }
+  if (!streams.empty()) {
+    // Vendors are called without the baton.
+    Result<std::unique_ptr<Departure>> departure = Status(Code::kOutOfMemory);
+    try {
+      departure = Departure::make(streams);
+      if (departure.ok()) departure.value()->reserve(entries.size());
+    } catch (const std::bad_alloc&) {
+      departure = Status(Code::kOutOfMemory);
+    }
+    const Engine::Baton baton(engine_);
+    if (departure.ok()) {
+      start_behind(entries, std::move(departure).value());
+    } else {
+      fail_waiting(entries, departure.status());
+    }
+    for (UserStream* const stream : streams) stream->drop_use();
+  }
+  if (engine_.threaded()) engine_.note_pending();
+}
+
+void Poster::cancel_group(std::span<const OperationRef> entries) {
+  const Engine::Baton baton(engine_);
+  for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
+    communicator_.end(operation, Code::kCancelled, "cancelled before it was started");
+  });
+}
+
+// Starts a group that waits for its streams.
+void Poster::start_behind(std::span<const OperationRef> entries,
+                          std::unique_ptr<Departure> departure) {
+  bool has_collectives = false;
+  for_each_waiting(entries, [&](const Operation& operation) {
+    has_collectives = has_collectives || operation.kind == OperationKind::kCollective;
+  });
+  try {
+    Departure& own =
+        job_.departures().add(std::move(departure), has_collectives ? &communicator_ : nullptr);
+    for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
+      engine_.operation_started();
+      communicator_.operation_begun();
+      own.join(operation);
+    });
+    own.close();
+  } catch (const std::bad_alloc&) {
+    fail_waiting(entries, Status(Code::kOutOfMemory));
+  }
+}
+
+void Poster::fail_waiting(std::span<const OperationRef> entries, const Status& why) {
+  for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
+    if (operation.kind == OperationKind::kCollective) {
+      operation.composite->withdraw(why.code(), std::string(why.text()));
+    }
+    communicator_.end(operation, why.code(), why.text());
+  });
+}
+
 void Poster::collect(Operation& operation) {
   operation.stage = OperationStage::kCollected;
   operation.slot.block->has_new = true;
@@ -161,7 +291,14 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
     return Code::kBusy;
   }
   Lane* const lane = operation.options.on_lane ? operation.transfer.lane : nullptr;
-  Code code = take_place(lane, text);
+  std::unique_ptr<Departure> departure;
+  Code code = Code::kOutOfMemory;
+  try {
+    code = book(operation.options.on_stream ? operation.order.stream : nullptr, &departure, text);
+  } catch (const std::bad_alloc&) {
+    // It can be started again.
+  }
+  if (code == Code::kOk) code = take_place(lane, text);
   if (code == Code::kOk && !note_receive(operation)) {
     if (lane != nullptr) lane->give_place();
     *text = kOverlapText;
@@ -172,6 +309,7 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
     return code;
   }
   filler_.fill_again(operation);
+  if (departure != nullptr) operation.order.departure = departure.release();
   {
     // It becomes pending under the baton: until then nobody may cancel it.
     const Engine::Baton baton(engine_);
@@ -184,10 +322,48 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
 
 void Poster::start(Operation& operation) {
   communicator_.operation_begun();
+  if (has_to_wait(operation)) [[unlikely]] {
+    wait_to_depart(operation);
+    return;
+  }
+  go(operation);
+}
+
+void Poster::wait_to_depart(Operation& operation) {
+  std::unique_ptr<Departure> departure;
+  if (operation.options.on_stream) {
+    departure.reset(std::exchange(operation.order.departure, nullptr));
+  }
+  if (channel_.closed) {
+    end_aborted(operation);
+    return;
+  }
+  const bool is_collective = operation.kind == OperationKind::kCollective;
+  try {
+    if (departure == nullptr) {
+      departure = std::make_unique<Departure>();
+      departure->reserve(1);
+    }
+    Departure& own =
+        job_.departures().add(std::move(departure), is_collective ? &communicator_ : nullptr);
+    own.join(operation);
+    own.close();
+    note_started(operation);
+  } catch (const std::bad_alloc&) {
+    if (is_collective) operation.composite->withdraw(Code::kOutOfMemory, "out of memory");
+    job_.ender().end_out_of_memory(operation);
+  }
+}
+
+void Poster::end_aborted(Operation& operation) {
+  job_.commons().completer.complete(
+      operation, Code::kAborted,
+      text_or_none([&]() HETCOMM_UNDER_BATON { return std::string(channel_.aborted.text()); }));
+}
+
+void Poster::go(Operation& operation) {
   if (channel_.closed) [[unlikely]] {
-    job_.commons().completer.complete(
-        operation, Code::kAborted,
-        text_or_none([&]() HETCOMM_UNDER_BATON { return std::string(channel_.aborted.text()); }));
+    end_aborted(operation);
     return;
   }
   try {
@@ -203,7 +379,10 @@ void Poster::start(Operation& operation) {
   } catch (const std::bad_alloc&) {
     job_.ender().end_out_of_memory(operation);
   }
-  if (operation.state() != OperationState::kPending) return;
+  if (operation.state() == OperationState::kPending) note_started(operation);
+}
+
+void Poster::note_started(Operation& operation) {
   operation.slot.block->has_new = true;
   if (operation.run.deadline_ns == kForever) {
     engine_.timer_changed(kForever);

@@ -2,17 +2,22 @@
 //
 //   post() --> operation --> start() --> pair, match table or team
 //
+// An operation that names a user's stream waits between start and the rest (Departures).
+//
 // A call that takes the baton at once starts its operation itself. While another thread holds the
 // baton, the call queues its operation, and that thread starts it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "src/base/baton_role.h"
 #include "src/core/communicator/operation_filler.h"
 #include "src/core/communicator/post_arguments.h"
+#include "src/core/job/departure.h"
 #include "src/core/job/job.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/peer/lane.h"
@@ -113,8 +118,18 @@ class Poster {
   Operation* allocate();
   const OperationFiller& filler() const { return filler_; }
 
-  // Starts |operation|, which is pending; it may complete at once.
+  // Gives the operation of a call its departure, unless |stream| is null; |*text| says why not. The
+  // operation has to be started then.
+  static Code book(UserStream* stream, std::unique_ptr<Departure>* out, std::string* text);
+  // Starts the operations of a group that still wait for it. [any-thread]
+  void start_group(std::span<const OperationRef> entries);
+  // Ends them instead. [any-thread]
+  void cancel_group(std::span<const OperationRef> entries);
+
+  // Starts |operation|, which is pending; it may complete at once, or wait for users' streams.
   void start(Operation& operation) HETCOMM_UNDER_BATON;
+  // Goes on with one that has waited for them.
+  void depart(Operation& operation) HETCOMM_UNDER_BATON { go(operation); }
   // Starts the operation of a call that has just taken the baton. Operations that were submitted
   // before come first.
   void start_now(Operation& operation) HETCOMM_UNDER_BATON {
@@ -149,6 +164,25 @@ class Poster {
   bool note_receive(const Operation& operation);
   static bool fill_internal(const InternalMessage& message, Operation& operation);
   Code post_beside(const PostArguments& arguments, Operation** out, std::string* text);
+  Code post_behind(const PostArguments& arguments, Operation** out, std::string* text);
+  // Calls |use| for those of |entries| that still wait for their group.
+  template <typename Use>
+  static void for_each_waiting(std::span<const OperationRef> entries,
+                               Use&& use) HETCOMM_UNDER_BATON;
+  std::vector<UserStream*> streams_of(std::span<const OperationRef> entries) HETCOMM_UNDER_BATON;
+  void start_behind(std::span<const OperationRef> entries,
+                    std::unique_ptr<Departure> departure) HETCOMM_UNDER_BATON;
+  void fail_waiting(std::span<const OperationRef> entries, const Status& why) HETCOMM_UNDER_BATON;
+  bool has_to_wait(const Operation& operation) HETCOMM_UNDER_BATON {
+    return (operation.options.on_stream && operation.order.departure != nullptr) ||
+           (operation.kind == OperationKind::kCollective &&
+            job_.departures().holds_back(communicator_));
+  }
+  void wait_to_depart(Operation& operation) HETCOMM_UNDER_BATON;
+  // Notes the times of an operation that was started.
+  void note_started(Operation& operation) HETCOMM_UNDER_BATON;
+  void end_aborted(Operation& operation) HETCOMM_UNDER_BATON;
+  void go(Operation& operation) HETCOMM_UNDER_BATON;
 
   Engine& engine_;
   Job& job_;

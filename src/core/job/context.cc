@@ -390,7 +390,10 @@ uint64_t Context::sweep(uint64_t now_ns) {
         note_times(operation, now_ns);
         if (now_ns >= operation.run.deadline_ns) {
           operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
-          operation.communicator->end(operation, Code::kTimedOut, "the deadline passed");
+          operation.communicator->end(operation, Code::kTimedOut,
+                                      operation.stage == OperationStage::kBehind
+                                          ? "the deadline passed before a stream had come to it"
+                                          : "the deadline passed");
           if (operation.state() != OperationState::kPending) return kForever;
         }
         const uint64_t stall_at = deadline_after(operation.run.submitted_ns, stall_ns_);
@@ -422,7 +425,8 @@ void Context::report_stall(uint64_t now_ns) {
     }
     operation.run.stall_reported = true;
     if (++count > kMaxListed) return;
-    text += fmt::format("\n  {}, for {:.1f} s", describe(operation),
+    text += fmt::format("\n  {}{}, for {:.1f} s", describe(operation),
+                        operation.stage == OperationStage::kBehind ? ", behind a stream" : "",
                         static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9);
   });
   if (count > kMaxListed) text += fmt::format("\n  and {} more", count - kMaxListed);

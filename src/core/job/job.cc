@@ -83,6 +83,7 @@ Job::Job(const JobEnvironment& environment, int rank, int size)
       paths_(commons_, peers_, credentials_, pairs_, transports_, idle_,
              environment.config.number(Variable::kRails)),
       ender_(commons_),
+      departures_(environment.devices, ender_),
       members_(commons_, pairs_, ender_),
       events_(commons_, pairs_, paths_, members_, *this),
       memories_(commons_, transports_, peers_, credentials_.identity),
@@ -454,6 +455,13 @@ void Job::start_receive(Channel& own, Operation& receive) {
   receive.stage = OperationStage::kPosted;
 }
 
+void Job::prepare_for_holds() {
+  const DeviceSet& devices = environment_.devices;
+  for (size_t index = 0; index < devices.size(); ++index) {
+    if (devices.has_user_streams(index)) commons_.staging.prepare_for_holds(index);
+  }
+}
+
 void Job::wake(int rank) {
   Pair& peer = pair(rank);
   peer.ensure_connected();
@@ -477,6 +485,7 @@ int Job::make_progress() {
   commons_.schedule.begin_pass();
   moved += transports_.progress();
   if (!commons_.staging.idle()) moved += commons_.staging.progress();
+  if (!departures_.idle()) moved += departures_.progress();
   if (!tasks_.empty()) moved += tasks_.progress();
   if (commons_.schedule.has_work()) moved += commons_.schedule.run();
   if (!commons_.graveyard.empty()) commons_.graveyard.bury(commons_.blocks);
@@ -505,13 +514,13 @@ uint64_t Job::next_timer_ns() const {
 
 bool Job::prepare_sleep(Sleep sleep) {
   bool quiet = tasks_.prepare_sleep(sleep);
-  quiet = quiet && !has_work() && commons_.staging.prepare_sleep();
+  quiet = quiet && !has_work() && commons_.staging.prepare_sleep() && departures_.prepare_sleep();
   return transports_.prepare_sleep(sleep) && quiet;
 }
 
 bool Job::may_sleep_on() const {
   return tasks_.may_sleep_on() && !has_work() && commons_.staging.may_sleep_on() &&
-         transports_.may_sleep_on();
+         departures_.may_sleep_on() && transports_.may_sleep_on();
 }
 
 void Job::finish_sleep() {

@@ -26,6 +26,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/core/job/departures.h"
 #include "src/core/job/idle_connections.h"
 #include "src/core/job/job_environment.h"
 #include "src/core/job/job_members.h"
@@ -94,6 +95,7 @@ class Job final : public Driven {
   MemoryExports& memories() HETCOMM_UNDER_BATON { return memories_; }
   OperationEnder& ender() HETCOMM_UNDER_BATON { return ender_; }
   TaskList& tasks() HETCOMM_UNDER_BATON { return tasks_; }
+  Departures& departures() HETCOMM_UNDER_BATON { return departures_; }
   // Not in a job of one rank.
   liveness::ControlPlane& control() HETCOMM_UNDER_BATON { return *control_; }
 
@@ -108,6 +110,8 @@ class Job final : public Driven {
   Channel& open_channel() HETCOMM_UNDER_BATON { return commons_.channels.open(); }
   // Posts |receive|, or gives it a message that is here already.
   void start_receive(Channel& own, Operation& receive) HETCOMM_UNDER_BATON;
+  // Streams of users are about to be held back: makes what their devices need before.
+  void prepare_for_holds() HETCOMM_UNDER_BATON;
   // Ends the sleep of a peer, which will look at everything.
   void wake(int rank) HETCOMM_UNDER_BATON;
 
@@ -170,6 +174,7 @@ class Job final : public Driven {
   IdleConnections idle_;
   PairPaths paths_;
   OperationEnder ender_;
+  Departures departures_;
   JobMembers members_;
   PeerEvents events_;
   TaskList tasks_;

@@ -7,6 +7,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
+#include "src/core/job/departure.h"
 #include "src/core/peer/pair.h"
 
 namespace hetcomm {
@@ -24,6 +25,11 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       // Its group has not started it.
       operation.communicator->operation_begun();
       commons_.engine.operation_started();
+      commons_.completer.complete(operation, code, std::move(text));
+      break;
+    case OperationStage::kBehind:
+      Departure::leave(operation);
+      if (operation.kind == OperationKind::kCollective) operation.composite->withdraw(code, text);
       commons_.completer.complete(operation, code, std::move(text));
       break;
     case OperationStage::kPosted: {

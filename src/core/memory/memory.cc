@@ -77,6 +77,15 @@ void DeviceSet::end_stream(size_t index, StreamDirection direction) {
   entry.device.table->stream_destroy(entry.device.instance, std::exchange(stream, nullptr));
 }
 
+bool DeviceSet::ends_sleep(const Device& device, void* event, bool* asked) {
+  // Whoever looked at the descriptor since has taken the notice of what was over.
+  if (*asked) return device.table->event_query(device.instance, event) == HETCOMM_PENDING;
+  if (device.table->event_notify == nullptr) return false;
+  const int file = notice_.fd();
+  *asked = file >= 0 && device.table->event_notify(device.instance, event, file) == HETCOMM_OK;
+  return *asked;
+}
+
 void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
   if (device(index).table->host_accessible) return;
   const auto first = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address));

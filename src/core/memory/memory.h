@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "devices/device.h"
@@ -45,6 +46,9 @@ class DeviceSet {
   Result<size_t> add(Device device);
   // Copies that complete can end a sleep in the poller of this notice.
   CopyNotice& notice() { return notice_; }
+  // Whether |event| of |device|, which is waited for, ends a sleep that begins now. |*asked|: the
+  // device has promised so, perhaps in an earlier call.
+  bool ends_sleep(const Device& device, void* event, bool* asked) HETCOMM_UNDER_BATON;
   // The next two are [any-thread].
   size_t size() const { return size_.load(std::memory_order_acquire); }
   const Device& device(size_t index) const { return entries_[index]->device; }
@@ -60,6 +64,19 @@ class DeviceSet {
   }
   // Notes that some transport may reach memory of devices without staging. [any-thread]
   void set_reachable() { reachable_.store(true, std::memory_order_release); }
+  // Counts what holds back streams of users. A call that may wait for a device is made with this
+  // mutex, and only if there are no holds; a hold is begun with it. [any-thread]
+  std::mutex& holding() { return holding_; }
+  void add_hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_hold() { holds_.fetch_sub(1, std::memory_order_release); }
+  bool has_holds() const { return holds_.load(std::memory_order_acquire) != 0; }
+  // Notes that device |index| has had streams of users. [any-thread]
+  void note_user_streams(size_t index) {
+    entries_[index]->has_user_streams.store(true, std::memory_order_release);
+  }
+  bool has_user_streams(size_t index) const {
+    return entries_[index]->has_user_streams.load(std::memory_order_acquire);
+  }
   bool is_reachable(size_t index) const {
     return reachable_.load(std::memory_order_acquire) && !device(index).table->host_accessible;
   }
@@ -77,6 +94,7 @@ class DeviceSet {
     const DeviceTable table;  // device.table
     Device device;
     void* streams[2] = {nullptr, nullptr};
+    std::atomic<bool> has_user_streams{false};
   };
   bool find_forbidden(uint64_t address) const;
   CopyNotice notice_;  // goes after the devices
@@ -84,6 +102,8 @@ class DeviceSet {
   std::atomic<size_t> size_{0};
   std::vector<MemoryUser*> users_ HETCOMM_GUARDED_BY_BATON;
   std::atomic<bool> reachable_{false};
+  std::mutex holding_;
+  std::atomic<int64_t> holds_{0};
   // All memories that the CPU may not touch, now or earlier, lie between these.
   std::atomic<uint64_t> highest_forbidden_{0};
   std::atomic<uint64_t> lowest_forbidden_{~uint64_t{0}};

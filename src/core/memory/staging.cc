@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -135,8 +136,14 @@ Staging::Block* Staging::make_block(size_t place) {
   blocks_.reserve(blocks_.size() + 1);
   block->place = place;
   const auto& [node, allocator] = places_[place];
-  const bool made = options_.pins ? block->bytes.allocate(devices_, allocator, block_bytes_, node)
-                                  : block->bytes.allocate_pageable(block_bytes_, node);
+  bool made = false;
+  {
+    const std::lock_guard lock(devices_.holding());
+    block->stands_in = options_.pins && devices_.has_holds();
+    made = options_.pins && !block->stands_in
+               ? block->bytes.allocate(devices_, allocator, block_bytes_, node)
+               : block->bytes.allocate_pageable(block_bytes_, node);
+  }
   if (!made) return nullptr;
   return blocks_.emplace_back(std::move(block)).get();
 }
@@ -175,7 +182,13 @@ Staging::Block* Staging::acquire(Pool pool, size_t place, bool has_one, bool* ex
 }
 
 void Staging::release(Pool pool, Block* block) {
-  Block*& free = pools_[static_cast<size_t>(pool)].free[block->place];
+  PoolState& state = pools_[static_cast<size_t>(pool)];
+  if (block->stands_in) {
+    --state.made;
+    std::erase_if(blocks_, [block](const auto& each) { return each.get() == block; });
+    return;
+  }
+  Block*& free = state.free[block->place];
   block->next = std::exchange(free, block);
 }
 
@@ -221,6 +234,24 @@ size_t Staging::place_of(const std::vector<BufferPiece>& pieces) {
   if (memory == nullptr) return 0;
   meet_devices();
   return device_places_[memory->device_index()];
+}
+
+void Staging::prepare_for_holds(size_t index) {
+  meet_devices();
+  for (const StreamDirection direction : {StreamDirection::kToHost, StreamDirection::kFromHost}) {
+    static_cast<void>(devices_.stream(index, direction));  // it may be had later
+  }
+  for (PoolState& pool : pools_) {
+    size_t count = 0;
+    const size_t place = device_places_[index];
+    for (const Block* block = pool.free[place]; block != nullptr; block = block->next) ++count;
+    for (; count < kHeldBlocks && pool.made < kMaxBlocks && !devices_.has_holds(); ++count) {
+      Block* const block = make_block(place);
+      if (block == nullptr) break;
+      ++pool.made;
+      block->next = std::exchange(pool.free[place], block);
+    }
+  }
 }
 
 Status Staging::start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
@@ -352,14 +383,7 @@ bool Staging::check_first_events(Check&& check) const {
 
 bool Staging::prepare_sleep() {
   return check_first_events([this](CopyJob::Event& event) HETCOMM_UNDER_BATON {
-    const DeviceTable& table = *event.device->table;
-    void* const device = event.device->instance;
-    // Whoever looked at the descriptor since has taken the notice of a copy that was over.
-    if (event.ends_sleep) return table.event_query(device, event.event) == HETCOMM_PENDING;
-    if (table.event_notify == nullptr) return false;
-    const int file = devices_.notice().fd();
-    event.ends_sleep = file >= 0 && table.event_notify(device, event.event, file) == HETCOMM_OK;
-    return event.ends_sleep;
+    return devices_.ends_sleep(*event.device, event.event, &event.ends_sleep);
   });
 }
 

@@ -125,8 +125,9 @@ class Staging {
   // Memory in which chunks of one transfer lie.
   struct Block {
     PinnedMemory bytes;
-    uint32_t used = 0;  // a bit for each chunk
-    size_t place = 0;   // index in |places_|
+    uint32_t used = 0;       // a bit for each chunk
+    size_t place = 0;        // index in |places_|
+    bool stands_in = false;  // pageable, since nothing could be pinned
     Block* next = nullptr;
   };
 
@@ -182,6 +183,9 @@ class Staging {
   bool prepare_sleep() HETCOMM_UNDER_BATON;
   // Whether they do so for all that runs by now.
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
+  // Makes streams and blocks for device |index|, whose user's streams will be held back. Nothing can
+  // be pinned then.
+  void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
   // Returns what the latest copies of |pieces|' device have cost.
   CopyCosts costs(StreamDirection direction,
                   const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
@@ -190,6 +194,7 @@ class Staging {
 
  private:
   static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
+  static constexpr size_t kHeldBlocks = 8;  // for each pool, made before a stream is held back
   // Where blocks come from.
   struct Place {
     int node = kAnyNumaNode;

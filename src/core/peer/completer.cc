@@ -7,6 +7,7 @@
 #include "src/base/text.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/registration.h"
+#include "src/core/memory/user_stream.h"
 
 namespace hetcomm {
 
@@ -61,7 +62,20 @@ void Completer::complete_other(Operation& operation) {
   if (access.started) access.ledger->ended(access.batch, code);
 }
 
+void Completer::let_stream_go_on(Operation& operation) {
+  StreamHold* const hold = std::exchange(operation.order.hold, nullptr);
+  if (hold != nullptr) hold->drop_operation();
+  if (!operation.prepared || operation.detached) drop_stream(operation);
+}
+
+void Completer::drop_stream(Operation& operation) {
+  if (!operation.options.on_stream) return;
+  operation.options.on_stream = false;
+  operation.order.stream->drop_use();
+}
+
 void Completer::drop_uses(Operation& operation) {
+  drop_stream(operation);
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory != nullptr) piece.memory->drop_use();
   }

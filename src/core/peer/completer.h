@@ -52,6 +52,8 @@ class Completer {
     if (OverlapGuard::kActive && operation.kind == OperationKind::kReceive) {
       overlaps_.remove(operation);
     }
+    if (operation.options.on_stream) [[unlikely]]
+      let_stream_go_on(operation);
     if (!operation.buffers.pieces.empty() && (!operation.prepared || operation.detached))
         [[unlikely]]
       drop_uses(operation);
@@ -69,11 +71,13 @@ class Completer {
     }
     engine_.operation_completed(&operation);
   }
-  // The memories of |operation| are not used any more. Those of a prepared one stay in use until it
-  // is released.
+  // The memories and the stream of |operation| are not used any more. Those of a prepared one stay
+  // in use until it is released.
   static void drop_uses(Operation& operation);
 
  private:
+  static void drop_stream(Operation& operation);
+  static void let_stream_go_on(Operation& operation) HETCOMM_UNDER_BATON;
   void complete_other(Operation& operation) HETCOMM_UNDER_BATON;
 
   Engine& engine_;

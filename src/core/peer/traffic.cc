@@ -60,6 +60,7 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
       break;  // all of it has arrived; ends with the copy
     case OperationStage::kSubmitted:
     case OperationStage::kCollected:
+    case OperationStage::kBehind:
     case OperationStage::kPosted:
     case OperationStage::kCollective:
       // It is in no list here.

@@ -47,6 +47,8 @@ class CommunicatorBase {
 
   // Starts |operation|, which is pending; it may complete at once.
   virtual void start(Operation& operation) HETCOMM_UNDER_BATON = 0;
+  // Goes on with |operation|, which start() has left behind users' streams.
+  virtual void depart(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // Ends |operation|, which is pending, in |code|; it completes when its memory is quiet. |why|
   // stands behind the description of the operation in its text. Works without memory.
   virtual void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON = 0;

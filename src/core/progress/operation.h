@@ -33,6 +33,7 @@ namespace hetcomm {
 
 class AccessLedger;
 class CommunicatorBase;
+class Departure;
 class Engine;
 class Lane;
 class Memory;
@@ -43,7 +44,9 @@ class DirectAccess;
 class Registration;
 class RemoteMemory;
 class SendTransfer;
+class StreamHold;
 class ReceiveTransfer;
+class UserStream;
 
 // kFree: given back by its last user, to be collected by the pool. kIdle: in the pool's hands, or
 // prepared and not running.
@@ -69,6 +72,7 @@ enum class OperationKind : uint8_t {
 enum class OperationStage : uint8_t {
   kSubmitted,  // in the submission queue
   kCollected,  // waits for its group to be started
+  kBehind,     // was started, and waits for what users' streams hold
   kQueued,     // send, or one-sided: in its pair's outbox
   kPosted,     // receive: in the match table
   kArriving,   // receive: matched, eager bytes still coming
@@ -87,6 +91,8 @@ class CompositeOperation {
   // Begins it for |operation|, which is pending and owns it; from now on it owns itself. After a
   // failure |operation| stays as it is and ends with the status. May throw std::bad_alloc.
   virtual Status begin(Operation& operation) HETCOMM_UNDER_BATON = 0;
+  // It will not begin, though other ranks may wait for it.
+  virtual void withdraw(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
   // Ends it before its time. The operation completes when its memory is quiet.
   virtual void end(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
   // A line for people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
@@ -184,8 +190,17 @@ struct alignas(kOperationAlign) Operation {
   // The caller chose these.
   struct Options {
     bool high_priority = false;
-    bool fail_on_any_loss = false;
-    bool on_lane = false;  // |transfer.lane| carries it
+    bool on_lane = false;               // |transfer.lane| carries it
+    bool fail_on_any_loss : 1 = false;  // bits: the first line is full
+    bool on_stream : 1 = false;         // |order| says of which stream
+  };
+  // The place of an operation in the order of a user's stream; nobody looks at it in others, but for
+  // |departure| and |index| in the stage kBehind.
+  struct Order {
+    UserStream* stream = nullptr;    // in use by the operation
+    Departure* departure = nullptr;  // owned until the start; then it is one of its operations
+    size_t index = 0;                // among these
+    StreamHold* hold = nullptr;      // since the start
   };
   // State of one run of the operation.
   struct Run {
@@ -281,6 +296,7 @@ struct alignas(kOperationAlign) Operation {
   CompositeOperation* composite = nullptr;  // kCollective: owned until it is started
   EndHandler* end_handler = nullptr;        // of an internal operation, which is detached
   Slot slot;
+  Order order;
   Access access;
 
   Extents extents() const {

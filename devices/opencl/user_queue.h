@@ -1,0 +1,34 @@
+// A queue of the user's: the library asks what it has done, and holds it back. It copies nothing
+// there.
+#pragma once
+
+#include "devices/opencl/api.h"
+#include "src/base/status.h"
+
+namespace hetcomm::opencl {
+
+// All functions may be called by any thread, and wait for nothing.
+class UserQueue {
+ public:
+  // Keeps the queue |native|, which has to be one of |context|.
+  static Code open(const Api& api, cl_context context, void* native, UserQueue** out_queue);
+  UserQueue(const UserQueue&) = delete;
+  UserQueue& operator=(const UserQueue&) = delete;
+  ~UserQueue() { api_.ReleaseCommandQueue(queue_); }
+
+  // An event of all that the queue holds.
+  Code record(cl_event* out_event);
+  // What comes into the queue from now on waits for |*out_hold|, an event that end_hold() sets.
+  Code hold(cl_event* out_hold);
+  static void end_hold(const Api& api, cl_event hold);
+
+ private:
+  UserQueue(const Api& api, cl_context context, cl_command_queue queue)
+      : api_(api), context_(context), queue_(queue) {}
+
+  const Api& api_;
+  const cl_context context_;
+  const cl_command_queue queue_;
+};
+
+}  // namespace hetcomm::opencl

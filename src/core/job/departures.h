@@ -1,0 +1,82 @@
+// The departures of a job: what was started and waits for users' streams. Under the baton.
+//
+//   add() --> each of its places waits in the line of its stream --> progress(): all were reached
+//   --> no other departure with collective operations of the communicator is before it
+//   --> its operations depart
+//
+// A stream that is held back for one departure reaches the place of the next one only when the
+// operations of the first have ended: in each line only the first place is looked at.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/job/departure.h"
+#include "src/core/job/operation_ender.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/user_stream.h"
+#include "src/core/progress/communicator_base.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class Departures {
+ public:
+  Departures(DeviceSet& devices, OperationEnder& ender) : devices_(devices), ender_(ender) {}
+  Departures(const Departures&) = delete;
+  Departures& operator=(const Departures&) = delete;
+
+  // Takes |departure| over, whose operations join before the next pass. |collectives| is their
+  // communicator, if some are collective operations; else null. May throw std::bad_alloc, and has
+  // then let its streams go on.
+  Departure& add(std::unique_ptr<Departure> departure,
+                 CommunicatorBase* collectives) HETCOMM_UNDER_BATON;
+  // Whether a collective operation of |communicator| that starts now has to depart after others.
+  bool holds_back(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON {
+    return !orders_.empty() && order_of(communicator) != orders_.size();
+  }
+
+  // No stream is waited for.
+  bool idle() const HETCOMM_UNDER_BATON { return lines_.empty(); }
+  int progress() HETCOMM_UNDER_BATON;
+  // These promise what Staging's functions of the same names promise.
+  bool prepare_sleep() HETCOMM_UNDER_BATON;
+  bool may_sleep_on() const HETCOMM_UNDER_BATON;
+
+ private:
+  struct Waiting {
+    Departure* departure;
+    StreamPlace* place;
+  };
+  // The places of one stream that it has not reached, in its order.
+  struct Line {
+    UserStream* stream;
+    std::deque<Waiting> waiting{};
+    bool ends_sleep = false;  // the device has promised to, for the first one
+  };
+  // The departures with collective operations of one communicator, in the order of the calls.
+  struct Order {
+    CommunicatorBase* communicator;
+    std::deque<Departure*> departures{};
+  };
+  size_t order_of(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
+  Line& line_of(UserStream& stream) HETCOMM_UNDER_BATON;
+  Order& order_in(CommunicatorBase& communicator) HETCOMM_UNDER_BATON;
+  int advance(Line& line) HETCOMM_UNDER_BATON;
+  void fail(Departure& departure, const Device& device,
+            hetcomm_status_t status) HETCOMM_UNDER_BATON;
+  void depart_if_ready(Departure* departure) HETCOMM_UNDER_BATON;
+  static void depart(Departure& departure) HETCOMM_UNDER_BATON;
+
+  DeviceSet& devices_;
+  OperationEnder& ender_;
+  std::list<std::unique_ptr<Departure>> all_;
+  std::list<Line> lines_;
+  std::vector<Order> orders_;
+};
+
+}  // namespace hetcomm

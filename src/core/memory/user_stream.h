@@ -1,0 +1,91 @@
+// Streams of users, into whose order operations are put.
+//
+//   post --> order(): an event after what the stream holds, and a hold on what comes after it
+//        --> the event completes --> the operations start and end --> the hold ends
+//
+// The library copies nothing in a user's stream.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "devices/device.h"
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/memory/memory.h"
+
+namespace hetcomm {
+
+class UserStream;
+
+// A user's stream waits for operations. The last of them that ends lets it go on.
+class StreamHold {
+ public:
+  StreamHold(UserStream& stream, void* hold) : stream_(stream), hold_(hold) {}
+  StreamHold(const StreamHold&) = delete;
+  StreamHold& operator=(const StreamHold&) = delete;
+  ~StreamHold();
+
+  UserStream& stream() const { return stream_; }
+  void add_operation() HETCOMM_UNDER_BATON { ++operations_; }
+  // One has ended. The last one takes |this| along.
+  void drop_operation() HETCOMM_UNDER_BATON {
+    if (--operations_ == 0) delete this;
+  }
+  bool has_operations() const HETCOMM_UNDER_BATON { return operations_ != 0; }
+
+ private:
+  UserStream& stream_;
+  void* const hold_;
+  uint32_t operations_ = 0;
+};
+
+// A place in a user's stream, between what comes before operations and what waits for them. It uses
+// the stream.
+struct StreamPlace {
+  StreamPlace() = default;
+  StreamPlace(StreamPlace&& other) noexcept;
+  StreamPlace& operator=(StreamPlace&&) = delete;
+  ~StreamPlace() {
+    delete hold;
+    forget_event();
+  }
+  void forget_event();
+
+  UserStream* stream = nullptr;
+  void* event = nullptr;       // completes when the stream has come here
+  StreamHold* hold = nullptr;  // owned until operations have it
+};
+
+class UserStream {
+ public:
+  // What the vendor calls |native|, of device |index|. UNSUPPORTED: the device has no such streams.
+  // INVALID_ARGUMENT: |native| is none of its.
+  static Result<void*> open(DeviceSet& devices, size_t index, void* native);
+  // Takes over what open() has given.
+  UserStream(DeviceSet& devices, size_t index, void* opened);
+  ~UserStream();
+  UserStream(const UserStream&) = delete;
+  UserStream& operator=(const UserStream&) = delete;
+
+  const Device& device() const { return devices_.device(index_); }
+  size_t device_index() const { return index_; }
+  // Puts a place at the end of the stream. [any-thread]
+  Result<StreamPlace> order();
+
+  // Operations that name it, prepared ones included. [any-thread]
+  void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_use() { uses_.fetch_sub(1, std::memory_order_release); }
+  bool in_use() const { return uses_.load(std::memory_order_acquire) != 0; }
+
+ private:
+  friend class StreamHold;
+  Status failed(hetcomm_status_t status) const;
+
+  DeviceSet& devices_;
+  const size_t index_;
+  void* const opened_;
+  std::atomic<uint64_t> uses_{0};
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,49 @@
+// What a framework of OpenCL has, for the C API suites: a context of one of this machine's vendors,
+// with buffers and queues.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "devices/opencl/api.h"
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+
+using OpenCl = hetcomm::opencl::Api;
+
+// Whether this machine has a device. A child looks, because a process that has loaded a vendor's
+// run-time cannot fork.
+bool has_opencl();
+
+class Framework {
+ public:
+  // Of one vendor for even numbers and of the other for odd ones.
+  explicit Framework(int32_t number);
+  Framework(const Framework&) = delete;
+  Framework& operator=(const Framework&) = delete;
+  ~Framework() { release(); }
+
+  void release();
+  const OpenCl& api() const { return api_; }
+  cl_context context() const { return context_; }
+  // The vendor tells its objects apart. NVIDIA's (of GPUs) reads through any as what it was given as.
+  bool knows_its_objects() const;
+  cl_mem buffer(const std::vector<std::byte>& bytes);
+  void release(cl_mem buffer) { EXPECT_EQ(api_.ReleaseMemObject(buffer), CL_SUCCESS); }
+  cl_command_queue queue(bool out_of_order = false);
+
+ private:
+  const OpenCl& api_;
+  cl_device_id device_ = nullptr;
+  cl_context context_ = nullptr;
+};
+
+// The framework's context as a device of |me|'s; its number.
+int32_t add_device(Member& me, const Framework& framework);
+
+}  // namespace hetcomm_test

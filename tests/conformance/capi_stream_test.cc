@@ -1,0 +1,613 @@
+// Operations in the order of a user's stream (hetcomm/stream.h), here queues of OpenCL that the test
+// makes, in order and not, of two vendors:
+//
+//   * an operation takes its place between what the queue held and what comes after it, while no
+//     thread of the host waits
+//   * a group goes together; collective operations, with a stream or without, keep their order
+//   * one that is cancelled, late, or fails lets the stream go on
+//   * thousands that wait all end right
+//   * what is no stream is refused, and one that is in use is not released
+//
+// A gate stands for a kernel that runs long: the queue waits there until the test opens it.
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "tests/conformance/capi_opencl.h"
+
+namespace hetcomm_test {
+namespace {
+
+constexpr uint64_t kShort = 50 * kMs;
+
+// Lets a queue wait until open().
+class Gate {
+ public:
+  Gate(const Framework& framework, cl_command_queue queue) : api_(framework.api()) {
+    cl_int status = CL_SUCCESS;
+    event_ = api_.CreateUserEvent(framework.context(), &status);
+    EXPECT_EQ(status, CL_SUCCESS);
+    EXPECT_EQ(api_.EnqueueBarrierWithWaitList(queue, 1, &event_, nullptr), CL_SUCCESS);
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  ~Gate() {
+    open();
+    api_.ReleaseEvent(event_);
+  }
+  void open() {
+    if (std::exchange(is_open_, true)) return;
+    EXPECT_EQ(api_.SetUserEventStatus(event_, CL_COMPLETE), CL_SUCCESS);
+  }
+
+ private:
+  const OpenCl& api_;
+  cl_event event_ = nullptr;
+  bool is_open_ = false;
+};
+
+// A queue, its stream, and a buffer of the same context.
+class Rig {
+ public:
+  Rig(Member& me, Framework& framework, uint64_t size, bool out_of_order = false)
+      : me_(me), framework_(framework), api_(framework.api()), size_(size) {
+    device_ = add_device(me, framework);
+    queue_ = framework.queue(out_of_order);
+    EXPECT_EQ(hetcomm_stream_wrap(me.context(), device_, queue_, &stream_), HETCOMM_OK)
+        << hetcomm_last_error();
+    buffer_ = framework.buffer(std::vector<std::byte>(size, std::byte{0}));
+    EXPECT_EQ(hetcomm_memory_wrap(me.context(), device_, buffer_, size, &memory_), HETCOMM_OK)
+        << hetcomm_last_error();
+  }
+  Rig(const Rig&) = delete;
+  Rig& operator=(const Rig&) = delete;
+  ~Rig() {
+    EXPECT_EQ(api_.Finish(queue_), CL_SUCCESS);
+    // The library may look at the queue a moment later than the queue is done.
+    EXPECT_TRUE(me_.until([&] { return hetcomm_stream_release(stream_) != HETCOMM_BUSY; }));
+    EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error();
+    framework_.release(buffer_);
+    EXPECT_EQ(api_.ReleaseCommandQueue(queue_), CL_SUCCESS);
+  }
+  int32_t device() const { return device_; }
+  cl_command_queue queue() const { return queue_; }
+  hetcomm_stream_t* stream() const { return stream_; }
+  hetcomm_memory_t* memory() const { return memory_; }
+  hetcomm_buffer_t all() const { return hetcomm_buffer_memory(memory_, 0, size_); }
+  hetcomm_buffer_t part(uint64_t at, uint64_t size) const {
+    return hetcomm_buffer_memory(memory_, at, size);
+  }
+  hetcomm_operation_options_t options(uint64_t timeout_ns = 0,
+                                      hetcomm_group_t* group = nullptr) const {
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = timeout_ns;
+    options.group = group;
+    options.stream = stream_;
+    return options;
+  }
+  hetcomm_request_t* send(int32_t to, uint64_t tag, const hetcomm_buffer_t& buffer,
+                          const hetcomm_operation_options_t& options) const {
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_send(me_.communicator(), to, tag, buffer, &options, &request), HETCOMM_OK)
+        << hetcomm_last_error();
+    return request;
+  }
+  hetcomm_request_t* recv(int32_t from, uint64_t tag, const hetcomm_buffer_t& buffer,
+                          const hetcomm_operation_options_t& options) const {
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_recv(me_.communicator(), from, tag, 0, buffer, &options, &request),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    return request;
+  }
+  // Put into the queue; the bytes stay until it has run. Behind each a barrier, for queues without
+  // an order.
+  void write(const std::vector<std::byte>& bytes) {
+    EXPECT_EQ(api_.EnqueueWriteBuffer(queue_, buffer_, CL_FALSE, 0, bytes.size(), bytes.data(), 0,
+                                      nullptr, nullptr),
+              CL_SUCCESS);
+    barrier();
+  }
+  void read(std::vector<std::byte>& bytes) {
+    EXPECT_EQ(api_.EnqueueReadBuffer(queue_, buffer_, CL_FALSE, 0, bytes.size(), bytes.data(), 0,
+                                     nullptr, nullptr),
+              CL_SUCCESS);
+    barrier();
+  }
+  // Whether the queue has done all that it holds, and how long that may take.
+  bool is_done(uint64_t within_ns) {
+    cl_event event = nullptr;
+    EXPECT_EQ(api_.EnqueueMarkerWithWaitList(queue_, 0, nullptr, &event), CL_SUCCESS);
+    EXPECT_EQ(api_.Flush(queue_), CL_SUCCESS);
+    const bool done = me_.until(
+        [&] {
+          cl_int state = CL_QUEUED;
+          EXPECT_EQ(api_.GetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state),
+                                      &state, nullptr),
+                    CL_SUCCESS);
+          return state == CL_COMPLETE;
+        },
+        within_ns);
+    EXPECT_EQ(api_.ReleaseEvent(event), CL_SUCCESS);
+    return done;
+  }
+
+ private:
+  void barrier() {
+    EXPECT_EQ(api_.EnqueueBarrierWithWaitList(queue_, 0, nullptr, nullptr), CL_SUCCESS);
+  }
+
+  Member& me_;
+  Framework& framework_;
+  const OpenCl& api_;
+  const uint64_t size_;
+  int32_t device_ = -1;
+  cl_command_queue queue_ = nullptr;
+  hetcomm_stream_t* stream_ = nullptr;
+  cl_mem buffer_ = nullptr;
+  hetcomm_memory_t* memory_ = nullptr;
+};
+
+bool is_pending(hetcomm_request_t* request) {
+  return hetcomm_request_test(request, nullptr) == HETCOMM_PENDING;
+}
+
+void expect_ok(hetcomm_request_t* request) {
+  const Outcome outcome = finish(request);
+  EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+}
+
+std::vector<CapiCase> cases() {
+  std::vector<CapiCase> all;
+  for (const char* transport : {"shm", "tcp"}) {
+    all.push_back({.name = transport,
+                   .transports = transport,
+                   .settings = "",
+                   .thread_progress = true,
+                   .processes = true});
+  }
+  return all;
+}
+
+class Streams : public CapiTest {
+ protected:
+  void SetUp() override {
+    CapiTest::SetUp();
+    if (!has_opencl()) GTEST_SKIP() << "this machine has no OpenCL device";
+  }
+};
+
+// Rank 0's queue makes the data, sends it, and overwrites it; rank 1's receives it and reads it.
+void pass_one(Member& me, Framework& framework, uint64_t size, bool out_of_order) {
+  Rig rig(me, framework, size, out_of_order);
+  const std::vector<std::byte> sent = pattern(size, size);
+  const std::vector<std::byte> later(size, std::byte{0x55});
+  std::vector<std::byte> got(size);
+  std::optional<Gate> gate;
+  if (me.rank() == 0) gate.emplace(framework, rig.queue());
+  if (me.rank() == 0) rig.write(sent);
+  hetcomm_request_t* const request = me.rank() == 0 ? rig.send(1, 1, rig.all(), rig.options())
+                                                    : rig.recv(0, 1, rig.all(), rig.options());
+  if (me.rank() == 0) {
+    rig.write(later);
+  } else {
+    rig.read(got);
+  }
+  EXPECT_FALSE(rig.is_done(kShort));
+  EXPECT_TRUE(is_pending(request));
+  EXPECT_EQ(hetcomm_stream_release(rig.stream()), HETCOMM_BUSY);
+  me.meet();
+  if (gate) gate->open();
+  expect_ok(request);
+  EXPECT_TRUE(rig.is_done(kPatienceNs));
+  if (me.rank() == 1) {
+    EXPECT_TRUE(holds(got, size, size)) << size;
+  }
+  me.meet();
+}
+
+TEST_P(Streams, AMessageTakesItsPlace) {
+  run(2, [](Member& me) {
+    for (const bool out_of_order : {false, true}) {
+      Framework framework(me.rank() + (out_of_order ? 1 : 0));
+      for (const uint64_t size : std::vector<uint64_t>{8, 5000, 300'000, 5'000'000}) {
+        pass_one(me, framework, size, out_of_order);
+      }
+    }
+  });
+}
+
+TEST_P(Streams, AGroupGoesTogether) {
+  run(2, [](Member& me) {
+    constexpr uint64_t kHalf = 4'000'000;
+    Framework framework(me.rank());
+    Rig rig(me, framework, 2 * kHalf);
+    const std::vector<std::byte> own = pattern(kHalf, 10 + static_cast<uint64_t>(me.rank()));
+    std::vector<std::byte> got(2 * kHalf);
+    hetcomm_group_t* group = nullptr;
+    ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
+    Gate gate(framework, rig.queue());
+    rig.write(own);
+    // One after the other these would wait for each other for ever.
+    const hetcomm_operation_options_t options = rig.options(0, group);
+    hetcomm_request_t* const out = rig.send(me.partner(), 1, rig.part(0, kHalf), options);
+    hetcomm_request_t* const in = rig.recv(me.partner(), 1, rig.part(kHalf, kHalf), options);
+    // One that names no stream waits for the group's.
+    uint64_t there = me.rank() == 0 ? 4711 : 0;
+    hetcomm_operation_options_t plain = rig.options(0, group);
+    plain.stream = nullptr;
+    const hetcomm_buffer_t word = hetcomm_buffer_host(&there, sizeof(there));
+    hetcomm_request_t* const third =
+        me.rank() == 0 ? rig.send(1, 2, word, plain) : rig.recv(0, 2, word, plain);
+    EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << hetcomm_last_error();
+    rig.read(got);
+    EXPECT_FALSE(rig.is_done(kShort));
+    for (hetcomm_request_t* const each : {out, in, third}) EXPECT_TRUE(is_pending(each));
+    me.meet();
+    gate.open();
+    for (hetcomm_request_t* const each : {out, in, third}) expect_ok(each);
+    EXPECT_EQ(there, 4711u);
+    EXPECT_TRUE(rig.is_done(kPatienceNs));
+    const std::vector<std::byte> theirs(got.begin() + kHalf, got.end());
+    EXPECT_TRUE(holds(theirs, 10 + static_cast<uint64_t>(me.partner()), kHalf));
+    hetcomm_group_destroy(group);
+    me.meet();
+  });
+}
+
+TEST_P(Streams, CollectiveOperationsKeepTheirOrder) {
+  run(3, [](Member& me) {
+    constexpr size_t kCount = 100'000;
+    Framework framework(me.rank());
+    Rig rig(me, framework, kCount * sizeof(float));
+    std::vector<float> values(kCount, static_cast<float>(me.rank() + 1));
+    std::vector<std::byte> bytes(kCount * sizeof(float));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    std::vector<std::byte> got(bytes.size());
+    std::optional<Gate> gate;
+    // Rank 0's stream comes last, and only some ranks name streams at all.
+    if (me.rank() == 0) gate.emplace(framework, rig.queue());
+    rig.write(bytes);
+    hetcomm_collective_options_t options{};
+    options.struct_size = sizeof(options);
+    options.stream = rig.stream();
+    std::array<hetcomm_request_t*, 3> requests{};
+    std::array<uint64_t, 2> words{static_cast<uint64_t>(me.rank()) + 1, 0};
+    const auto sum_words = [&](const hetcomm_collective_options_t* with, uint64_t& word,
+                               hetcomm_request_t** out) {
+      const hetcomm_buffer_t buffer = hetcomm_buffer_host(&word, sizeof(word));
+      EXPECT_EQ(hetcomm_allreduce(me.communicator(), buffer, buffer, HETCOMM_UINT64,
+                                  HETCOMM_REDUCE_SUM, with, out),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+    };
+    words[1] = 100 * words[0];
+    EXPECT_EQ(hetcomm_allreduce(me.communicator(), rig.all(), rig.all(), HETCOMM_FLOAT32,
+                                HETCOMM_REDUCE_SUM, &options, requests.data()),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    sum_words(nullptr, words[0], &requests[1]);
+    sum_words(me.rank() == 1 ? &options : nullptr, words[1], &requests[2]);
+    rig.read(got);
+    EXPECT_FALSE(rig.is_done(kShort));
+    for (hetcomm_request_t* const each : requests) EXPECT_TRUE(is_pending(each));
+    me.meet();
+    if (gate) gate->open();
+    for (hetcomm_request_t* const each : requests) expect_ok(each);
+    EXPECT_EQ(words[0], 6u);
+    EXPECT_EQ(words[1], 600u);
+    EXPECT_TRUE(rig.is_done(kPatienceNs));
+    std::memcpy(values.data(), got.data(), got.size());
+    EXPECT_EQ(std::count(values.begin(), values.end(), 6.0F), static_cast<ptrdiff_t>(kCount));
+    me.meet();
+  });
+}
+
+TEST_P(Streams, OnesThatEndBeforeTheirTurn) {
+  run(2, [](Member& me) {
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    std::vector<std::byte> got(1000);
+    {
+      Gate gate(framework, rig.queue());
+      hetcomm_request_t* const late = rig.recv(me.partner(), 1, rig.all(), rig.options(kShort));
+      hetcomm_request_t* const unwanted = rig.recv(me.partner(), 2, rig.all(), rig.options());
+      hetcomm_request_t* const forgotten = rig.recv(me.partner(), 3, rig.all(), rig.options(kSec));
+      rig.read(got);
+      EXPECT_EQ(hetcomm_request_cancel(unwanted), HETCOMM_OK);
+      EXPECT_EQ(finish(unwanted).status, HETCOMM_CANCELLED);
+      EXPECT_EQ(hetcomm_request_release(forgotten), HETCOMM_OK);
+      const Outcome outcome = finish(late);
+      EXPECT_EQ(outcome.status, HETCOMM_TIMED_OUT);
+      EXPECT_NE(outcome.text.find("stream"), std::string::npos) << outcome.text;
+      EXPECT_FALSE(rig.is_done(kShort)) << "the gate is closed";
+    }
+    EXPECT_TRUE(rig.is_done(kPatienceNs));
+    // One that fails in its turn lets the stream go on, too.
+    hetcomm_request_t* const alone = rig.recv(me.partner(), 4, rig.all(), rig.options(kShort));
+    rig.read(got);
+    EXPECT_TRUE(rig.is_done(kPatienceNs));
+    EXPECT_EQ(finish(alone).status, HETCOMM_TIMED_OUT);
+    me.meet();
+  });
+}
+
+TEST_P(Streams, ACollectiveOperationThatIsLateFailsOnAllRanks) {
+  run(2, [](Member& me) {
+    me.expect_ruin();
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    std::optional<Gate> gate;
+    if (me.rank() == 0) gate.emplace(framework, rig.queue());
+    hetcomm_collective_options_t options{};
+    options.struct_size = sizeof(options);
+    options.stream = rig.stream();
+    if (me.rank() == 0) options.timeout_ns = 200 * kMs;
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_allreduce(me.communicator(), rig.all(), rig.all(), HETCOMM_UINT8,
+                                HETCOMM_REDUCE_SUM, &options, &request),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    const Outcome outcome = finish(request);
+    EXPECT_EQ(outcome.status, me.rank() == 0 ? HETCOMM_TIMED_OUT : HETCOMM_ABORTED) << outcome.text;
+    EXPECT_NE(outcome.text.find("stream"), std::string::npos) << outcome.text;
+    me.meet();
+  });
+}
+
+TEST_P(Streams, AnAbortEndsThoseThatWait) {
+  run(2, [](Member& me) {
+    me.expect_ruin();
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    Gate gate(framework, rig.queue());
+    hetcomm_request_t* const waiting = rig.recv(me.partner(), 1, rig.all(), rig.options());
+    me.meet();
+    if (me.rank() == 0) {
+      EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "enough"), HETCOMM_OK);
+    }
+    EXPECT_EQ(finish(waiting).status, HETCOMM_ABORTED);
+    gate.open();
+    EXPECT_TRUE(rig.is_done(kPatienceNs));
+  });
+}
+
+TEST_P(Streams, APreparedOneGoesEachTime) {
+  run(2, [](Member& me) {
+    constexpr uint64_t kSize = 40'000;
+    Framework framework(me.rank());
+    Rig rig(me, framework, kSize);
+    const hetcomm_operation_options_t options = rig.options();
+    const hetcomm_buffer_t all = rig.all();
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(me.rank() == 0
+                  ? hetcomm_send_prepare(me.communicator(), 1, 1, &all, 1, &options, &request)
+                  : hetcomm_recv_prepare(me.communicator(), 0, 1, 0, &all, 1, &options, &request),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    std::vector<std::byte> got(kSize);
+    for (uint64_t round = 1; round <= 5; ++round) {
+      const std::vector<std::byte> sent = pattern(kSize, round);
+      Gate gate(framework, rig.queue());
+      if (me.rank() == 0) rig.write(sent);
+      EXPECT_EQ(hetcomm_request_start(request), HETCOMM_OK) << hetcomm_last_error();
+      rig.read(got);
+      gate.open();
+      expect_ok(request);
+      EXPECT_TRUE(rig.is_done(kPatienceNs));
+      EXPECT_TRUE(holds(got, round, kSize)) << round;
+    }
+    EXPECT_EQ(hetcomm_stream_release(rig.stream()), HETCOMM_BUSY) << "the request names it";
+    EXPECT_EQ(hetcomm_request_release(request), HETCOMM_OK);
+    me.meet();
+  });
+}
+
+TEST_P(Streams, OneSidedOnes) {
+  run(2, [](Member& me) {
+    constexpr uint64_t kSize = 600'000;
+    Framework framework(me.rank());
+    Rig rig(me, framework, kSize);
+    hetcomm_memory_t* window = nullptr;
+    ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, kSize, &window), HETCOMM_OK);
+    ASSERT_EQ(hetcomm_memory_register(window, me.communicator(), HETCOMM_ACCESS_ALL, 0),
+              HETCOMM_OK);
+    std::vector<std::byte> mine(HETCOMM_EXPORT_MAX_BYTES);
+    std::vector<std::byte> theirs(HETCOMM_EXPORT_MAX_BYTES);
+    size_t size = 0;
+    ASSERT_EQ(hetcomm_memory_export(window, mine.size(), mine.data(), &size), HETCOMM_OK);
+    hetcomm_request_t* const in = me.recv(me.partner(), 9, theirs.data(), theirs.size());
+    expect_ok(me.send(me.partner(), 9, mine.data(), size));
+    expect_ok(in);
+    hetcomm_remote_memory_t* remote = nullptr;
+    ASSERT_EQ(hetcomm_memory_import(me.communicator(), theirs.data(), size, &remote), HETCOMM_OK)
+        << hetcomm_last_error();
+    if (me.rank() == 0) {
+      const std::vector<std::byte> sent = pattern(kSize, 3);
+      std::vector<std::byte> back(kSize);
+      const hetcomm_operation_options_t options = rig.options();
+      Gate gate(framework, rig.queue());
+      rig.write(sent);
+      std::array<hetcomm_request_t*, 3> requests{};
+      EXPECT_EQ(hetcomm_put(remote, 0, rig.all(), &options, requests.data()), HETCOMM_OK)
+          << hetcomm_last_error();
+      rig.write(std::vector<std::byte>(kSize, std::byte{0}));
+      EXPECT_EQ(hetcomm_get(remote, 0, rig.all(), &options, &requests[1]), HETCOMM_OK)
+          << hetcomm_last_error();
+      uint64_t previous = 0;
+      EXPECT_EQ(hetcomm_fetch_add(remote, 0, 1, &previous, &options, &requests[2]), HETCOMM_OK)
+          << hetcomm_last_error();
+      rig.read(back);
+      EXPECT_FALSE(rig.is_done(kShort));
+      gate.open();
+      for (hetcomm_request_t* const each : requests) expect_ok(each);
+      EXPECT_TRUE(rig.is_done(kPatienceNs));
+      EXPECT_TRUE(holds(back, 3, kSize));
+      uint64_t first = 0;
+      std::memcpy(&first, sent.data(), sizeof(first));
+      EXPECT_EQ(previous, first);
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+    me.meet();
+    EXPECT_EQ(hetcomm_memory_unregister(window, 0), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_free(window), HETCOMM_OK);
+  });
+}
+
+TEST_P(Streams, ItemsOfAQueue) {
+  run(2, [](Member& me) {
+    constexpr uint64_t kSize = 200'000;
+    Framework framework(me.rank());
+    Rig rig(me, framework, kSize);
+    hetcomm_queue_options_t queue_options{};
+    queue_options.struct_size = sizeof(queue_options);
+    queue_options.max_item_bytes = kSize;
+    hetcomm_queue_t* queue = nullptr;
+    ASSERT_EQ(hetcomm_queue_create(me.communicator(), me.partner(),
+                                   me.rank() == 0 ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL,
+                                   &queue_options, &queue),
+              HETCOMM_OK);
+    const hetcomm_operation_options_t options = rig.options();
+    for (uint64_t item = 0; item < 6; ++item) {
+      const std::vector<std::byte> sent = pattern(kSize, item);
+      std::vector<std::byte> got(kSize);
+      Gate gate(framework, rig.queue());
+      if (me.rank() == 0) rig.write(sent);
+      hetcomm_request_t* request = nullptr;
+      EXPECT_EQ(me.rank() == 0 ? hetcomm_queue_push(queue, rig.all(), &options, &request)
+                               : hetcomm_queue_pull(queue, rig.all(), &options, &request),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+      rig.read(got);
+      gate.open();
+      expect_ok(request);
+      EXPECT_TRUE(rig.is_done(kPatienceNs));
+      EXPECT_TRUE(holds(got, item, kSize));
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_queue_destroy(queue), HETCOMM_OK);
+  });
+}
+
+TEST_P(Streams, ThousandsThatWaitEndRight) {
+  run(2, [](Member& me) {
+    constexpr size_t kStreams = 4;
+    constexpr uint64_t kEach = 2500;
+    constexpr uint64_t kSize = 64;
+    Framework framework(me.rank());
+    std::vector<std::unique_ptr<Rig>> rigs;
+    std::vector<std::unique_ptr<Gate>> gates;
+    std::vector<std::vector<std::byte>> words(kStreams * kEach, std::vector<std::byte>(kSize));
+    for (size_t i = 0; i < kStreams; ++i) {
+      rigs.push_back(std::make_unique<Rig>(me, framework, kEach * kSize));
+      gates.push_back(std::make_unique<Gate>(framework, rigs.back()->queue()));
+      if (me.rank() == 0) {
+        words[i] = pattern(kEach * kSize, i);
+        rigs.back()->write(words[i]);
+      }
+    }
+    std::vector<hetcomm_request_t*> requests;
+    for (uint64_t n = 0; n < kEach; ++n) {
+      for (size_t i = 0; i < kStreams; ++i) {
+        const Rig& rig = *rigs[i];
+        const hetcomm_buffer_t part = rig.part(n * kSize, kSize);
+        requests.push_back(me.rank() == 0 ? rig.send(1, i, part, rig.options(60 * kSec))
+                                          : rig.recv(0, i, part, rig.options(60 * kSec)));
+      }
+    }
+    me.meet();
+    for (const auto& gate : gates) gate->open();
+    finish_all(requests);
+    for (size_t i = 0; i < kStreams; ++i) {
+      std::vector<std::byte> got(kEach * kSize);
+      rigs[i]->read(got);
+      EXPECT_TRUE(rigs[i]->is_done(kPatienceNs));
+      EXPECT_TRUE(holds(got, i, got.size())) << i;
+    }
+    me.meet();
+  });
+}
+
+TEST_P(Streams, WhatIsNoneIsRefused) {
+  run(2, [](Member& me) {
+    Framework framework(me.rank());
+    Framework other(me.rank() + 1);
+    Rig rig(me, framework, 1000);
+    Rig elsewhere(me, other, 1000);
+    hetcomm_stream_t* stream = nullptr;
+    uint64_t word = 0;
+    std::vector<std::pair<int32_t, void*>> wrong = {{rig.device(), &word},
+                                                    {rig.device(), reinterpret_cast<void*>(8)},
+                                                    {rig.device(), reinterpret_cast<void*>(3)},
+                                                    {rig.device(), elsewhere.queue()},
+                                                    {elsewhere.device(), rig.queue()}};
+    if (framework.knows_its_objects()) wrong.emplace_back(rig.device(), framework.context());
+    for (const auto& [device, native] : wrong) {
+      EXPECT_EQ(hetcomm_stream_wrap(me.context(), device, native, &stream),
+                HETCOMM_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(hetcomm_last_error()).find("no stream of device"), std::string::npos)
+          << hetcomm_last_error();
+    }
+    EXPECT_EQ(hetcomm_stream_wrap(me.context(), 0, rig.queue(), &stream), HETCOMM_UNSUPPORTED);
+    EXPECT_EQ(hetcomm_stream_wrap(me.context(), 99, rig.queue(), &stream), HETCOMM_OUT_OF_RANGE);
+    EXPECT_EQ(stream, nullptr);
+    // A context without a thread has none, and this one's are none of its.
+    hetcomm_context_t* second = nullptr;
+    hetcomm_context_options_t options{};
+    options.struct_size = sizeof(options);
+    options.progress = HETCOMM_PROGRESS_CALLER;
+    ASSERT_EQ(hetcomm_context_create(&options, &second), HETCOMM_OK);
+    int32_t device = -1;
+    ASSERT_EQ(hetcomm_device_from_native(second, "opencl", framework.context(), &device),
+              HETCOMM_OK);
+    EXPECT_EQ(hetcomm_stream_wrap(second, device, rig.queue(), &stream), HETCOMM_UNSUPPORTED);
+    EXPECT_NE(std::string(hetcomm_last_error()).find("HETCOMM_PROGRESS"), std::string::npos);
+    EXPECT_EQ(hetcomm_context_destroy(second), HETCOMM_OK) << hetcomm_last_error();
+    options.progress = HETCOMM_PROGRESS_THREAD;
+    ASSERT_EQ(hetcomm_context_create(&options, &second), HETCOMM_OK);
+    ASSERT_EQ(hetcomm_device_from_native(second, "opencl", framework.context(), &device),
+              HETCOMM_OK);
+    ASSERT_EQ(hetcomm_stream_wrap(second, device, rig.queue(), &stream), HETCOMM_OK);
+    hetcomm_operation_options_t with = rig.options();
+    with.stream = stream;
+    hetcomm_request_t* request = nullptr;
+    const auto refused = [&] {
+      EXPECT_EQ(hetcomm_recv(me.communicator(), me.partner(), 1, 0, rig.all(), &with, &request),
+                HETCOMM_INVALID_ARGUMENT);
+      hetcomm_collective_options_t collective{};
+      collective.struct_size = sizeof(collective);
+      collective.stream = with.stream;
+      EXPECT_EQ(hetcomm_barrier(me.communicator(), &collective, &request),
+                HETCOMM_INVALID_ARGUMENT);
+    };
+    refused();
+    EXPECT_EQ(hetcomm_context_destroy(second), HETCOMM_BUSY);
+    EXPECT_EQ(hetcomm_stream_release(stream), HETCOMM_OK);
+    refused();
+    EXPECT_EQ(hetcomm_stream_release(nullptr), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_context_destroy(second), HETCOMM_OK) << hetcomm_last_error();
+    // A call that is rejected leaves nothing in the stream.
+    EXPECT_EQ(
+        hetcomm_recv(me.communicator(), me.partner(), 1, 0, rig.part(900, 200), &with, &request),
+        HETCOMM_INVALID_ARGUMENT);
+    with.stream = rig.stream();
+    EXPECT_EQ(
+        hetcomm_recv(me.communicator(), me.partner(), 1, 0, rig.part(900, 200), &with, &request),
+        HETCOMM_OUT_OF_RANGE);
+    EXPECT_TRUE(rig.is_done(kPatienceNs));
+    me.meet();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Streams, ::testing::ValuesIn(cases()), capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test

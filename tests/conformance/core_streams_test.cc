@@ -1,0 +1,357 @@
+// Operations in the order of users' streams, over simulated devices. What many vendors do while a
+// stream is held back, these do too: a call that pins host memory, or frees it, waits for the stream.
+//
+//   * more transfers than there is pinned memory for go on while a stream is held back
+//   * vendors' calls that fail: the call is rejected, or the operation ends with the reason, and the
+//     stream goes on
+//   * the progress thread sleeps while streams run
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/core/memory/user_stream.h"
+#include "tests/support/core_job.h"
+#include "tests/support/on_device.h"
+#include "tests/support/pattern.h"
+#include "transports/shm/factory.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+enum class Call : uint8_t { kNone, kRecord, kHold, kQuery };
+std::atomic<Call> next_failure{Call::kNone};
+
+bool fails(Call call) {
+  Call expected = call;
+  return next_failure.compare_exchange_strong(expected, Call::kNone);
+}
+
+template <int kIndex>
+const DeviceTable& failing_table(const DeviceTable& real_table) {
+  static DeviceTable real;
+  static DeviceTable table;
+  real = real_table;
+  table = real;
+  table.user_stream_record = [](void* device, void* stream, void** out) {
+    return fails(Call::kRecord) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                                : real.user_stream_record(device, stream, out);
+  };
+  table.user_stream_hold = [](void* device, void* stream, void** out) {
+    return fails(Call::kHold) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                              : real.user_stream_hold(device, stream, out);
+  };
+  table.event_query = [](void* device, void* event) {
+    const hetcomm_status_t status = real.event_query(device, event);
+    return status != HETCOMM_PENDING && fails(Call::kQuery) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                                                            : status;
+  };
+  return table;
+}
+
+std::vector<Device> make_devices() {
+  const Device first = create_sim_device("sim-address", "memory=512M:bandwidth=2G").value();
+  const Device second = create_sim_device("sim-handle", "memory=512M:bandwidth=2G").value();
+  return {{&failing_table<0>(*first.table), first.instance},
+          {&failing_table<1>(*second.table), second.instance}};
+}
+
+// A user's stream, which a gate may hold back.
+class Stream {
+ public:
+  Stream(CoreMember& me, size_t device) : device_(me.context().devices().device(device)) {
+    EXPECT_EQ(device_.table->stream_create(device_.instance, &native_), HETCOMM_OK);
+    DeviceSet& devices = me.context().devices();
+    stream_ = std::make_unique<UserStream>(devices, device,
+                                           UserStream::open(devices, device, native_).value());
+    devices.note_user_streams(device);
+    const Engine::Baton baton(me.context().engine());
+    me.communicator().job().prepare_for_holds();
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    open();
+    device_.table->stream_destroy(device_.instance, native_);
+    for (int i = 0; i < 1000 && stream_->in_use(); ++i) sleep_a_while();
+    EXPECT_FALSE(stream_->in_use());
+  }
+  hetcomm_stream_t* get() const { return reinterpret_cast<hetcomm_stream_t*>(stream_.get()); }
+  void close() {
+    EXPECT_EQ(device_.table->user_stream_hold(device_.instance, native_, &gate_), HETCOMM_OK);
+  }
+  void open() {
+    if (gate_ != nullptr) device_.table->hold_end(device_.instance, std::exchange(gate_, nullptr));
+  }
+  bool is_done() const {
+    void* event = nullptr;
+    EXPECT_EQ(device_.table->event_record(device_.instance, native_, &event), HETCOMM_OK);
+    hetcomm_status_t status = HETCOMM_PENDING;
+    for (int i = 0; i < 1000 && status == HETCOMM_PENDING; ++i) {
+      sleep_a_while();
+      status = device_.table->event_query(device_.instance, event);
+    }
+    device_.table->event_release(device_.instance, event);
+    return status == HETCOMM_OK;
+  }
+  static void sleep_a_while() {
+    const timespec time = {.tv_sec = 0, .tv_nsec = 10'000'000};
+    nanosleep(&time, nullptr);
+  }
+
+ private:
+  const Device device_;
+  void* native_ = nullptr;
+  void* gate_ = nullptr;
+  std::unique_ptr<UserStream> stream_;
+};
+
+hetcomm_operation_options_t in_order_of(const Stream& stream) {
+  hetcomm_operation_options_t options{};
+  options.struct_size = sizeof(options);
+  options.stream = stream.get();
+  return options;
+}
+
+Code try_post(CoreMember& me, uint64_t tag, const hetcomm_buffer_t& buffer,
+              const hetcomm_operation_options_t& options, Operation** out, std::string* text) {
+  const OperationKind kind = me.rank() == 0 ? OperationKind::kSend : OperationKind::kReceive;
+  return me.communicator().poster().post({kind, 1 - me.rank(), tag, 0, &buffer, 1, &options}, out,
+                                         text);
+}
+
+void expect_ok(CoreMember& me, Operation* operation) {
+  const Status status = me.finish(operation);
+  EXPECT_TRUE(status.ok()) << status.text();
+}
+
+class CoreStreams : public ::testing::TestWithParam<std::string> {
+ protected:
+  void run(const std::function<void(CoreMember&)>& body) {
+    run_core_job(
+        2, "HETCOMM_TIMEOUT=20s;HETCOMM_PROGRESS=thread",
+        [](int) {
+          Factories factories;
+          factories.push_back(GetParam() == "shm" ? make_shm_factory() : make_tcp_factory());
+          return factories;
+        },
+        body, make_devices);
+  }
+};
+
+// All of a group's messages are under way while the stream is held back, and need more memory than
+// was pinned before.
+TEST_P(CoreStreams, NothingIsPinnedWhileAStreamIsHeldBack) {
+  run([](CoreMember& me) {
+    constexpr uint64_t kSize = 3'000'000;
+    constexpr size_t kMessages = 24;
+    for (const size_t device : {size_t{1}, size_t{2}}) {
+      Stream stream(me, device);
+      std::vector<std::unique_ptr<OnDevice>> memories;
+      std::vector<OperationRef> entries;
+      hetcomm_operation_options_t options = in_order_of(stream);
+      // Only the group is looked for, by the address.
+      options.group = reinterpret_cast<hetcomm_group_t*>(&entries);
+      for (size_t i = 0; i < kMessages; ++i) {
+        memories.push_back(std::make_unique<OnDevice>(me, kSize, device));
+        memories.back()->fill(me.rank() == 0 ? i : 1000);
+        Operation* operation = nullptr;
+        std::string text;
+        EXPECT_EQ(try_post(me, i, memories.back()->part(0, kSize), options, &operation, &text),
+                  Code::kOk)
+            << text;
+        entries.push_back({operation, operation->generation()});
+      }
+      me.communicator().poster().start_group(entries);
+      for (const OperationRef& entry : entries) expect_ok(me, entry.operation);
+      EXPECT_TRUE(stream.is_done());
+      for (size_t i = 0; i < kMessages && me.rank() == 1; ++i) {
+        EXPECT_EQ(find_mismatch(memories[i]->contents(0, kSize), i), std::nullopt) << i;
+      }
+    }
+  });
+}
+
+TEST_P(CoreStreams, AGroupWaitsForAllOfItsStreams) {
+  run([](CoreMember& me) {
+    constexpr uint64_t kSize = 5000;
+    OnDevice first(me, kSize, 1);
+    OnDevice second(me, kSize, 2);
+    first.fill(me.rank() == 0 ? 1 : 0);
+    second.fill(me.rank() == 0 ? 2 : 0);
+    Stream late(me, 1);
+    Stream ready(me, 2);
+    late.close();
+    std::vector<OperationRef> entries;
+    const auto collect = [&](uint64_t tag, const hetcomm_buffer_t& buffer, const Stream& stream) {
+      hetcomm_operation_options_t options = in_order_of(stream);
+      options.group = reinterpret_cast<hetcomm_group_t*>(&entries);
+      Operation* operation = nullptr;
+      std::string text;
+      EXPECT_EQ(try_post(me, tag, buffer, options, &operation, &text), Code::kOk) << text;
+      entries.push_back({operation, operation->generation()});
+    };
+    collect(1, first.part(0, kSize), late);
+    collect(2, second.part(0, kSize), ready);
+    me.communicator().poster().start_group(entries);
+    Stream::sleep_a_while();
+    for (const OperationRef& entry : entries) {
+      EXPECT_EQ(entry.operation->state(), OperationState::kPending);
+    }
+    late.open();
+    for (const OperationRef& entry : entries) expect_ok(me, entry.operation);
+    EXPECT_TRUE(late.is_done());
+    EXPECT_TRUE(ready.is_done());
+    EXPECT_EQ(find_mismatch(first.contents(0, kSize), 1), std::nullopt);
+    EXPECT_EQ(find_mismatch(second.contents(0, kSize), 2), std::nullopt);
+  });
+}
+
+// The stream of the second one has come first.
+TEST_P(CoreStreams, CollectiveOperationsKeepTheirOrder) {
+  run([](CoreMember& me) {
+    Stream late(me, 1);
+    Stream ready(me, 2);
+    late.close();
+    uint64_t values[2] = {static_cast<uint64_t>(me.rank()) + 1, 10};
+    Operation* operations[2] = {};
+    for (size_t i = 0; i < 2; ++i) {
+      const hetcomm_buffer_t buffer = hetcomm_buffer_host(&values[i], sizeof(values[i]));
+      hetcomm_collective_options_t options{};
+      options.struct_size = sizeof(options);
+      // Only one rank names streams.
+      if (me.rank() == 0) options.stream = i == 0 ? late.get() : ready.get();
+      std::string text;
+      EXPECT_EQ(post_collective(me.communicator(),
+                                {.kind = collectives::Kind::kAllreduce,
+                                 .datatype = HETCOMM_UINT64,
+                                 .reduction = HETCOMM_REDUCE_SUM,
+                                 .sends = &buffer,
+                                 .send_count = 1,
+                                 .receives = &buffer,
+                                 .receive_count = 1,
+                                 .options = &options},
+                                &operations[i], &text),
+                Code::kOk)
+          << text;
+    }
+    Stream::sleep_a_while();
+    for (Operation* const each : operations) {
+      EXPECT_TRUE(me.rank() == 1 || each->state() == OperationState::kPending);
+    }
+    late.open();
+    for (Operation* const each : operations) expect_ok(me, each);
+    EXPECT_EQ(values[0], 3u);
+    EXPECT_EQ(values[1], 20u);
+  });
+}
+
+// The threads have fallen asleep before the stream comes to an operation.
+TEST_P(CoreStreams, OneAfterTheOtherEndsASleep) {
+  run([](CoreMember& me) {
+    OnDevice memory(me, 100);
+    Stream stream(me, 1);
+    uint64_t least_ns = UINT64_MAX;
+    for (int round = 0; round < 5; ++round) {
+      Operation* first = nullptr;
+      Operation* second = nullptr;
+      std::string text;
+      const hetcomm_operation_options_t options = in_order_of(stream);
+      ASSERT_EQ(try_post(me, 1, memory.part(0, 100), options, &first, &text), Code::kOk);
+      stream.close();
+      ASSERT_EQ(try_post(me, 2, memory.part(0, 100), options, &second, &text), Code::kOk);
+      expect_ok(me, first);
+      for (int i = 0; i < 10; ++i) Stream::sleep_a_while();
+      const uint64_t begin_ns = now_ns();
+      stream.open();
+      expect_ok(me, second);
+      least_ns = std::min(least_ns, now_ns() - begin_ns);
+    }
+    EXPECT_LT(least_ns, 50'000'000u);
+  });
+}
+
+TEST_P(CoreStreams, VendorsCallsThatFail) {
+  run([](CoreMember& me) {
+    constexpr uint64_t kSize = 100'000;
+    OnDevice memory(me, kSize);
+    Stream stream(me, 1);
+    const hetcomm_operation_options_t options = in_order_of(stream);
+    Operation* operation = nullptr;
+    std::string text;
+    for (const Call call : {Call::kRecord, Call::kHold}) {
+      if (me.rank() == 1) continue;
+      next_failure = call;
+      EXPECT_EQ(try_post(me, 1, memory.part(0, kSize), options, &operation, &text),
+                Code::kDeviceLost);
+      EXPECT_NE(text.find("sim-address"), std::string::npos) << text;
+      EXPECT_TRUE(stream.is_done());
+      // A group ends its operations with the reason.
+      hetcomm_operation_options_t grouped = options;
+      grouped.group = reinterpret_cast<hetcomm_group_t*>(&grouped);
+      ASSERT_EQ(try_post(me, 1, memory.part(0, kSize), grouped, &operation, &text), Code::kOk);
+      next_failure = call;
+      const OperationRef entry{operation, operation->generation()};
+      me.communicator().poster().start_group({&entry, 1});
+      const Status status = me.finish(operation);
+      EXPECT_EQ(status.code(), Code::kDeviceLost) << status.text();
+      EXPECT_NE(status.text().find("sim-address"), std::string::npos) << status.text();
+      EXPECT_TRUE(stream.is_done());
+    }
+    if (me.rank() == 0) {
+      stream.close();
+      ASSERT_EQ(try_post(me, 1, memory.part(0, kSize), options, &operation, &text), Code::kOk);
+      Operation* following = nullptr;
+      next_failure = Call::kQuery;
+      stream.open();
+      const Status status = me.finish(operation);
+      EXPECT_EQ(status.code(), Code::kDeviceLost) << status.text();
+      EXPECT_NE(status.text().find("what the stream held"), std::string::npos) << status.text();
+      memory.fill(3);
+      ASSERT_EQ(try_post(me, 2, memory.part(0, kSize), options, &following, &text), Code::kOk);
+      expect_ok(me, following);
+      EXPECT_TRUE(stream.is_done());
+    } else {
+      ASSERT_EQ(try_post(me, 2, memory.part(0, kSize), options, &operation, &text), Code::kOk);
+      expect_ok(me, operation);
+      EXPECT_EQ(find_mismatch(memory.contents(0, kSize), 3), std::nullopt);
+    }
+  });
+}
+
+uint64_t processor_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
+// The time of both ranks and their devices.
+TEST_P(CoreStreams, NobodyIsBusyWhileStreamsRun) {
+  run([](CoreMember& me) {
+    OnDevice memory(me, 1000);
+    Stream stream(me, 1);
+    stream.close();
+    Operation* operation = nullptr;
+    std::string text;
+    ASSERT_EQ(try_post(me, 1, memory.part(0, 1000), in_order_of(stream), &operation, &text),
+              Code::kOk);
+    const timespec settle = {.tv_sec = 0, .tv_nsec = 100'000'000};
+    nanosleep(&settle, nullptr);
+    const uint64_t before = processor_ns();
+    const timespec run = {.tv_sec = 0, .tv_nsec = 500'000'000};
+    nanosleep(&run, nullptr);
+    EXPECT_LT(processor_ns() - before, 50'000'000u);
+    stream.open();
+    expect_ok(me, operation);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, CoreStreams, ::testing::Values("shm", "tcp"),
+                         [](const auto& kind) { return kind.param; });
+
+}  // namespace
+}  // namespace hetcomm::test
