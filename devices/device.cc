@@ -17,7 +17,7 @@ constexpr size_t kLongestKind = 15;
 const char* missing_entry(const DeviceTable& table) {
   const bool orders = table.user_stream_open != nullptr || table.user_stream_close != nullptr ||
                       table.user_stream_record != nullptr || table.user_stream_hold != nullptr ||
-                      table.hold_end != nullptr;
+                      table.hold_end != nullptr || table.stream_native != nullptr;
   const struct {
     const char* name;
     bool is_there;
@@ -48,6 +48,7 @@ const char* missing_entry(const DeviceTable& table) {
       {"user_stream_record", table.user_stream_record != nullptr || !orders},
       {"user_stream_hold", table.user_stream_hold != nullptr || !orders},
       {"hold_end", table.hold_end != nullptr || !orders},
+      {"stream_native", table.stream_native != nullptr || !orders},
   };
   for (const auto& entry : needed) {
     if (!entry.is_there) return entry.name;

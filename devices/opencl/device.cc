@@ -423,6 +423,12 @@ hetcomm_status_t user_stream_hold(void*, void* user_stream, void** out_hold) {
       static_cast<UserQueue*>(user_stream)->hold(reinterpret_cast<cl_event*>(out_hold)));
 }
 
+hetcomm_status_t stream_native(void*, void* stream, void** out_native) {
+  if (stream == nullptr || out_native == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  *out_native = static_cast<Stream*>(stream)->queue;
+  return HETCOMM_OK;
+}
+
 constexpr DeviceTable kTable = {
     .struct_size = sizeof(DeviceTable),
     .kind = "opencl",
@@ -472,6 +478,7 @@ constexpr DeviceTable kTable = {
         [](void* device, void* hold) {
           if (hold != nullptr) UserQueue::end_hold(of(device).api(), static_cast<cl_event>(hold));
         },
+    .stream_native = stream_native,
 };
 
 }  // namespace

@@ -332,6 +332,12 @@ void hold_end(void*, void* hold) {
   if (own != nullptr) (*own)->end();
 }
 
+hetcomm_status_t stream_native(void*, void* stream, void** out_native) {
+  if (stream == nullptr || out_native == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  *out_native = stream;
+  return HETCOMM_OK;
+}
+
 struct SimTraits {
   bool reachable;       // for network interfaces
   bool copies_rows;     // its copy engines know rows
@@ -376,6 +382,7 @@ constexpr DeviceTable make_table(const char* kind, const SimTraits& traits) {
       .user_stream_record = event_record,
       .user_stream_hold = user_stream_hold,
       .hold_end = hold_end,
+      .stream_native = stream_native,
   };
 }
 

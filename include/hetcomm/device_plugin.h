@@ -140,7 +140,7 @@ typedef struct hetcomm_device_table {
    * the library polls while copies run. */
   hetcomm_status_t (*event_notify)(void* device, void* event, int file);
 
-  /* The five entries below put operations into the order of a stream that the user has made
+  /* The six entries below put operations into the order of a stream that the user has made
    * (hetcomm_stream_wrap). They come together. The library copies nothing there.
    *
    * Optional: begins to use the user's stream |native|, which the vendor's own type names: a
@@ -161,6 +161,9 @@ typedef struct hetcomm_device_table {
   /* Ends a hold, and frees it, also after the device has failed. It does not wait for anything of
    * the stream. */
   void (*hold_end)(void* device, void* hold);
+  /* Gives what user_stream_open() takes for a stream of stream_create(), which stays the device's
+   * (hetcomm_stream_create). */
+  hetcomm_status_t (*stream_native)(void* device, void* stream, void** out_native);
 } hetcomm_device_table_t;
 
 /* A device: what the functions of |table| take as their first argument is |instance|. */

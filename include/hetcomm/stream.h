@@ -50,7 +50,19 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_stream_wrap(hetcomm_context_t* context, int32_t device, void* native,
                     hetcomm_stream_t** out_stream) HETCOMM_NOEXCEPT;
 
-/* Gives the stream back. BUSY: an operation that names it has not ended, a prepared request that was
+/* Makes a stream of device |device|, for users who have none. What hetcomm_stream_native gives is put
+ * work into by the vendor's own means. OUT_OF_RANGE, UNSUPPORTED: as above. OUT_OF_RESOURCES,
+ * DEVICE_LOST: the vendor has no stream. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_stream_create(hetcomm_context_t* context, int32_t device,
+                      hetcomm_stream_t** out_stream) HETCOMM_NOEXCEPT;
+
+/* Gives what the vendor calls the stream: for "opencl" a cl_command_queue. It stays the stream's.
+ * [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_stream_native(const hetcomm_stream_t* stream, void** out_native) HETCOMM_NOEXCEPT;
+
+/* Gives the stream back; one that hetcomm_stream_create has made waits for its work and goes. BUSY: an operation that names it has not ended, a prepared request that was
  * not released names it, or the vendor's stream has not come to where an operation was put; then
  * nothing has changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_stream_release(hetcomm_stream_t* stream)

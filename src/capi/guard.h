@@ -54,7 +54,7 @@ struct hetcomm_memory : hetcomm::Memory {
   hetcomm::Context& context;
 };
 struct hetcomm_stream : hetcomm::UserStream {
-  hetcomm_stream(hetcomm::Context& owner, size_t device, void* opened)
+  hetcomm_stream(hetcomm::Context& owner, size_t device, const Opened& opened)
       : hetcomm::UserStream(owner.devices(), device, opened), context(owner) {
     context.add_object();
   }

@@ -6,6 +6,7 @@ namespace {
 using hetcomm::Code;
 using hetcomm::Result;
 using hetcomm::Status;
+using hetcomm::UserStream;
 namespace capi = hetcomm::capi;
 
 // Jobs make now what they cannot make while streams of device |index| are held back.
@@ -18,33 +19,55 @@ void prepare(hetcomm::Context& context, size_t index) {
   }
 }
 
+// Makes a stream of what |open| gives for the devices of |context|.
+template <typename Open>
+Status make(hetcomm_context_t* context, int32_t device, hetcomm_stream_t** out_stream,
+            Open&& open) {
+  HETCOMM_REQUIRE_HANDLE(context);
+  HETCOMM_REQUIRE(out_stream);
+  hetcomm::Context& own = *context->impl;
+  HETCOMM_RETURN_IF_ERROR(capi::check_alive(own));
+  HETCOMM_RETURN_IF_ERROR(capi::check_device(own, device));
+  if (!own.engine().threaded()) {
+    return Status(Code::kUnsupported,
+                  "operations in the order of a stream need a thread that carries them out: create "
+                  "the context with HETCOMM_PROGRESS_THREAD, or set HETCOMM_PROGRESS=thread");
+  }
+  const auto index = static_cast<size_t>(device);
+  const Result<UserStream::Opened> opened = open(own.devices(), index);
+  if (!opened.ok()) return opened.status();
+  try {
+    prepare(own, index);
+    *out_stream = new hetcomm_stream(own, index, opened.value());
+  } catch (...) {
+    UserStream::close(own.devices().device(index), opened.value());
+    throw;
+  }
+  return {};
+}
+
 }  // namespace
 
 hetcomm_status_t hetcomm_stream_wrap(hetcomm_context_t* context, int32_t device, void* native,
                                      hetcomm_stream_t** out_stream) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(native);
-    HETCOMM_REQUIRE(out_stream);
-    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
-    HETCOMM_RETURN_IF_ERROR(capi::check_device(*context->impl, device));
-    if (!context->impl->engine().threaded()) {
-      return Status(Code::kUnsupported,
-                    "operations in the order of a stream need a thread that carries them out: "
-                    "create the context with HETCOMM_PROGRESS_THREAD, or set "
-                    "HETCOMM_PROGRESS=thread");
-    }
-    const auto index = static_cast<size_t>(device);
-    Result<void*> opened = hetcomm::UserStream::open(context->impl->devices(), index, native);
-    if (!opened.ok()) return opened.status();
-    try {
-      prepare(*context->impl, index);
-      *out_stream = new hetcomm_stream(*context->impl, index, opened.value());
-    } catch (...) {
-      const hetcomm::Device& owner = context->impl->devices().device(index);
-      owner.table->user_stream_close(owner.instance, opened.value());
-      throw;
-    }
+    return make(context, device, out_stream, [&](hetcomm::DeviceSet& devices, size_t index) {
+      return UserStream::open(devices, index, native);
+    });
+  });
+}
+
+hetcomm_status_t hetcomm_stream_create(hetcomm_context_t* context, int32_t device,
+                                       hetcomm_stream_t** out_stream) noexcept {
+  return capi::guard([&] { return make(context, device, out_stream, UserStream::create); });
+}
+
+hetcomm_status_t hetcomm_stream_native(const hetcomm_stream_t* stream, void** out_native) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(stream);
+    HETCOMM_REQUIRE(out_native);
+    *out_native = stream->native();
     return {};
   });
 }

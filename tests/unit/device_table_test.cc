@@ -16,9 +16,6 @@
 
 #include <gtest/gtest.h>
 
-#ifdef HETCOMM_HAS_OPENCL
-#include "devices/opencl/device.h"
-#endif
 #include "src/base/unique_fd.h"
 #include "tests/unit/device_fixture.h"
 
@@ -38,7 +35,14 @@ class DevicesThatNotify : public EveryDevice {};
 // Those that allocate host memory.
 class DevicesWithHostMemory : public EveryDevice {};
 // Those in whose streams a user's operations can take their place.
-class DevicesWithUserStreams : public EveryDevice {};
+class DevicesWithUserStreams : public EveryDevice {
+ protected:
+  static void* native_of(TestDevice& device, void* stream) {
+    void* native = nullptr;
+    EXPECT_EQ(device.table().stream_native(device.instance(), stream, &native), HETCOMM_OK);
+    return native;
+  }
+};
 
 template <typename Entry>
 std::vector<std::string> kinds_with(Entry DeviceTable::*entry) {
@@ -260,15 +264,6 @@ TEST_P(DevicesWithHostMemory, CopiesUseIt) {
   device_.destroy_stream(stream);
 }
 
-// The device's stream as its vendor calls it.
-void* native_of(const std::string& kind, void* stream) {
-#ifdef HETCOMM_HAS_OPENCL
-  if (kind.starts_with("opencl")) return static_cast<opencl::Stream*>(stream)->queue;
-#endif
-  static_cast<void>(kind);
-  return stream;
-}
-
 TEST_P(DevicesWithUserStreams, AHoldLetsWhatComesLaterWait) {
   const DeviceTable& table = device_.table();
   constexpr size_t kSize = 100'000;
@@ -276,7 +271,7 @@ TEST_P(DevicesWithUserStreams, AHoldLetsWhatComesLaterWait) {
   void* const other = device_.stream();
   void* const memory = device_.allocate(kSize);
   void* user_stream = nullptr;
-  ASSERT_EQ(table.user_stream_open(device_.instance(), native_of(GetParam(), stream), &user_stream),
+  ASSERT_EQ(table.user_stream_open(device_.instance(), native_of(device_, stream), &user_stream),
             HETCOMM_OK);
   std::vector<std::byte> back(kSize);
   for (unsigned round = 0; round < 3; ++round) {
@@ -322,7 +317,7 @@ TEST_P(DevicesWithUserStreams, AHoldLetsWhatComesLaterWait) {
 TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
   const DeviceTable& table = device_.table();
   void* const stream = device_.stream();
-  void* const native = native_of(GetParam(), stream);
+  void* const native = native_of(device_, stream);
   uint64_t word = 0;
   void* untouched = &word;
   for (void* const wrong : std::vector<void*>{nullptr, &word, reinterpret_cast<void*>(8)}) {
@@ -332,9 +327,8 @@ TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
   // Another device's stream is none of this one's.
   TestDevice second(GetParam());
   void* const elsewhere = second.stream();
-  EXPECT_EQ(
-      table.user_stream_open(device_.instance(), native_of(GetParam(), elsewhere), &untouched),
-      HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.user_stream_open(device_.instance(), native_of(second, elsewhere), &untouched),
+            HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(untouched, &word);
   EXPECT_EQ(table.user_stream_open(device_.instance(), native, nullptr), HETCOMM_INVALID_ARGUMENT);
   void* user_stream = nullptr;
@@ -343,6 +337,8 @@ TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
             HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(table.user_stream_hold(device_.instance(), user_stream, nullptr),
             HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.stream_native(device_.instance(), stream, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.stream_native(device_.instance(), nullptr, &untouched), HETCOMM_INVALID_ARGUMENT);
   table.hold_end(device_.instance(), nullptr);
   table.user_stream_close(device_.instance(), user_stream);
   second.destroy_stream(elsewhere);

@@ -7,6 +7,22 @@
 #include <fmt/format.h>
 
 namespace hetcomm {
+namespace {
+
+Status without_streams(const Device& device) {
+  return Status(Code::kUnsupported,
+                fmt::format("{}: devices of this kind have no streams that operations could be put "
+                            "in order with",
+                            device.table->kind));
+}
+
+Status unusable(const Device& device, hetcomm_status_t status) {
+  const auto code = static_cast<Code>(status);
+  return Status(
+      code, fmt::format("{}: the stream cannot be used: {}", device.table->kind, code_text(code)));
+}
+
+}  // namespace
 
 StreamHold::~StreamHold() {
   const Device& device = stream_.device();
@@ -27,30 +43,42 @@ void StreamPlace::forget_event() {
   stream->drop_use();
 }
 
-Result<void*> UserStream::open(DeviceSet& devices, size_t index, void* native) {
+Result<UserStream::Opened> UserStream::open(const DeviceSet& devices, size_t index, void* native) {
   const Device& device = devices.device(index);
-  if (device.table->user_stream_open == nullptr) {
-    return Status(Code::kUnsupported,
-                  fmt::format("{}: devices of this kind have no streams that operations could be "
-                              "put in order with",
-                              device.table->kind));
-  }
-  void* opened = nullptr;
-  const hetcomm_status_t status = device.table->user_stream_open(device.instance, native, &opened);
+  if (device.table->user_stream_open == nullptr) return without_streams(device);
+  Opened opened{.native = native};
+  const hetcomm_status_t status =
+      device.table->user_stream_open(device.instance, native, &opened.user_stream);
   if (status == HETCOMM_OK) return opened;
   if (status == HETCOMM_INVALID_ARGUMENT) {
     return Status(Code::kInvalidArgument,
                   fmt::format("{}: this is no stream of device {}", device.table->kind, index));
   }
-  const auto code = static_cast<Code>(status);
-  return Status(
-      code, fmt::format("{}: the stream cannot be used: {}", device.table->kind, code_text(code)));
+  return unusable(device, status);
 }
 
-UserStream::UserStream(DeviceSet& devices, size_t index, void* opened)
-    : devices_(devices), index_(index), opened_(opened) {}
+Result<UserStream::Opened> UserStream::create(const DeviceSet& devices, size_t index) {
+  const Device& device = devices.device(index);
+  if (device.table->user_stream_open == nullptr) return without_streams(device);
+  void* stream = nullptr;
+  void* native = nullptr;
+  hetcomm_status_t status = device.table->stream_create(device.instance, &stream);
+  if (status != HETCOMM_OK) return unusable(device, status);
+  status = device.table->stream_native(device.instance, stream, &native);
+  Result<Opened> opened =
+      status == HETCOMM_OK ? open(devices, index, native) : unusable(device, status);
+  if (opened.ok()) {
+    opened->own = stream;
+  } else {
+    device.table->stream_destroy(device.instance, stream);
+  }
+  return opened;
+}
 
-UserStream::~UserStream() { device().table->user_stream_close(device().instance, opened_); }
+void UserStream::close(const Device& device, const Opened& opened) {
+  device.table->user_stream_close(device.instance, opened.user_stream);
+  if (opened.own != nullptr) device.table->stream_destroy(device.instance, opened.own);
+}
 
 Status UserStream::failed(hetcomm_status_t status) const {
   const auto code = static_cast<Code>(status);
@@ -66,13 +94,13 @@ Result<StreamPlace> UserStream::order() {
   void* const instance = device().instance;
   StreamPlace place;
   place.stream = this;
-  hetcomm_status_t status = table.user_stream_record(instance, opened_, &place.event);
+  hetcomm_status_t status = table.user_stream_record(instance, opened_.user_stream, &place.event);
   if (status != HETCOMM_OK) return failed(status);
   add_use();
   void* hold = nullptr;
   {
     const std::lock_guard lock(devices_.holding());
-    status = table.user_stream_hold(instance, opened_, &hold);
+    status = table.user_stream_hold(instance, opened_.user_stream, &hold);
     if (status != HETCOMM_OK) return failed(status);
     devices_.add_hold();
   }

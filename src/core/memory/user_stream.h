@@ -59,17 +59,27 @@ struct StreamPlace {
 
 class UserStream {
  public:
-  // What the vendor calls |native|, of device |index|. UNSUPPORTED: the device has no such streams.
+  // A stream of a device that is used; or, if |own| is not null, made too, by its stream_create().
+  struct Opened {
+    void* native = nullptr;  // what the vendor calls it
+    void* user_stream = nullptr;
+    void* own = nullptr;
+  };
+  // The stream |native| of device |index|. UNSUPPORTED: the device has no such streams.
   // INVALID_ARGUMENT: |native| is none of its.
-  static Result<void*> open(DeviceSet& devices, size_t index, void* native);
-  // Takes over what open() has given.
-  UserStream(DeviceSet& devices, size_t index, void* opened);
-  ~UserStream();
+  static Result<Opened> open(const DeviceSet& devices, size_t index, void* native);
+  // A new stream of device |index|.
+  static Result<Opened> create(const DeviceSet& devices, size_t index);
+  static void close(const Device& device, const Opened& opened);
+  // Takes |opened| over.
+  UserStream(DeviceSet& devices, size_t index, const Opened& opened)
+      : devices_(devices), index_(index), opened_(opened) {}
+  ~UserStream() { close(device(), opened_); }
   UserStream(const UserStream&) = delete;
   UserStream& operator=(const UserStream&) = delete;
 
   const Device& device() const { return devices_.device(index_); }
-  size_t device_index() const { return index_; }
+  void* native() const { return opened_.native; }
   // Puts a place at the end of the stream. [any-thread]
   Result<StreamPlace> order();
 
@@ -84,7 +94,7 @@ class UserStream {
 
   DeviceSet& devices_;
   const size_t index_;
-  void* const opened_;
+  const Opened opened_;
   std::atomic<uint64_t> uses_{0};
 };
 
