@@ -50,6 +50,8 @@ TESTS
                beside copying alone and the same messages from host to host (wire),
                for each --chunk and --depth. Rates of simulated devices are set by
                HETCOMM_DEVICES=sim-handle:bandwidth=1G:latency=5us
+  post_latency time of the call that posts a message behind what a stream of a
+               device still does (--stream).
   allreduce, reduce_scatter, allgather, alltoall, broadcast, reduce, barrier
                of --ranks processes, float32 elements and sums, with the columns of
                nccl-tests: the size is that of the larger side's whole buffer.
@@ -138,6 +140,8 @@ OPTIONS
                          of the first to each other one
       --progress MODE    caller or thread (what HETCOMM_PROGRESS says; overlap:
                          both)
+      --stream           messages take their place in a stream of the device; those
+                         of a window are a group. Needs --memory of devices
       --bind core|none   bind each rank to a core where there are as many (core)
       --check            compare every byte, also of further messages with
                          patterns of their own

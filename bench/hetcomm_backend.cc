@@ -12,6 +12,11 @@ HetcommBackend::HetcommBackend(const Session& session, hetcomm_communicator_t* c
                                const Work& work)
     : session_(session), communicator_(communicator) {
   device_ = session.find_device(session.rank() == 0 ? work.first_memory : work.second_memory);
+  ordered_.struct_size = sizeof(ordered_);
+  if (work.stream) {
+    require(hetcomm_stream_create(session.context(), device_, &ordered_.stream), "making a stream");
+    require(hetcomm_group_create(communicator, &group_), "making a group");
+  }
   if (work.algorithm != "chosen") algorithm_ = work.algorithm;
   collective_.struct_size = sizeof(collective_);
   collective_.timeout_ns = HETCOMM_TIMEOUT_INFINITE;
@@ -19,7 +24,41 @@ HetcommBackend::HetcommBackend(const Session& session, hetcomm_communicator_t* c
   collective_.algorithm = algorithm_.c_str();
 }
 
-HetcommBackend::~HetcommBackend() { free_memory(); }
+HetcommBackend::~HetcommBackend() {
+  free_memory();
+  hetcomm_group_destroy(group_);
+  // The device may notice a moment later that its stream is idle.
+  hetcomm_status_t status = HETCOMM_BUSY;
+  while ((status = hetcomm_stream_release(ordered_.stream)) == HETCOMM_BUSY) {
+  }
+  require(status, "releasing the stream");
+}
+
+void HetcommBackend::measure_posts(int count, Samples* samples) {
+  requests_.reserve(static_cast<size_t>(count) + 1);
+  if (rank() > 1) return;
+  if (rank() == 1) {
+    for (int i = 0; i < count; ++i) requests_.push_back(post_receive(0, 0));
+    receive_word(0);
+    send_word(0, 0);
+    wait_all();
+    return;
+  }
+  double word = 0;
+  hetcomm_request_t* gate = nullptr;
+  require(hetcomm_recv(communicator_, 1, kWord, HETCOMM_EXACT_TAG,
+                       hetcomm_buffer_host(&word, sizeof word), in_order(nullptr), &gate),
+          "receiving");
+  requests_.push_back(gate);
+  for (int i = 0; i < count; ++i) {
+    samples->start();
+    hetcomm_request_t* const request = post_send(1, 0);
+    samples->stop();
+    requests_.push_back(request);
+  }
+  send_word(1, 0);
+  wait_all();
+}
 
 void HetcommBackend::free_memory() {
   wait_all();

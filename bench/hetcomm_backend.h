@@ -9,6 +9,7 @@
 
 #include "bench/loops/buffers.h"
 #include "bench/loops/collectives.h"
+#include "bench/loops/samples.h"
 #include "bench/session.h"
 #include "bench/work.h"
 
@@ -37,9 +38,10 @@ class HetcommBackend {
 
   void send(int peer, int slot) { wait(post_send(peer, slot)); }
   void receive(int peer, int slot) { wait(post_receive(peer, slot)); }
-  void start_send(int peer, int slot) { requests_.push_back(post_send(peer, slot)); }
-  void start_receive(int peer, int slot) { requests_.push_back(post_receive(peer, slot)); }
+  void start_send(int peer, int slot) { requests_.push_back(post_send(peer, slot, group_)); }
+  void start_receive(int peer, int slot) { requests_.push_back(post_receive(peer, slot, group_)); }
   void wait_all() {
+    if (group_ != nullptr) require(hetcomm_group_start(group_), "starting a group");
     for (hetcomm_request_t* request : requests_) wait(request);
     requests_.clear();
   }
@@ -47,6 +49,10 @@ class HetcommBackend {
   // Time of one copy of a message out of device memory (rank 0) or into it (the others), repeated
   // for about |seconds|; 0 where the memory is the host's.
   double copy_us(double seconds);
+
+  // Posts |count| sends behind a receive that has not ended, and gives the time of each call to
+  // |samples|. The other rank of two calls it for the same count.
+  void measure_posts(int count, Samples* samples);
 
   // Average size of the chunks that were staged since prepare, as this rank saw it; 0: none were.
   double staged_chunk_bytes() const;
@@ -127,17 +133,23 @@ class HetcommBackend {
   // Until the peer's memory is mapped, where it can be.
   static constexpr int kMostFirstOperations = 100;
 
-  hetcomm_request_t* post_send(int peer, int slot) {
+  // In the order of the stream, if there is one.
+  const hetcomm_operation_options_t* in_order(hetcomm_group_t* group) {
+    if (ordered_.stream == nullptr) return nullptr;
+    ordered_.group = group;
+    return &ordered_;
+  }
+  hetcomm_request_t* post_send(int peer, int slot, hetcomm_group_t* group = nullptr) {
     hetcomm_request_t* request = nullptr;
-    require(hetcomm_send(communicator_, peer, kData, send_[static_cast<size_t>(slot)], nullptr,
-                         &request),
+    require(hetcomm_send(communicator_, peer, kData, send_[static_cast<size_t>(slot)],
+                         in_order(group), &request),
             "sending");
     return request;
   }
-  hetcomm_request_t* post_receive(int peer, int slot) {
+  hetcomm_request_t* post_receive(int peer, int slot, hetcomm_group_t* group = nullptr) {
     hetcomm_request_t* request = nullptr;
     require(hetcomm_recv(communicator_, peer, kData, HETCOMM_EXACT_TAG,
-                         receive_[static_cast<size_t>(slot)], nullptr, &request),
+                         receive_[static_cast<size_t>(slot)], in_order(group), &request),
             "receiving");
     return request;
   }
@@ -185,6 +197,8 @@ class HetcommBackend {
   hetcomm_memory_t* exposed_ = nullptr;  // one of memories_
   hetcomm_remote_memory_t* remote_ = nullptr;
   hetcomm_operation_options_t notifying_{};
+  hetcomm_operation_options_t ordered_{};  // by a stream, if the work asks for one
+  hetcomm_group_t* group_ = nullptr;       // of what is started together in its order
   std::vector<uint64_t> previous_;
   Collective operation_ = Collective::kBarrier;
   std::string algorithm_;

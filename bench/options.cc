@@ -27,6 +27,9 @@ constexpr const char* kTests[] = {
     "fetch_add_rate"};
 // "all" leaves out this test, which needs devices.
 constexpr const char* kStaging = "staging";
+constexpr const char* kPost = "post_latency";
+// These can take their place in a stream.
+constexpr const char* kStreamTests[] = {"latency", "bandwidth", "bibandwidth", "msgrate", kPost};
 // "all" leaves out these too. Each is asked for by its name, or all of them as "collectives".
 constexpr const char* kCollectiveTests[] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
                                             "broadcast", "reduce",         "barrier"};
@@ -66,6 +69,7 @@ constexpr TestDefaults kDefaults[] = {
     {"bibandwidth", 8, 64 * kMi, 2, 8, 16 * kMi, 64, 2},
     {"msgrate", 8, 4 * kKi, 2, 8, 4 * kKi, 16, 4},
     {"overlap", 4 * kKi, 64 * kMi, 4, 16, 16 * kMi, 1, 2},
+    {"post_latency", 8, 8, 8, 8, 8, 1, 2},
     {"staging", 4 * kMi, 64 * kMi, 4, 4, 64 * kMi, 4, 2},
     {"put_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
     {"put_bandwidth", 64 * kKi, 64 * kMi, 4, 16, 64 * kMi, 64, 2},
@@ -125,7 +129,7 @@ std::string memory_kind(const std::string& name) { return name == "sim" ? "sim-a
 
 // The tests that |word| stands for; none when it is unknown.
 std::vector<std::string> tests_of(const std::string& word) {
-  if (is_one_of(word, kTests) || word == kStaging || is_one_of(word, kJobTests) ||
+  if (is_one_of(word, kTests) || word == kStaging || word == kPost || is_one_of(word, kJobTests) ||
       is_one_of(word, kCollectiveTests)) {
     return {word};
   }
@@ -143,7 +147,7 @@ std::vector<std::string> known_tests() {
   known.insert(known.end(), std::begin(kCollectiveTests), std::end(kCollectiveTests));
   known.insert(known.end(), std::begin(kJobTests), std::end(kJobTests));
   for (const char* word :
-       {kStaging, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
+       {kStaging, kPost, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
     known.emplace_back(word);
   }
   return known;
@@ -212,6 +216,24 @@ std::string check_memory(const std::string& text, Options* options) {
       return fmt::format("{} reads and changes words of memory: --memory must be host", test);
     }
   }
+  return "";
+}
+
+std::string check_stream(Options* options) {
+  if (options->asks_for(kPost)) options->stream = true;
+  if (!options->stream) return "";
+  for (const std::string& test : options->tests) {
+    if (!is_one_of(test, kStreamTests)) {
+      return fmt::format("{} is not measured in the order of a stream; these are: {}", test,
+                         fmt::join(kStreamTests, ", "));
+    }
+  }
+  if (options->first_memory == "host" || options->second_memory == "host") {
+    return "streams are those of devices: --stream needs --memory of a device on both sides";
+  }
+  if (!options->compare.empty()) return "--stream measures hetcomm alone: leave out --compare";
+  if (options->progress == "caller") return "--stream needs --progress thread";
+  options->progress = "thread";
   return "";
 }
 
@@ -515,6 +537,7 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_flag("--interleave", options->interleave);
   app->add_option("--memory", texts->memory);
   app->add_option("--progress", options->progress);
+  app->add_flag("--stream", options->stream);
   app->add_option("--bind", texts->bind);
   app->add_flag("--check", options->check);
   app->add_option("--compare", texts->compare);
@@ -550,6 +573,7 @@ std::string check_all(const Texts& texts, Options* options) {
   std::string wrong = check_tests(texts.tests, options);
   if (wrong.empty()) wrong = check_memory(texts.memory, options);
   if (wrong.empty()) wrong = check_compare(texts.compare, texts.peers, options);
+  if (wrong.empty()) wrong = check_stream(options);
   if (wrong.empty()) wrong = check_sizes(texts.first, texts.last, options);
   if (wrong.empty()) wrong = check_places(options);
   if (wrong.empty() && texts.bind != "core" && texts.bind != "none") {
@@ -606,6 +630,7 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
     work.first_memory = work.second_memory = "sim-handle";
   }
   work.progress = options.progress;
+  work.stream = options.stream;
   work.ranks = options.ranks > 0 ? options.ranks : defaults.ranks;
   // Two threads of the receiver are busy at once: they must not share a core by order.
   work.bind = options.bind;

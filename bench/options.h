@@ -41,6 +41,7 @@ struct Options {
   std::string first_memory = "host";
   std::string second_memory = "host";
   std::string progress;
+  bool stream = false;  // messages take their place in a stream
   bool bind = true;
   bool check = false;
 

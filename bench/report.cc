@@ -12,11 +12,12 @@ namespace {
 
 auto key_of(const Row& row) {
   return std::tie(row.test, row.transport, row.memory, row.progress, row.impl, row.rails,
-                  row.algorithm, row.pin);
+                  row.algorithm, row.pin, row.stream);
 }
 
 constexpr Titles kTitles[] = {
     {"latency", "Latency", "Latency, one way"},
+    {"post_latency", "Post Latency", "Post behind a stream that is held back"},
     {"bandwidth", "Bandwidth", "Bandwidth"},
     {"bibandwidth", "Bi-Directional Bandwidth", "Bandwidth, both directions"},
     {"msgrate", "Multiple Pair Message Rate", "Message rate, all pairs"},

@@ -30,6 +30,7 @@ Json row_object(const Row& row) {
   object["rails"] = row.rails == 0 ? Json(nullptr) : Json(row.rails);
   object["algorithm"] = word(row.algorithm);
   object["staging_memory"] = word(row.pin);
+  object["stream"] = row.stream;
   object["window"] = measured.point.window;
   object["bytes"] = measured.point.bytes;
   object["iterations"] = measured.iterations;

@@ -161,7 +161,8 @@ std::string render_group(const std::vector<Row>& rows) {
   const std::string rails = first.rails == 0 ? "" : fmt::format(", at most {} rails", first.rails);
   const std::string algorithm = first.algorithm.empty() ? "" : ", " + first.algorithm;
   const std::string pin =
-      first.pin.empty() ? "" : fmt::format(", staged through {} memory", first.pin);
+      (first.pin.empty() ? "" : fmt::format(", staged through {} memory", first.pin)) +
+      (first.stream ? ", in the order of a stream" : "");
   std::string text =
       fmt::format("\n# {} {}: {}, {} memory, {} ranks{}{}{}\n", first.impl, first.test,
                   first.transport, first.memory, first.ranks, rails, algorithm, pin);

@@ -17,6 +17,7 @@ Row make_row(const Work& work, const std::string& impl, const Measurement& measu
   row.rails = work.rails;
   row.algorithm = work.algorithm;
   row.pin = work.pin;
+  row.stream = work.stream;
   row.ranks = work.ranks;
   row.variant = work.variant;
   row.round = work.round;

@@ -23,6 +23,7 @@ struct Row {
   int rails = 0;               // the same
   std::string algorithm;       // of a collective operation; "": chosen
   std::string pin;             // of staging memory, as asked for; "": not
+  bool stream = false;         // in the order of a stream
   int ranks = 2;
   double avg_us = kUnknown;          // total time over iterations
   double bandwidth_mbps = kUnknown;  // 10^6 bytes per second, all messages together

@@ -22,13 +22,17 @@ std::vector<std::string> encode_words(const Work& work) {
   if (work.staging_depth > 0) words.push_back("depth=" + std::to_string(work.staging_depth));
   if (work.rails > 0) words.push_back("rails=" + std::to_string(work.rails));
   if (!work.pin.empty()) words.push_back("pin=" + work.pin);
+  if (work.stream) words.emplace_back("stream=1");
   words.push_back("ranks=" + std::to_string(work.ranks));
   return words;
 }
 
 bool decode_work_word(std::string_view word, Work* work) {
   std::string_view text;
-  if (take_word(word, "transport", &text)) {
+  int flag = 0;
+  if (take_integer(word, "stream", &flag)) {
+    work->stream = flag != 0;
+  } else if (take_word(word, "transport", &text)) {
     work->transport = text;
   } else if (take_word(word, "first_memory", &text)) {
     work->first_memory = text;

@@ -21,6 +21,7 @@ struct Work {
   int rails = 0;                       // HETCOMM_RAILS; 0: what it says
   std::string pin;                     // "pinned", "pageable"; "": HETCOMM_STAGING_PIN
   std::string algorithm;               // of a collective operation; "": chosen
+  bool stream = false;                 // operations take their place in a stream of the device
   int ranks = 2;
   bool bind = true;  // one core for each rank, where there are as many
   // Works that are measured in turn have a name, and count how often they were measured.

@@ -213,6 +213,19 @@ class Formats(unittest.TestCase):
         self.assertEqual([(row["impl"], row["staging_memory"], row["wrong"]) for row in rows],
                          [("hetcomm", "pinned", 0), ("hetcomm/shm, pageable", "pageable", 0)])
 
+    def test_messages_in_the_order_of_a_stream(self):
+        for memory in ("sim-address", "sim-handle:sim-address"):
+            rows = json.loads(self.run_ok(
+                "latency,bandwidth,bibandwidth,msgrate,post_latency", "-b", "8", "-e", "8", "-n", "20", "--ranks", "2",
+                "--transport", "shm", "--memory", memory, "--stream", "--check", "--format", "json"))["rows"]
+            self.assertEqual([(row["test"], row["stream"], row["progress"], row["wrong"]) for row in rows],
+                             [("latency", True, "thread", 0), ("bandwidth", True, "thread", 0),
+                              ("bibandwidth", True, "thread", 0), ("msgrate", True, "thread", 0),
+                              ("post_latency", True, "thread", None)])
+            self.assertTrue(all(row["avg_us"] > 0 for row in rows))
+        text = self.run_ok("post_latency", "--memory", "sim-handle", "--transport", "tcp", "-n", "50")
+        self.assertIn("in the order of a stream", text)
+
     def test_algorithms_are_measured_in_turn(self):
         document = json.loads(self.run_ok("allgather", "-b", "4K", "-e", "4K", "--ranks", "3",
                                           "--algorithm", "chosen,ring,pairwise", "--interleave",
@@ -399,6 +412,11 @@ class Usage(unittest.TestCase):
             ("latency", "--rails", "0"): "0",
             ("bandwidth", "--staging-memory", "pined"): "pinned",
             ("latency", "--memory", "opencl:x"): "x",
+            ("latency", "--stream"): "--memory",
+            ("post_latency", "--memory", "host:sim-handle"): "both sides",
+            ("put_latency", "--stream"): "put_latency",
+            ("latency", "--stream", "--memory", "sim-handle", "--progress", "caller"): "thread",
+            ("latency", "--stream", "--memory", "sim-handle", "--compare", "mpi"): "--compare",
             ("latency", "--algorithm", "ring"): "latency is none",
             ("allreduce", "--algorithm", "ring", "--compare", "mpi"): "--compare",
             ("latency", "--transport", "tcp", "--interleave"): "--interleave",
