@@ -10,15 +10,18 @@
  * has come, and holds it back.
  *
  * Order. An operation that names a stream counts as sent, posted or called when the stream has come
- * to it: until then its message is not matched, its item is not in its queue, and its deadline counts
- * already. Two operations that one stream is named for run one after the other, since the stream
- * waits for the first. Operations that shall run at the same time, such as a send and a receive with
+ * to it: until then its message is not matched, its item is not in its queue, and a hetcomm_flush
+ * does not wait for it. Its deadline counts from the call. Of operations that a thread posts in one
+ * stream, each starts when the one before has ended, since the stream waits for that; what threads
+ * post at the same time may run at the same time. Operations that shall run at the same time, such as a send and a receive with
  * the same peer, are collected in a group (hetcomm/operation.h). Collective operations keep the order
  * of their calls: one that is called later, with a stream or without, starts later.
  *
  * Progress. Only a context that was created with HETCOMM_PROGRESS_THREAD has streams. Pinned memory
- * for copies is made when a stream is wrapped, since to make it may wait for the device; data that
- * needs more while a stream is held back goes through pageable memory.
+ * for copies is made when the first stream of a device is wrapped, and when a communicator is created
+ * after that. With some vendors this waits for the device, and no operation of the context goes on
+ * meanwhile: wrap before work is put into streams that waits for communication. Data that needs more
+ * while a stream is held back goes through pageable memory.
  *
  * Rules for the caller. A stream that is held back must not be what an operation waits for to end:
  * a host thread that waits for the stream cannot first wait for, and then start, what the operation

@@ -18,6 +18,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
+#include "src/base/text.h"
 #include "src/core/memory/staging.h"
 #include "src/core/peer/lane.h"
 #include "src/core/peer/pair_commons.h"
@@ -99,7 +100,7 @@ class Execution final : public CompositeOperation,
     return owner_.begin(*this, operation);
   }
   void withdraw(Code code, const std::string& text) override HETCOMM_UNDER_BATON {
-    owner_.withdraw(Status(code, text));
+    owner_.withdraw(status_or_code(code, [&] { return text; }));
   }
   // Begins as number |number| of all executions.
   void start(uint64_t number, Operation& operation) HETCOMM_UNDER_BATON;

@@ -362,6 +362,69 @@ TEST_P(Streams, ACollectiveOperationThatIsLateFailsOnAllRanks) {
   });
 }
 
+// What was cancelled before its turn holds nobody back, on this communicator or on a later one.
+TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
+  run(2, [](Member& me) {
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    Gate gate(framework, rig.queue());
+    for (int round = 0; round < 3; ++round) {
+      hetcomm_communicator_t* part = nullptr;
+      ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &part), HETCOMM_OK);
+      const auto barrier = [&](hetcomm_stream_t* stream) {
+        hetcomm_collective_options_t options{};
+        options.struct_size = sizeof(options);
+        options.stream = stream;
+        hetcomm_request_t* request = nullptr;
+        EXPECT_EQ(hetcomm_barrier(part, &options, &request), HETCOMM_OK) << hetcomm_last_error();
+        return request;
+      };
+      expect_ok(barrier(nullptr));
+      hetcomm_request_t* const waiting = barrier(rig.stream());
+      hetcomm_request_t* const behind_it = barrier(nullptr);
+      me.meet();
+      EXPECT_EQ(hetcomm_request_cancel(waiting), HETCOMM_OK);
+      const hetcomm_status_t ended = finish(waiting).status;
+      EXPECT_TRUE(ended == HETCOMM_CANCELLED || ended == HETCOMM_ABORTED) << ended;
+      // They end at once with the failure, although the queue still stands.
+      for (hetcomm_request_t* const each : {behind_it, barrier(nullptr)}) {
+        const Outcome outcome = finish(each, 5 * kSec);
+        EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
+      }
+      me.meet();
+      EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+    }
+    gate.open();
+    EXPECT_TRUE(rig.is_done(kPatienceNs));
+    me.meet();
+  });
+}
+
+TEST_P(Streams, AGroupOfAnAbortedCommunicatorEnds) {
+  run(2, [](Member& me) {
+    me.expect_ruin();
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    Gate gate(framework, rig.queue());
+    hetcomm_group_t* group = nullptr;
+    ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
+    hetcomm_request_t* const before = rig.recv(me.partner(), 1, rig.all(), rig.options());
+    me.meet();
+    if (me.rank() == 0) {
+      EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "enough"), HETCOMM_OK);
+    }
+    EXPECT_EQ(finish(before).status, HETCOMM_ABORTED);
+    hetcomm_request_t* const grouped = rig.recv(me.partner(), 1, rig.all(), rig.options(0, group));
+    EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK);
+    EXPECT_EQ(finish(grouped, 5 * kSec).status, HETCOMM_ABORTED);
+    hetcomm_request_t* const single = rig.recv(me.partner(), 1, rig.all(), rig.options());
+    EXPECT_EQ(finish(single, 5 * kSec).status, HETCOMM_ABORTED);
+    hetcomm_group_destroy(group);
+    gate.open();
+    EXPECT_TRUE(rig.is_done(kPatienceNs));
+  });
+}
+
 TEST_P(Streams, AnAbortEndsThoseThatWait) {
   run(2, [](Member& me) {
     me.expect_ruin();

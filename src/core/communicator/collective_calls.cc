@@ -18,24 +18,48 @@ using collectives::Collective;
 
 namespace {
 
+// Makes |operation| one without buffers, for something that is made of other operations.
+void fill_composite(const Communicator& communicator, Operation& operation) {
+  communicator.poster().filler().fill_common(OperationKind::kCollective, communicator.rank(), 0, 0,
+                                             operation);
+  operation.buffers.extent = {};
+  operation.length = 0;
+  operation.clear_pieces();
+}
+
 // Makes |operation| stand for |call|.
 void fill_call(const Communicator& communicator, const Arguments& arguments,
                std::unique_ptr<Collective> call, Operation& operation) {
-  communicator.poster().filler().fill_common(OperationKind::kCollective, communicator.rank(), 0, 0,
-                                             operation);
+  fill_composite(communicator, operation);
   if (arguments.options != nullptr && arguments.options->timeout_ns != 0) {
     operation.timeout_ns = arguments.options->timeout_ns;
     operation.run.deadline_ns = deadline_after(now_ns(), operation.timeout_ns);
   }
-  operation.buffers.extent = {};
-  operation.length = 0;
-  operation.clear_pieces();
   call->attach(operation);
   if (arguments.options != nullptr) {
     OperationFiller::name_stream(stream_of(arguments.options->stream), operation);
   }
   operation.composite = call.release();
 }
+
+// A refusal whose turn comes after calls that wait for users' streams.
+class Refusal final : public CompositeOperation {
+ public:
+  Refusal(collectives::Collectives& collectives, std::string_view why)
+      : collectives_(collectives), why_(why) {}
+  // It is over at once: nobody sees the status.
+  Status begin(Operation& /*operation*/) override HETCOMM_UNDER_BATON {
+    collectives_.refuse(why_);
+    return Code::kCancelled;
+  }
+  void withdraw(Code /*code*/, const std::string& /*text*/) override HETCOMM_UNDER_BATON {}
+  void end(Code /*code*/, const std::string& /*text*/) override HETCOMM_UNDER_BATON {}
+  std::string describe() const override HETCOMM_UNDER_BATON { return "refusal: " + why_; }
+
+ private:
+  collectives::Collectives& collectives_;
+  const std::string why_;
+};
 
 }  // namespace
 
@@ -125,9 +149,23 @@ Status barrier(Communicator& communicator, uint64_t timeout_ns) {
 }
 
 void refuse_collective(Communicator& communicator, std::string_view why) {
-  const Engine::Baton baton(communicator.engine());
-  communicator.engine().drain_queued();
-  communicator.collectives().refuse(why);
+  Engine& engine = communicator.engine();
+  const Engine::Baton baton(engine);
+  engine.drain_queued();
+  collectives::Collectives& teams = communicator.collectives();
+  if (!communicator.job().departures().holds_back(communicator)) {
+    teams.refuse(why);
+    return;
+  }
+  auto refusal = std::make_unique<Refusal>(teams, why);
+  Operation* const operation = engine.pool().allocate();
+  if (operation == nullptr) throw std::bad_alloc();
+  fill_composite(communicator, *operation);
+  operation->detached = true;
+  operation->composite = refusal.release();
+  operation->set_state(OperationState::kPending);
+  engine.operation_started();
+  communicator.poster().start(*operation);
 }
 
 }  // namespace hetcomm

@@ -178,6 +178,7 @@ std::vector<UserStream*> Poster::streams_of(std::span<const OperationRef> entrie
   std::vector<UserStream*> streams;
   for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
     if (!operation.options.on_stream) return;
+    if (streams.empty()) streams.reserve(entries.size());  // a use is never lost
     UserStream* const stream = operation.order.stream;
     if (std::find(streams.begin(), streams.end(), stream) != streams.end()) return;
     streams.push_back(stream);
@@ -209,11 +210,13 @@ void Poster::start_group(std::span<const OperationRef> entries) {
     } catch (const std::bad_alloc&) {
       departure = Status(Code::kOutOfMemory);
     }
-    const Engine::Baton baton(engine_);
-    if (departure.ok()) {
-      start_behind(entries, std::move(departure).value());
-    } else {
-      fail_waiting(entries, departure.status());
+    {
+      const Engine::Baton baton(engine_);
+      if (departure.ok()) {
+        start_behind(entries, std::move(departure).value());
+      } else {
+        fail_waiting(entries, departure.status());
+      }
     }
     for (UserStream* const stream : streams) stream->drop_use();
   }
@@ -230,6 +233,10 @@ void Poster::cancel_group(std::span<const OperationRef> entries) {
 // Starts a group that waits for its streams.
 void Poster::start_behind(std::span<const OperationRef> entries,
                           std::unique_ptr<Departure> departure) {
+  if (channel_.closed) {
+    fail_waiting(entries, channel_.aborted);
+    return;
+  }
   bool has_collectives = false;
   for_each_waiting(entries, [&](const Operation& operation) {
     has_collectives = has_collectives || operation.kind == OperationKind::kCollective;
@@ -251,7 +258,8 @@ void Poster::start_behind(std::span<const OperationRef> entries,
 void Poster::fail_waiting(std::span<const OperationRef> entries, const Status& why) {
   for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.kind == OperationKind::kCollective) {
-      operation.composite->withdraw(why.code(), std::string(why.text()));
+      operation.composite->withdraw(why.code(),
+                                    text_or_none([&] { return std::string(why.text()); }));
     }
     communicator_.end(operation, why.code(), why.text());
   });

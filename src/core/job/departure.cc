@@ -10,9 +10,12 @@ Result<std::unique_ptr<Departure>> Departure::make(std::span<UserStream* const> 
   auto departure = std::make_unique<Departure>();
   departure->places_.reserve(streams.size());
   for (UserStream* const stream : streams) {
-    Result<StreamPlace> place = stream->order();
+    Result<StreamPlace> place = stream->record();
     if (!place.ok()) return place.status();
     departure->places_.push_back(std::move(place).value());
+  }
+  for (StreamPlace& place : departure->places_) {
+    HETCOMM_RETURN_IF_ERROR(place.stream->hold(&place));
   }
   departure->places_left_ = departure->places_.size();
   return departure;
@@ -23,6 +26,7 @@ void Departure::join(Operation& operation) {
   operation.stage = OperationStage::kBehind;
   operation.order.departure = this;
   operation.order.index = operations_.size() - 1;
+  ++waiting_;
   if (!operation.options.on_stream) return;
   const auto place = std::find_if(places_.begin(), places_.end(), [&](const StreamPlace& each) {
     return each.stream == operation.order.stream;

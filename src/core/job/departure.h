@@ -30,10 +30,6 @@ class Departure {
   // |operation|, which has begun and for which there is room, is going to depart. Its stream is one
   // of those of the departure.
   void join(Operation& operation) HETCOMM_UNDER_BATON;
-  // |operation|, which has joined, ends before the departure.
-  static void leave(Operation& operation) HETCOMM_UNDER_BATON {
-    operation.order.departure->operations_[operation.order.index] = nullptr;
-  }
   // No more operations will join. Streams that none of them names go on.
   void close() HETCOMM_UNDER_BATON;
 
@@ -42,6 +38,7 @@ class Departure {
   std::vector<StreamPlace> places_;
   size_t places_left_ = 0;                   // not reached yet
   std::vector<Operation*> operations_;       // null: it has ended
+  size_t waiting_ = 0;                       // operations that have not
   CommunicatorBase* collectives_ = nullptr;  // some operations are collective ones of it
   std::list<std::unique_ptr<Departure>>::iterator self_{};  // in the list of all
 };

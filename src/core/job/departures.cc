@@ -29,21 +29,30 @@ Departures::Order& Departures::order_in(CommunicatorBase& communicator) {
                                 : orders_.emplace_back(Order{.communicator = &communicator});
 }
 
+// Threads that post at the same time may add places in another order than that of the stream.
+void Departures::line_up(Line& line, const Waiting& waiting) {
+  auto after = line.waiting.end();
+  while (after != line.waiting.begin() && std::prev(after)->place->number > waiting.place->number) {
+    --after;
+  }
+  if (after == line.waiting.begin()) line.ends_sleep = false;
+  line.waiting.insert(after, waiting);
+}
+
 Departure& Departures::add(std::unique_ptr<Departure> departure, CommunicatorBase* collectives) {
   Departure& own = *departure;
-  size_t lined_up = 0;
   try {
     all_.push_back(nullptr);
-    for (StreamPlace& place : own.places_) {
-      line_of(*place.stream).waiting.push_back({&own, &place});
-      ++lined_up;
-    }
+    for (StreamPlace& place : own.places_) line_up(line_of(*place.stream), {&own, &place});
     if (collectives != nullptr) order_in(*collectives).departures.push_back(&own);
   } catch (...) {
-    for (size_t i = 0; i < lined_up; ++i) line_of(*own.places_[i].stream).waiting.pop_back();
+    for (Line& line : lines_) {
+      std::erase_if(line.waiting, [&](const Waiting& each) { return each.departure == &own; });
+      line.ends_sleep = false;
+    }
     std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
     std::erase_if(orders_, [](const Order& order) { return order.departures.empty(); });
-    std::erase(all_, nullptr);
+    all_.pop_back();
     own.close();
     throw;
   }
@@ -53,12 +62,35 @@ Departure& Departures::add(std::unique_ptr<Departure> departure, CommunicatorBas
   return own;
 }
 
+void Departures::leave(Operation& operation) {
+  Departure& departure = *operation.order.departure;
+  departure.operations_[operation.order.index] = nullptr;
+  if (--departure.waiting_ > 0) return;
+  // Its places are still waited for. Nobody else waits for it.
+  leave_order(departure);
+}
+
+void Departures::leave_order(Departure& departure) {
+  if (departure.collectives_ == nullptr) return;
+  const size_t index = order_of(*departure.collectives_);
+  std::erase(orders_[index].departures, &departure);
+  if (orders_[index].departures.empty()) {
+    orders_.erase(orders_.begin() + static_cast<ptrdiff_t>(index));
+  }
+  departure.collectives_ = nullptr;
+  ready_ = true;
+}
+
 int Departures::progress() {
   int moved = 0;
   // A departure starts operations, which may add lines at the end.
   for (auto line = lines_.begin(); line != lines_.end();) {
     moved += advance(*line);
     line = line->waiting.empty() ? lines_.erase(line) : std::next(line);
+  }
+  while (ready_) {
+    ready_ = false;
+    moved += depart_in_order();
   }
   return moved;
 }
@@ -74,10 +106,10 @@ int Departures::advance(Line& line) {
     line.waiting.pop_front();
     line.ends_sleep = false;
     place->forget_event();
+    --departure->places_left_;
     ++moved;
     if (status != HETCOMM_OK) fail(*departure, device, status);
-    --departure->places_left_;
-    depart_if_ready(departure);
+    depart_if_ready(*departure);
   }
   return moved;
 }
@@ -89,28 +121,33 @@ void Departures::fail(Departure& departure, const Device& device, hetcomm_status
     return fmt::format("{}: what the stream held before it has failed: {}", device.table->kind,
                        code_text(code));
   });
-  for (Operation*& entry : departure.operations_) {
-    Operation* const operation = entry;
-    if (operation != nullptr) ender_.end(*operation, code, why);
+  for (size_t i = 0; i < departure.operations_.size(); ++i) {
+    Operation* const operation = departure.operations_[i];
+    if (operation != nullptr) operation->communicator->end(*operation, code, why);
   }
 }
 
-void Departures::depart_if_ready(Departure* departure) {
-  while (departure != nullptr && departure->places_left_ == 0) {
-    CommunicatorBase* const collectives = departure->collectives_;
-    if (collectives != nullptr) {
-      std::deque<Departure*>& order = orders_[order_of(*collectives)].departures;
-      if (order.front() != departure) return;
-    }
-    depart(*departure);
-    all_.erase(departure->self_);
-    if (collectives == nullptr) return;
-    const size_t index = order_of(*collectives);
-    std::deque<Departure*>& order = orders_[index].departures;
-    order.pop_front();
-    departure = order.empty() ? nullptr : order.front();
-    if (departure == nullptr) orders_.erase(orders_.begin() + static_cast<ptrdiff_t>(index));
+// The first ones of all orders that have come.
+int Departures::depart_in_order() {
+  for (size_t i = 0; i < orders_.size(); ++i) {
+    Departure& first = *orders_[i].departures.front();
+    if (first.places_left_ > 0) continue;
+    depart_if_ready(first);
+    ready_ = true;  // the list may be another one now
+    return 1;
   }
+  return 0;
+}
+
+void Departures::depart_if_ready(Departure& departure) {
+  if (departure.places_left_ > 0) return;
+  if (departure.collectives_ != nullptr) {
+    if (orders_[order_of(*departure.collectives_)].departures.front() != &departure) return;
+    leave_order(departure);
+  }
+  const std::unique_ptr<Departure> own = std::move(*departure.self_);
+  all_.erase(own->self_);
+  depart(*own);
 }
 
 void Departures::depart(Departure& departure) {

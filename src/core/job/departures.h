@@ -16,7 +16,6 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/job/departure.h"
-#include "src/core/job/operation_ender.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/user_stream.h"
 #include "src/core/progress/communicator_base.h"
@@ -26,7 +25,7 @@ namespace hetcomm {
 
 class Departures {
  public:
-  Departures(DeviceSet& devices, OperationEnder& ender) : devices_(devices), ender_(ender) {}
+  explicit Departures(DeviceSet& devices) : devices_(devices) {}
   Departures(const Departures&) = delete;
   Departures& operator=(const Departures&) = delete;
 
@@ -40,8 +39,14 @@ class Departures {
     return !orders_.empty() && order_of(communicator) != orders_.size();
   }
 
-  // No stream is waited for.
-  bool idle() const HETCOMM_UNDER_BATON { return lines_.empty(); }
+  // |operation|, which has joined a departure, ends before that. In the next pass other departures
+  // may go for it.
+  void leave(Operation& operation) HETCOMM_UNDER_BATON;
+
+  // No stream is waited for, and none may go.
+  bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready_; }
+  // A pass would find something to do.
+  bool ready() const HETCOMM_UNDER_BATON { return ready_; }
   int progress() HETCOMM_UNDER_BATON;
   // These promise what Staging's functions of the same names promise.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
@@ -58,7 +63,8 @@ class Departures {
     std::deque<Waiting> waiting{};
     bool ends_sleep = false;  // the device has promised to, for the first one
   };
-  // The departures with collective operations of one communicator, in the order of the calls.
+  // The departures with collective operations of one communicator that wait, in the order of the
+  // calls.
   struct Order {
     CommunicatorBase* communicator;
     std::deque<Departure*> departures{};
@@ -66,17 +72,20 @@ class Departures {
   size_t order_of(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
   Line& line_of(UserStream& stream) HETCOMM_UNDER_BATON;
   Order& order_in(CommunicatorBase& communicator) HETCOMM_UNDER_BATON;
+  static void line_up(Line& line, const Waiting& waiting) HETCOMM_UNDER_BATON;
   int advance(Line& line) HETCOMM_UNDER_BATON;
-  void fail(Departure& departure, const Device& device,
-            hetcomm_status_t status) HETCOMM_UNDER_BATON;
-  void depart_if_ready(Departure* departure) HETCOMM_UNDER_BATON;
+  static void fail(Departure& departure, const Device& device,
+                   hetcomm_status_t status) HETCOMM_UNDER_BATON;
+  void leave_order(Departure& departure) HETCOMM_UNDER_BATON;
+  int depart_in_order() HETCOMM_UNDER_BATON;
+  void depart_if_ready(Departure& departure) HETCOMM_UNDER_BATON;
   static void depart(Departure& departure) HETCOMM_UNDER_BATON;
 
   DeviceSet& devices_;
-  OperationEnder& ender_;
   std::list<std::unique_ptr<Departure>> all_;
   std::list<Line> lines_;
   std::vector<Order> orders_;
+  bool ready_ = false;  // a departure may have become the first one of its order
 };
 
 }  // namespace hetcomm

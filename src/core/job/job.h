@@ -157,8 +157,8 @@ class Job final : public Driven {
   int make_progress() HETCOMM_UNDER_BATON;
   void run_timers(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool has_work() const HETCOMM_UNDER_BATON {
-    return (!tasks_.empty() && tasks_.ready()) || !commons_.graveyard.empty() ||
-           commons_.schedule.has_work() || events_.mail_waits();
+    return (!tasks_.empty() && tasks_.ready()) || departures_.ready() ||
+           !commons_.graveyard.empty() || commons_.schedule.has_work() || events_.mail_waits();
   }
 
   const JobEnvironment environment_;
@@ -173,8 +173,8 @@ class Job final : public Driven {
   PairTable pairs_;
   IdleConnections idle_;
   PairPaths paths_;
-  OperationEnder ender_;
   Departures departures_;
+  OperationEnder ender_;
   JobMembers members_;
   PeerEvents events_;
   TaskList tasks_;

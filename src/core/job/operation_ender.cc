@@ -7,7 +7,6 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
-#include "src/core/job/departure.h"
 #include "src/core/peer/pair.h"
 
 namespace hetcomm {
@@ -28,7 +27,7 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       commons_.completer.complete(operation, code, std::move(text));
       break;
     case OperationStage::kBehind:
-      Departure::leave(operation);
+      departures_.leave(operation);
       if (operation.kind == OperationKind::kCollective) operation.composite->withdraw(code, text);
       commons_.completer.complete(operation, code, std::move(text));
       break;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "src/base/baton_role.h"
+#include "src/core/job/departures.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/progress/operation.h"
 
@@ -11,7 +12,8 @@ namespace hetcomm {
 
 class OperationEnder {
  public:
-  explicit OperationEnder(PairCommons& commons) : commons_(commons) {}
+  OperationEnder(PairCommons& commons, Departures& departures)
+      : commons_(commons), departures_(departures) {}
 
   // Ends |operation|, which is pending. |why| follows the description of the operation in its text.
   // Works without memory.
@@ -21,6 +23,7 @@ class OperationEnder {
 
  private:
   PairCommons& commons_;
+  Departures& departures_;
 };
 
 }  // namespace hetcomm

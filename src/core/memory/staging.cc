@@ -138,8 +138,9 @@ Staging::Block* Staging::make_block(size_t place) {
   const auto& [node, allocator] = places_[place];
   bool made = false;
   {
-    const std::lock_guard lock(devices_.holding());
-    block->stands_in = options_.pins && devices_.has_holds();
+    // Who has the mutex may be in a vendor's call that waits for what this transfer brings.
+    const std::unique_lock lock(devices_.holding(), std::try_to_lock);
+    block->stands_in = options_.pins && (!lock.owns_lock() || devices_.has_holds());
     made = options_.pins && !block->stands_in
                ? block->bytes.allocate(devices_, allocator, block_bytes_, node)
                : block->bytes.allocate_pageable(block_bytes_, node);

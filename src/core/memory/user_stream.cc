@@ -33,6 +33,7 @@ StreamHold::~StreamHold() {
 
 StreamPlace::StreamPlace(StreamPlace&& other) noexcept
     : stream(other.stream),
+      number(other.number),
       event(std::exchange(other.event, nullptr)),
       hold(std::exchange(other.hold, nullptr)) {}
 
@@ -89,28 +90,33 @@ Status UserStream::failed(hetcomm_status_t status) const {
                                       : code_text(code)));
 }
 
-Result<StreamPlace> UserStream::order() {
-  const DeviceTable& table = *device().table;
-  void* const instance = device().instance;
+Result<StreamPlace> UserStream::record() {
   StreamPlace place;
   place.stream = this;
-  hetcomm_status_t status = table.user_stream_record(instance, opened_.user_stream, &place.event);
+  const std::lock_guard lock(recording_);
+  const hetcomm_status_t status =
+      device().table->user_stream_record(device().instance, opened_.user_stream, &place.event);
   if (status != HETCOMM_OK) return failed(status);
+  place.number = ++records_;
   add_use();
+  return place;
+}
+
+Status UserStream::hold(StreamPlace* place) {
+  const DeviceTable& table = *device().table;
   void* hold = nullptr;
   {
     const std::lock_guard lock(devices_.holding());
-    status = table.user_stream_hold(instance, opened_.user_stream, &hold);
+    const hetcomm_status_t status =
+        table.user_stream_hold(device().instance, opened_.user_stream, &hold);
     if (status != HETCOMM_OK) return failed(status);
     devices_.add_hold();
   }
   add_use();
-  place.hold = new (std::nothrow) StreamHold(*this, hold);
-  if (place.hold == nullptr) {
-    StreamHold(*this, hold);  // ends it
-    return Status(Code::kOutOfMemory);
-  }
-  return place;
+  place->hold = new (std::nothrow) StreamHold(*this, hold);
+  if (place->hold != nullptr) return {};
+  StreamHold(*this, hold);  // ends it
+  return Status(Code::kOutOfMemory);
 }
 
 }  // namespace hetcomm

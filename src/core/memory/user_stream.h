@@ -1,13 +1,17 @@
 // Streams of users, into whose order operations are put.
 //
-//   post --> order(): an event after what the stream holds, and a hold on what comes after it
+//   post --> record(): an event after what the stream holds --> hold(): what comes later waits
 //        --> the event completes --> the operations start and end --> the hold ends
+//
+// Where operations wait for several streams all are recorded before the first is held back. Else two
+// threads could each wait for what the other one holds.
 //
 // The library copies nothing in a user's stream.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "devices/device.h"
 #include "src/base/baton_role.h"
@@ -53,6 +57,7 @@ struct StreamPlace {
   void forget_event();
 
   UserStream* stream = nullptr;
+  uint64_t number = 0;         // the stream comes to places in the order of their numbers
   void* event = nullptr;       // completes when the stream has come here
   StreamHold* hold = nullptr;  // owned until operations have it
 };
@@ -80,8 +85,10 @@ class UserStream {
 
   const Device& device() const { return devices_.device(index_); }
   void* native() const { return opened_.native; }
-  // Puts a place at the end of the stream. [any-thread]
-  Result<StreamPlace> order();
+  // Puts a place at the end of the stream, which holds nothing back yet. [any-thread]
+  Result<StreamPlace> record();
+  // Holds back what is put into the stream from now on. [any-thread]
+  Status hold(StreamPlace* place);
 
   // Operations that name it, prepared ones included. [any-thread]
   void add_use() { uses_.fetch_add(1, std::memory_order_relaxed); }
@@ -96,6 +103,8 @@ class UserStream {
   const size_t index_;
   const Opened opened_;
   std::atomic<uint64_t> uses_{0};
+  std::mutex recording_;
+  uint64_t records_ = 0;  // under |recording_|
 };
 
 }  // namespace hetcomm

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "src/base/copy.h"
 #include "src/base/baton_role.h"
+#include "src/base/copy.h"
 #include "src/base/text.h"
 
 namespace hetcomm {

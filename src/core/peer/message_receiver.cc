@@ -4,8 +4,8 @@
 #include <new>
 #include <type_traits>
 
-#include "src/base/copy.h"
 #include "src/base/baton_role.h"
+#include "src/base/copy.h"
 #include "src/base/text.h"
 
 namespace hetcomm {

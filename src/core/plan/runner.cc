@@ -4,8 +4,8 @@
 #include <cstring>
 #include <new>
 
-#include "src/base/copy.h"
 #include "src/base/baton_role.h"
+#include "src/base/copy.h"
 
 namespace hetcomm::plan {
 namespace {
