@@ -39,10 +39,11 @@ bool ArenaRunner::carries(const Call& call, uint32_t ranks) {
 
 // --- one operation ----------------------------------------------------------
 
-void ArenaRunner::start(const Task& task, bool checks) {
+void ArenaRunner::start(const Task& task, TaskCopies& copies, bool checks) {
   // Nobody has arranged to be woken for this operation.
   if (sleepers_.announced()) sleepers_.end();
   task_ = &task;
+  copies_ = &copies;
   check_.start(task, checks);
   layout_.start(task.problem(), tickets_.turn());
   copier_.start(layout_);
@@ -66,8 +67,14 @@ ArenaRunner::Outcome ArenaRunner::advance() {
   return Outcome::kDone;
 }
 
+// Where the chunk ends in each block.
+uint64_t ArenaRunner::end_of(uint64_t chunk) const {
+  return chunk + 1 >= chunks_ ? TaskCopies::kAll : layout_.offset(chunk + 1);
+}
+
 bool ArenaRunner::step() {
-  if (published_ < chunks_ && published_ < consumed_ + tickets_.window()) {
+  if (published_ < chunks_ && published_ < consumed_ + tickets_.window() &&
+      copies_->loaded_to() >= end_of(published_)) {
     publish(published_++);
     sleepers_.look();
     return true;
@@ -83,7 +90,7 @@ bool ArenaRunner::step() {
     return false;
   }
   copier_.measure([this]() HETCOMM_UNDER_BATON { consume(consumed_); });
-  ++consumed_;
+  copies_->final_to(end_of(consumed_++));
   return true;
 }
 

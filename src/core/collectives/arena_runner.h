@@ -18,6 +18,7 @@
 #include "src/core/collectives/chunk_tickets.h"
 #include "src/core/collectives/shared_arena.h"
 #include "src/core/collectives/task.h"
+#include "src/core/collectives/task_copies.h"
 
 namespace hetcomm::collectives {
 
@@ -33,8 +34,8 @@ class ArenaRunner {
   // Whether an operation can go through an arena: all ranks can tell the same.
   static bool carries(const Call& call, uint32_t ranks);
 
-  // |task| stays as it is until the operation is over or dropped.
-  void start(const Task& task, bool checks) HETCOMM_UNDER_BATON;
+  // |task| stays as it is until the operation is over or dropped, and |copies| with it.
+  void start(const Task& task, TaskCopies& copies, bool checks) HETCOMM_UNDER_BATON;
   // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot go on, and
   // mismatch() says why.
   Outcome advance() HETCOMM_UNDER_BATON;
@@ -48,6 +49,7 @@ class ArenaRunner {
 
  private:
   bool step() HETCOMM_UNDER_BATON;
+  uint64_t end_of(uint64_t chunk) const HETCOMM_UNDER_BATON;
   bool all_inputs(uint64_t chunk) HETCOMM_UNDER_BATON;
   bool agrees(uint32_t rank) HETCOMM_UNDER_BATON;
   std::byte* bytes_of(uint32_t rank, uint64_t chunk) const HETCOMM_UNDER_BATON {
@@ -86,6 +88,7 @@ class ArenaRunner {
   CallCheck check_;
   std::vector<const std::byte*> inputs_;  // inputs of a sum, by rank
   const Task* task_ = nullptr;            // task of the operation under way; null: none
+  TaskCopies* copies_ = nullptr;          // its copies
   uint64_t chunks_ = 0;                   // number of chunks, as far as this rank knows by now
   uint64_t published_ = 0;
   uint64_t reduced_ = 0;

@@ -21,7 +21,7 @@ void Collective::reset() {
   task_.reset();
   in_arena_ = ready_ = false;
   stage_ = Stage::kQueued;
-  copies_ = 0;
+  copies_.reset();
   started_ns_ = forsaken_ns_ = 0;
   code_ = Code::kOk;
   text_.clear();
@@ -75,25 +75,6 @@ void Collective::start(bool in_arena) {
   }
 }
 
-bool Collective::loads(Side& side) {
-  const Problem& problem = task_.problem();
-  if (!side.is_staged()) return false;
-  if (&side == &task_.send()) return true;
-  return problem.kind == Kind::kBroadcast && problem.rank == problem.root;
-}
-
-bool Collective::stores() {
-  const Problem& problem = task_.problem();
-  if (!task_.receive().is_staged()) return false;
-  if (problem.kind == Kind::kBroadcast) return problem.rank != problem.root;
-  return problem.kind != Kind::kScan || !problem.exclusive || problem.rank != 0;
-}
-
-void Collective::start_copy(Side& side, StreamDirection direction) {
-  ++copies_;
-  side.start_copy(commons().staging, direction, *this);
-}
-
 void Collective::load() {
   stage_ = Stage::kLoading;
   for (Side* side : {&task_.send(), &task_.receive()}) {
@@ -101,14 +82,11 @@ void Collective::load() {
     give_up(Code::kOutOfMemory, "out of memory");
     return;
   }
-  for (Side* side : {&task_.send(), &task_.receive()}) {
-    if (loads(*side)) start_copy(*side, StreamDirection::kToHost);
-  }
-  if (copies_ == 0) begin_moving();
+  copies_.start(task_, commons().staging, *this);
+  if (!scales() || copies_.loaded_to() == TaskCopies::kAll) begin_moving();
 }
 
-void Collective::on_copied(const Status& status) {
-  --copies_;
+void Collective::on_slice(const Status& status) {
   if (stage_ == Stage::kEnding) {
     try_to_end();
     return;
@@ -117,12 +95,16 @@ void Collective::on_copied(const Status& status) {
     give_up(status.code(), status.text());
     return;
   }
-  if (copies_ > 0) return;
   if (stage_ == Stage::kStoring) {
-    finish();
+    if (copies_.stored()) finish();
     return;
   }
   note_ready();
+}
+
+// Whether what is sent is multiplied before. A reduction that rounds multiplies where it sums.
+bool Collective::scales() const {
+  return task_.call().reduction == HETCOMM_REDUCE_PREMUL_SUM && !task_.problem().rounds;
 }
 
 void Collective::begin_moving() {
@@ -141,21 +123,15 @@ void Collective::begin_moving() {
   advance();
 }
 
-// Multiplies what PREMUL_SUM sends. A reduction that rounds multiplies where it sums.
 bool Collective::scale() {
-  const Problem& problem = task_.problem();
-  if (task_.call().reduction != HETCOMM_REDUCE_PREMUL_SUM || problem.rounds) return true;
-  return task_.send().scale(commons().blocks, task_.type(), problem.element_bytes,
-                            task_.call().factor);
+  return !scales() || task_.send().scale(commons().blocks, task_.type(),
+                                         task_.problem().element_bytes, task_.call().factor);
 }
 
 void Collective::store() {
   stage_ = Stage::kStoring;
-  if (stores()) {
-    start_copy(task_.receive(), StreamDirection::kFromHost);
-    return;
-  }
-  finish();
+  copies_.final_to(TaskCopies::kAll);
+  if (copies_.stored()) finish();
 }
 
 void Collective::note_ready() {
@@ -187,11 +163,12 @@ void Collective::fail(Code code, const std::string& text) {
   code_ = code;
   text_ = text_or_none([&] { return text; });
   runner_.stop();
+  copies_.stop();
   try_to_end();
 }
 
 void Collective::try_to_end() {
-  if (stage_ != Stage::kEnding || !runner_.quiet() || copies_ > 0) return;
+  if (stage_ != Stage::kEnding || !runner_.quiet() || copies_.copying()) return;
   operation_->outcome.code = code_;
   try {
     operation_->outcome.text = std::make_unique<std::string>(std::move(text_));
@@ -259,8 +236,8 @@ std::string Collective::missing() const {
 
 void Collective::advance() {
   ready_ = false;
-  if (stage_ == Stage::kLoading && copies_ == 0) {
-    begin_moving();
+  if (stage_ == Stage::kLoading) {
+    if (copies_.loaded_to() == TaskCopies::kAll) begin_moving();
     return;
   }
   if (stage_ != Stage::kMoving || in_arena_) return;
@@ -270,7 +247,17 @@ void Collective::advance() {
     give_up(Code::kOutOfMemory, "out of memory");
     return;
   }
-  if (stage_ == Stage::kMoving && runner_.done()) store();
+  if (stage_ != Stage::kMoving) return;
+  if (runner_.done()) {
+    store();
+  } else if (const uint64_t oldest = runner_.oldest_pipeline(); copies_.stores() && oldest > 0) {
+    copies_.final_to(end_of_pipeline(task_.problem(), oldest - 1));
+  }
+}
+
+bool Collective::may_begin(uint64_t pipeline) {
+  const uint64_t loaded = copies_.loaded_to();
+  return loaded == TaskCopies::kAll || loaded >= end_of_pipeline(task_.problem(), pipeline);
 }
 
 void Collective::make_plan(uint64_t pipeline, Plan* plan) {

@@ -3,8 +3,9 @@
 //   fresh --> queued --> loading --> moving --> storing --> over --> fresh
 //                 (any of them) --fail--> ending, until its messages and copies have ended --> over
 //
-// Loading and storing copy buffers of devices to and from host memory. Moving follows plans by
-// messages (plan/runner.h), or goes through the arena that the ranks of a host share
+// Buffers of devices are copied to and from host memory while the data moves (task_copies.h): what
+// is loading has to wait for all that it sends, and what is storing for the rest of the results.
+// Moving follows plans by messages (plan/runner.h), or goes through the arena that the ranks of a host share
 // (arena_runner.h). Objects are used again, so that an operation allocates nothing once there are
 // enough. All under the baton, but for set_up() and attach().
 #pragma once
@@ -17,7 +18,7 @@
 #include "src/base/baton_role.h"
 #include "src/core/collectives/plan.h"
 #include "src/core/collectives/task.h"
-#include "src/core/memory/staging.h"
+#include "src/core/collectives/task_copies.h"
 #include "src/core/plan/runner.h"
 #include "src/core/progress/operation.h"
 
@@ -31,7 +32,7 @@ class Collectives;
 class Team;
 
 class Collective final : public CompositeOperation,
-                         private CopyHandler,
+                         private SideCopiesClient,
                          private plan::RunnerClient {
  public:
   Collective() = default;
@@ -61,6 +62,7 @@ class Collective final : public CompositeOperation,
   void start(bool in_arena) HETCOMM_UNDER_BATON;
   // Goes on with what is ready.
   void advance() HETCOMM_UNDER_BATON;
+  TaskCopies& copies() HETCOMM_UNDER_BATON { return copies_; }
   bool ready() const HETCOMM_UNDER_BATON { return ready_; }
   // Its data has moved through the arena.
   void moved() HETCOMM_UNDER_BATON { store(); }
@@ -85,6 +87,7 @@ class Collective final : public CompositeOperation,
 
   // plan::RunnerClient
   void make_plan(uint64_t pipeline, Plan* plan) override HETCOMM_UNDER_BATON;
+  bool may_begin(uint64_t pipeline) override HETCOMM_UNDER_BATON;
   int job_rank(uint32_t peer) const override HETCOMM_UNDER_BATON;
   std::byte* user_address(const Range& range) const override HETCOMM_UNDER_BATON;
   void run_local(const Plan& plan, const Step& step,
@@ -94,11 +97,9 @@ class Collective final : public CompositeOperation,
   void runner_ready() override HETCOMM_UNDER_BATON;
   void message_failed(const Operation& message) override HETCOMM_UNDER_BATON;
 
-  bool loads(Side& side) HETCOMM_UNDER_BATON;
-  bool stores() HETCOMM_UNDER_BATON;
   void load() HETCOMM_UNDER_BATON;
-  void start_copy(Side& side, StreamDirection direction) HETCOMM_UNDER_BATON;
-  void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
+  bool scales() const HETCOMM_UNDER_BATON;
+  void on_slice(const Status& status) override HETCOMM_UNDER_BATON;
   void begin_moving() HETCOMM_UNDER_BATON;
   bool scale() HETCOMM_UNDER_BATON;
   void reduce(const Plan& plan, const Step& step,
@@ -119,7 +120,7 @@ class Collective final : public CompositeOperation,
   bool in_arena_ = false;
   bool ready_ = false;
   Stage stage_ = Stage::kQueued;
-  uint32_t copies_ = 0;  // copies under way
+  TaskCopies copies_;
   uint64_t started_ns_ = 0;
   uint64_t forsaken_ns_ = 0;              // when another rank ended it; 0: none did
   std::vector<const std::byte*> inputs_;  // inputs of a step

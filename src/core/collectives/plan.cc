@@ -73,6 +73,13 @@ uint64_t count_pipelines(const Problem& problem) {
   return std::max<uint64_t>(1, (length + slice - 1) / slice);
 }
 
+uint64_t end_of_pipeline(const Problem& problem, uint64_t pipeline) {
+  const uint64_t slice = bytes_per_pipeline(problem);
+  const uint64_t longest = longest_block(problem);
+  return slice == UINT64_MAX || (pipeline + 1) * slice >= longest ? UINT64_MAX
+                                                                  : (pipeline + 1) * slice;
+}
+
 void make_plan(const Problem& problem, uint64_t pipeline, Plan* plan) {
   Problem chosen = problem;
   chosen.algorithm = choose(problem);

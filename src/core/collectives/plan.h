@@ -20,6 +20,8 @@ using plan::StepKind;
 
 // The number of pipelines is the same on all ranks; at least 1.
 uint64_t count_pipelines(const Problem& problem);
+// Where the data of |pipeline| ends in each block; UINT64_MAX: with the block.
+uint64_t end_of_pipeline(const Problem& problem, uint64_t pipeline);
 // Makes the plan of one pipeline; |plan| is overwritten.
 void make_plan(const Problem& problem, uint64_t pipeline, Plan* plan);
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/copy.h"
 #include "src/core/memory/memory.h"
 
 namespace hetcomm::collectives {
@@ -79,10 +80,39 @@ bool Side::make_room(BlockPool& blocks) {
   return static_cast<bool>(stands_in_);
 }
 
-void Side::start_copy(Staging& staging, StreamDirection direction, CopyHandler& handler) {
-  std::vector<BufferPiece> pieces = many_;
-  if (pieces.empty()) pieces.push_back(one_);
-  staging.start(copy_, direction, pieces, 0, stands_in_.get(), length_, handler);
+std::vector<BufferPiece> Side::pieces() const {
+  return many_.empty() ? std::vector<BufferPiece>{one_} : many_;
+}
+
+uint64_t Side::longest_block() const {
+  if (!many_.empty()) return *std::max_element(lengths_.begin(), lengths_.end());
+  return stride_ > 0 ? std::min(stride_, length_) : length_;
+}
+
+uint64_t Side::chunk_bytes(Staging& staging, StreamDirection direction) const {
+  return staging.chunk_bytes(length_, direction, pieces());
+}
+
+void Side::append_rows(uint64_t offset, uint64_t bytes, StreamDirection direction,
+                       std::vector<StagedRows>* rows) const {
+  const uint64_t block_bytes = many_.empty() ? longest_block() : 0;
+  const uint64_t blocks = many_.empty() ? length_ / block_bytes : many_.size();
+  for (uint64_t block = 0; block < blocks; ++block) {
+    const uint64_t length = many_.empty() ? block_bytes : lengths_[block];
+    if (offset >= length) continue;
+    const uint64_t part = std::min(bytes, length - offset);
+    const BufferPiece& piece = many_.empty() ? one_ : many_[block];
+    const uint64_t at = many_.empty() ? block * block_bytes + offset : offset;
+    std::byte* const host = stands_in_.get() + (many_.empty() ? at : starts_[block] + offset);
+    if (on_device(piece)) {
+      rows->push_back(
+          {.memory = piece.memory, .rows = one_row(piece.offset + at, part), .host = host});
+    } else if (direction == StreamDirection::kToHost) {
+      copy_long(host, host_address(piece) + at, part);
+    } else {
+      copy_long(host_address(piece) + at, host, part);
+    }
+  }
 }
 
 bool Side::scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes, double factor) {

@@ -40,9 +40,14 @@ class Side {
   void append_pieces(std::vector<BufferPiece>* pieces) const;
   // Takes host memory that stands for the buffers; false when there is none.
   bool make_room(BlockPool& blocks) HETCOMM_UNDER_BATON;
-  // Copies between the buffers and what stands for them. May throw std::bad_alloc.
-  void start_copy(Staging& staging, StreamDirection direction,
-                  CopyHandler& handler) HETCOMM_UNDER_BATON;
+  // Bytes of the longest block.
+  uint64_t longest_block() const;
+  // How long copies between devices and what stands for them should be.
+  uint64_t chunk_bytes(Staging& staging, StreamDirection direction) const HETCOMM_UNDER_BATON;
+  // Appends, for copies between the buffers and what stands for them, |bytes| from |offset| on of
+  // each block that lies on a device. Copies those of other blocks. May throw std::bad_alloc.
+  void append_rows(uint64_t offset, uint64_t bytes, StreamDirection direction,
+                   std::vector<StagedRows>* rows) const;
   // Replaces what is sent by a copy whose elements are multiplied by |factor|; false when there is
   // no memory for it.
   bool scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes,
@@ -56,6 +61,7 @@ class Side {
 
  private:
   static std::byte* host_address(const BufferPiece& piece);
+  std::vector<BufferPiece> pieces() const;
 
   BufferPiece one_{};              // the buffer where there is one; blocks are in a row
   std::vector<BufferPiece> many_;  // a buffer for each rank
@@ -65,7 +71,6 @@ class Side {
   uint64_t stride_ = 0;
   bool on_device_ = false;
   PoolBytes stands_in_;  // host memory that stands for the buffers
-  CopyJob copy_;
 };
 
 }  // namespace hetcomm::collectives

@@ -124,7 +124,7 @@ void Team::go_on_agreeing() {
               }));
 }
 
-void Team::begin_in_arena() { arena_->start(in_arena_->task(), checks_); }
+void Team::begin_in_arena() { arena_->start(in_arena_->task(), in_arena_->copies(), checks_); }
 
 // True when something has moved.
 bool Team::advance_arena() {

@@ -50,12 +50,14 @@ void Runner::advance() {
     for (size_t slot = 0; slot < slots_.size() && running_; ++slot) {
       Pipeline& pipeline = slots_[slot];
       if (!pipeline.active && next_pipeline_ < pipelines_ &&
-          next_pipeline_ - oldest_pipeline() <= kPipelineMask) {
+          next_pipeline_ - oldest_pipeline() <= kPipelineMask &&
+          client_->may_begin(next_pipeline_)) {
         open_pipeline(pipeline);
       }
       if (!pipeline.active || pipeline.pending > 0) continue;
       advance(pipeline, slot);
-      again = again || (!pipeline.active && next_pipeline_ < pipelines_);
+      again = again || (!pipeline.active && next_pipeline_ < pipelines_ &&
+                        client_->may_begin(next_pipeline_));
     }
   }
 }

@@ -30,6 +30,8 @@ class RunnerClient {
  public:
   // Overwrites |plan| with the plan of |pipeline|. May throw std::bad_alloc.
   virtual void make_plan(uint64_t pipeline, Plan* plan) HETCOMM_UNDER_BATON = 0;
+  // Whether |pipeline| may begin: its data is there. If not, runner_ready() follows when it is.
+  virtual bool may_begin(uint64_t pipeline) HETCOMM_UNDER_BATON = 0;
   // Returns the rank in the job of a plan's |peer|.
   virtual int job_rank(uint32_t peer) const HETCOMM_UNDER_BATON = 0;
   // Returns the address of a range of the user's buffers, which is not empty.
@@ -66,6 +68,8 @@ class Runner final : public EndHandler {
   void advance() HETCOMM_UNDER_BATON;
   // All pipelines are done.
   bool done() const HETCOMM_UNDER_BATON { return running_ && pipelines_done_ == pipelines_; }
+  // All pipelines before this one are done.
+  uint64_t oldest_pipeline() const HETCOMM_UNDER_BATON;
   // Begins nothing more and cancels the messages under way; quiet() follows. Works without memory.
   void stop() HETCOMM_UNDER_BATON;
   // No message is under way.
@@ -92,7 +96,6 @@ class Runner final : public EndHandler {
   };
   class PipelineAddresses;
 
-  uint64_t oldest_pipeline() const HETCOMM_UNDER_BATON;
   void open_pipeline(Pipeline& pipeline) HETCOMM_UNDER_BATON;
   void advance(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
   void post_round(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;

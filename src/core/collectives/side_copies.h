@@ -1,0 +1,84 @@
+// Copies one side of a collective operation between its devices and host memory, in slices, while
+// the data moves: what has come can be sent, and what is final leaves, before the rest is there.
+//
+// A slice has as many bytes of every block. Progress is told by an offset, which is the same in all
+// blocks. Under the baton.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/collectives/side.h"
+#include "src/core/memory/staging.h"
+
+namespace hetcomm::collectives {
+
+class SideCopiesClient {
+ public:
+  // A slice was copied, or failed: then no others will be, but those under way.
+  virtual void on_slice(const Status& status) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~SideCopiesClient() = default;
+};
+
+class SideCopies {
+ public:
+  static constexpr uint64_t kAll = UINT64_MAX;
+
+  SideCopies();
+  SideCopies(const SideCopies&) = delete;
+  SideCopies& operator=(const SideCopies&) = delete;
+
+  // Begins with |side|, which stays as it is and has room, up to |allowed|: see allow_to().
+  void start(Side& side, Staging& staging, StreamDirection direction, uint64_t allowed,
+             SideCopiesClient& client) HETCOMM_UNDER_BATON;
+  // Bytes before |offset| of each block may be copied. kAll: all bytes may.
+  void allow_to(uint64_t offset) HETCOMM_UNDER_BATON;
+  // Bytes before this offset of each block have been copied. kAll: all bytes have; so it is also
+  // where nothing was started.
+  uint64_t copied_to() const HETCOMM_UNDER_BATON { return copied_to_; }
+  // Begins no more copies.
+  void stop() HETCOMM_UNDER_BATON { slices_ = started_; }
+  bool copying() const HETCOMM_UNDER_BATON { return under_way_ > 0; }
+  // For another operation. Nothing is copied any more.
+  void reset() HETCOMM_UNDER_BATON;
+
+ private:
+  static constexpr size_t kAtOnce = 4;
+  class Slice final : public CopyHandler {
+   public:
+    void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
+      owner->finish(*this, status);
+    }
+    SideCopies* owner = nullptr;
+    CopyJob job;
+    uint64_t number = 0;
+    bool busy = false;
+    bool copied = false;
+  };
+
+  void start_slices() HETCOMM_UNDER_BATON;
+  void start_slice(Slice& slice) HETCOMM_UNDER_BATON;
+  void finish(Slice& slice, const Status& status) HETCOMM_UNDER_BATON;
+
+  Side* side_ = nullptr;
+  Staging* staging_ = nullptr;
+  SideCopiesClient* client_ = nullptr;
+  StreamDirection direction_ = StreamDirection::kToHost;
+  uint64_t slice_bytes_ = 0;  // of each block
+  uint64_t slices_ = 0;
+  uint64_t started_ = 0;
+  uint64_t ended_ = 0;  // all before this one have been copied
+  uint64_t allowed_ = 0;
+  uint64_t copied_to_ = kAll;
+  size_t under_way_ = 0;
+  std::array<Slice, kAtOnce> at_once_;
+  std::vector<StagedRows> rows_;
+};
+
+}  // namespace hetcomm::collectives

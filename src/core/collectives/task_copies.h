@@ -1,0 +1,70 @@
+// The copies that a collective operation needs beside its transfers, where its buffers lie on
+// devices: inputs come to the host, results go back, both while the rest moves. Under the baton.
+#pragma once
+
+#include <cstdint>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/collectives/side_copies.h"
+#include "src/core/collectives/task.h"
+#include "src/core/memory/staging.h"
+
+namespace hetcomm::collectives {
+
+class TaskCopies {
+ public:
+  static constexpr uint64_t kAll = SideCopies::kAll;
+
+  // Starts to load what |task| sends, and gets ready for results. Its sides have room.
+  void start(Task& task, Staging& staging, SideCopiesClient& client) HETCOMM_UNDER_BATON {
+    if (Side* const side = loaded_side(task)) {
+      load_.start(*side, staging, StreamDirection::kToHost, kAll, client);
+    }
+    stores_ = has_results(task);
+    if (stores_) {
+      store_.start(task.receive(), staging, StreamDirection::kFromHost, 0, client);
+    }
+  }
+  // This rank's data before this offset of each block is there.
+  uint64_t loaded_to() const HETCOMM_UNDER_BATON { return load_.copied_to(); }
+  // The results before |offset| of each block are final.
+  void final_to(uint64_t offset) HETCOMM_UNDER_BATON {
+    if (stores_) store_.allow_to(offset);
+  }
+  bool stores() const HETCOMM_UNDER_BATON { return stores_; }
+  // All results lie where they belong.
+  bool stored() const HETCOMM_UNDER_BATON { return !stores_ || store_.copied_to() == kAll; }
+  // Begins no more copies; those under way end.
+  void stop() HETCOMM_UNDER_BATON {
+    load_.stop();
+    store_.stop();
+  }
+  bool copying() const HETCOMM_UNDER_BATON { return load_.copying() || store_.copying(); }
+  void reset() HETCOMM_UNDER_BATON {
+    load_.reset();
+    store_.reset();
+    stores_ = false;
+  }
+
+ private:
+  // Null: no memory of a device is sent.
+  static Side* loaded_side(Task& task) HETCOMM_UNDER_BATON {
+    const Problem& problem = task.problem();
+    if (task.send().is_staged()) return &task.send();
+    const bool sends_received = problem.kind == Kind::kBroadcast && problem.rank == problem.root;
+    return sends_received && task.receive().is_staged() ? &task.receive() : nullptr;
+  }
+  static bool has_results(Task& task) HETCOMM_UNDER_BATON {
+    const Problem& problem = task.problem();
+    if (!task.receive().is_staged()) return false;
+    if (problem.kind == Kind::kBroadcast) return problem.rank != problem.root;
+    return problem.kind != Kind::kScan || !problem.exclusive || problem.rank != 0;
+  }
+
+  SideCopies load_;
+  SideCopies store_;
+  bool stores_ = false;
+};
+
+}  // namespace hetcomm::collectives
