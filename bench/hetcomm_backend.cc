@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,12 +17,13 @@ HetcommBackend::HetcommBackend(const Session& session, hetcomm_communicator_t* c
   if (work.stream) {
     require(hetcomm_stream_create(session.context(), device_, &ordered_.stream), "making a stream");
     require(hetcomm_group_create(communicator, &group_), "making a group");
+    collective_.stream = ordered_.stream;
   }
   if (work.algorithm != "chosen") algorithm_ = work.algorithm;
   collective_.struct_size = sizeof(collective_);
   collective_.timeout_ns = HETCOMM_TIMEOUT_INFINITE;
   collective_.factor = 1;
-  collective_.algorithm = algorithm_.c_str();
+  if (!algorithm_.empty()) collective_.algorithm = algorithm_.c_str();
 }
 
 HetcommBackend::~HetcommBackend() {
@@ -310,6 +312,23 @@ void HetcommBackend::report_failure(hetcomm_status_t status,
 void HetcommBackend::prepare_collective(Collective operation, uint64_t bytes) {
   prepare(bytes, 1);
   operation_ = operation;
+  if (device_ != HETCOMM_DEVICE_HOST) host_.prepare(bytes, 1);
+}
+
+void HetcommBackend::slots_to_device() {
+  if (device_ == HETCOMM_DEVICE_HOST || bytes_ == 0) return;
+  for (const auto& [buffer, slot] :
+       {std::pair(send_[0], host_.send_slot(0)), std::pair(receive_[0], host_.receive_slot(0))}) {
+    require(hetcomm_memory_write(buffer.memory, buffer.offset, slot, bytes_), "filling memory");
+  }
+}
+
+void HetcommBackend::slots_from_device() {
+  if (device_ == HETCOMM_DEVICE_HOST || bytes_ == 0) return;
+  for (const auto& [buffer, slot] :
+       {std::pair(send_[0], host_.send_slot(0)), std::pair(receive_[0], host_.receive_slot(0))}) {
+    require(hetcomm_memory_read(buffer.memory, buffer.offset, slot, bytes_), "reading memory");
+  }
 }
 
 void HetcommBackend::run_collective(bool in_place) {
@@ -324,7 +343,8 @@ void HetcommBackend::run_collective(bool in_place) {
     buffer.length = part;
     return buffer;
   };
-  const hetcomm_collective_options_t* options = algorithm_.empty() ? nullptr : &collective_;
+  const bool plain = algorithm_.empty() && ordered_.stream == nullptr;
+  const hetcomm_collective_options_t* options = plain ? nullptr : &collective_;
   hetcomm_request_t* request = nullptr;
   hetcomm_status_t status = HETCOMM_OK;
   switch (operation_) {

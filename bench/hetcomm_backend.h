@@ -106,6 +106,8 @@ class HetcommBackend {
 
   void prepare_collective(Collective operation, uint64_t bytes);
   void run_collective(bool in_place);
+  void slots_to_device();
+  void slots_from_device();
   uint8_t* receive_slot(int slot) const { return host_.receive_slot(slot); }
 
   void send_word(int peer, double value) {

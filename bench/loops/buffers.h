@@ -95,6 +95,10 @@ class HostBuffers {
   static constexpr bool kOneSided = false;
   // A back end that has collective operations says so: see loops/collectives.h.
   static constexpr bool kCollectives = false;
+  // Collective operations read and write the slots themselves; a back end that uses other memory
+  // copies there before they are measured, and back before they are checked.
+  void slots_to_device() {}
+  void slots_from_device() {}
 
   void prepare(uint64_t bytes, int slots) {
     give_back();

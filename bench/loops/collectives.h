@@ -160,6 +160,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
     if (point_.bytes == 0) return;
     std::memset(backend_.receive_slot(0), 0, static_cast<size_t>(point_.bytes));
     for (uint64_t i = 0; i < sent(); ++i) put(send_side(), i, input(backend_.rank(), i));
+    backend_.slots_to_device();
   }
 
   float expected(uint64_t index) const {
@@ -192,6 +193,7 @@ class CollectiveLoops : private Measuring<CollectiveLoops<Backend>, Backend> {
     fill();
     this->barrier();
     backend_.run_collective(in_place_);
+    backend_.slots_from_device();
     int64_t wrong = 0;
     for (uint64_t i = 0; i < received(); ++i) {
       wrong += get(receive_side(), i) != expected(i) ? 1 : 0;

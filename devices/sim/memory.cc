@@ -188,7 +188,8 @@ void HandleMemory::free(void* name) {
 Code HandleMemory::find(const void* name, void** out_base, uint64_t* out_size) {
   std::lock_guard lock(mutex_);
   uint32_t slot = 0;
-  if (slot_of(name, &slot) != Code::kOk) return Code::kNotFound;
+  const Code code = slot_of(name, &slot);
+  if (code != Code::kOk) return code == Code::kStaleHandle ? code : Code::kNotFound;
   *out_base = name_of(slot);
   *out_size = slots_[slot].size;
   return Code::kOk;

@@ -41,7 +41,8 @@
  * those under way end, and later ones end at once, with a text that names operation, rank and
  * reason. The operation has its own status on the rank where it failed first. All others have
  * MISMATCH or PEER_LOST where that is the reason, and ABORTED where it is another one. Messages and
- * one-sided operations go on.                                                                   */
+ * one-sided operations go on. What an operation that failed has left in its receive buffers is not
+ * defined, and in place that holds for what it was to send.                                      */
 #ifndef HETCOMM_COLLECTIVE_H_
 #define HETCOMM_COLLECTIVE_H_
 

@@ -79,7 +79,9 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
                      devices.take(), thread};
   Result<std::unique_ptr<hetcomm::Context>> context = hetcomm::Context::create(std::move(parts));
   if (!context.ok()) return context.status();
-  *out_context = new hetcomm_context{.impl = std::move(context.value())};
+  auto made = std::make_unique<hetcomm_context>();
+  made->impl = std::move(context.value());
+  *out_context = made.release();
   return {};
 }
 

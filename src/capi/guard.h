@@ -37,21 +37,42 @@ enum class Tag : uint64_t {
   kStream = 0x6865746373747265,
 };
 
+// The memories that stand for allocations which callers have named by plain pointers. [any-thread]
+class PointerMemories {
+ public:
+  PointerMemories();
+  PointerMemories(const PointerMemories&) = delete;
+  PointerMemories& operator=(const PointerMemories&) = delete;
+  ~PointerMemories();
+
+  // The memory for the |size| bytes from |base| on of device |device|.
+  hetcomm_memory* find(Context& context, size_t device, void* base, uint64_t size);
+
+ private:
+  struct Table;
+  const std::unique_ptr<Table> table_;
+};
+
 }  // namespace hetcomm::capi
 
 // The types behind the opaque handles.
-struct hetcomm_context {
-  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kContext;
-  std::unique_ptr<hetcomm::Context> impl;
-};
 struct hetcomm_memory : hetcomm::Memory {
   hetcomm_memory(hetcomm::Context& owner, size_t device_index, void* base, uint64_t bytes,
                  bool owned)
       : hetcomm::Memory(owner.devices(), device_index, base, bytes, owned), context(owner) {
     context.add_object();
   }
+  // Stands for a caller's allocation, and does not count as an object of the context.
+  hetcomm_memory(hetcomm::Context& owner, size_t device_index, void* base, uint64_t bytes,
+                 Unowned unowned)
+      : hetcomm::Memory(owner.devices(), device_index, base, bytes, unowned), context(owner) {}
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kMemory;
   hetcomm::Context& context;
+};
+struct hetcomm_context {
+  hetcomm::capi::Tag tag = hetcomm::capi::Tag::kContext;
+  std::unique_ptr<hetcomm::Context> impl;
+  hetcomm::capi::PointerMemories pointers{};  // goes before |impl|
 };
 struct hetcomm_stream : hetcomm::UserStream {
   hetcomm_stream(hetcomm::Context& owner, size_t device, const Opened& opened)

@@ -482,12 +482,11 @@ hetcomm_status_t hetcomm_reshard_start(hetcomm_reshard_t* reshard, const hetcomm
         check_buffers(context.devices(), destinations, own.program().destinations));
     Operation* operation = nullptr;
     std::string text;
-    const Code code = own.start(
-        sources, destinations,
-        {.timeout_ns = known.timeout_ns,
-         .high_priority = known.priority == HETCOMM_PRIORITY_HIGH,
-         .stream = hetcomm::stream_of(known.stream)},
-        &operation, &text);
+    const Code code = own.start(sources, destinations,
+                                {.timeout_ns = known.timeout_ns,
+                                 .high_priority = known.priority == HETCOMM_PRIORITY_HIGH,
+                                 .stream = hetcomm::stream_of(known.stream)},
+                                &operation, &text);
     if (code != Code::kOk) return text.empty() ? Status(code) : Status(code, std::move(text));
     *out_request = hetcomm::encode_handle(operation);
     return {};

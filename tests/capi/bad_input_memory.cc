@@ -188,5 +188,21 @@ TEST_F(BadInput, MemoryRangesAreChecked) {
   }
 }
 
+TEST_F(BadInput, PointersAreChecked) {
+  char bytes[16] = {};
+  const auto find = [](hetcomm_context_t* c, const void* pointer, uint64_t length) {
+    return [=](Outputs& out) {
+      return hetcomm_buffer_pointer(c, pointer, length, out.first<hetcomm_buffer_t>());
+    };
+  };
+  expect_refused({
+      {"no context", HETCOMM_INVALID_ARGUMENT, find(nullptr, bytes, 16)},
+      {"no pointer", HETCOMM_INVALID_ARGUMENT, find(context(), nullptr, 16)},
+      {"past the address space", HETCOMM_OUT_OF_RANGE, find(context(), bytes, UINT64_MAX)},
+      {"no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_buffer_pointer(context(), bytes, 16, nullptr); }},
+  });
+}
+
 }  // namespace
 }  // namespace hetcomm_test

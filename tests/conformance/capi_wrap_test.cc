@@ -281,6 +281,67 @@ TEST_P(Wrapped, MemoryOfADeviceIsThatMemory) {
   });
 }
 
+// Buffers of plain pointers (hetcomm_buffer_pointer), into memory of two devices and of the host.
+TEST_P(Wrapped, PointersLeadWhereTheyLead) {
+  CapiCase with_devices = GetParam();
+  with_devices.settings += "DEVICES=sim-handle,sim-address;";
+  run_job(with_devices, with_devices.alone() ? 1 : 2, [](Member& me) {
+    constexpr uint64_t kSize = 100'000;
+    const auto buffer_of = [&](const void* pointer, uint64_t length) {
+      hetcomm_buffer_t buffer{};
+      EXPECT_EQ(hetcomm_buffer_pointer(me.context(), pointer, length, &buffer), HETCOMM_OK)
+          << hetcomm_last_error();
+      return buffer;
+    };
+    const auto refused = [&](const void* pointer, uint64_t length) {
+      hetcomm_buffer_t buffer{};
+      const hetcomm_status_t status =
+          hetcomm_buffer_pointer(me.context(), pointer, length, &buffer);
+      EXPECT_TRUE(buffer.memory == nullptr && buffer.offset == 0 && buffer.length == 0);
+      return status;
+    };
+    std::vector<std::byte> host(kSize);
+    for (int32_t device = 0; device <= 2; ++device) {
+      for (uint64_t round = 0; round < 3; ++round) {
+        // Another size at what may be the same place.
+        const uint64_t size = kSize + round * 5000;
+        hetcomm_memory_t* memory = nullptr;
+        void* address = nullptr;
+        ASSERT_EQ(hetcomm_memory_allocate(me.context(), device, size, &memory), HETCOMM_OK);
+        ASSERT_EQ(hetcomm_memory_address(memory, &address), HETCOMM_OK);
+        // A handle names its first byte only.
+        const uint64_t at = device == 1 ? 0 : 4321;
+        const std::vector<std::byte> sent = pattern(size - at, round + 1);
+        if (me.rank() == 0) {
+          ASSERT_EQ(hetcomm_memory_write(memory, at, sent.data(), sent.size()), HETCOMM_OK);
+        }
+        const hetcomm_buffer_t buffer = buffer_of(static_cast<std::byte*>(address) + at, size - at);
+        EXPECT_EQ(buffer.memory == nullptr, device == 0);
+        if (me.size() == 2) {
+          expect_ok(start_move(me, buffer));
+          std::vector<std::byte> got(size - at);
+          ASSERT_EQ(hetcomm_memory_read(memory, at, got.data(), got.size()), HETCOMM_OK);
+          EXPECT_TRUE(holds(got, round + 1, got.size()));
+        }
+        if (device != 0) {
+          EXPECT_EQ(refused(address, size + 1), HETCOMM_OUT_OF_RANGE);
+        }
+        ASSERT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+        if (device == 1) {
+          EXPECT_EQ(refused(address, 8), HETCOMM_STALE_HANDLE);
+        }
+      }
+    }
+    EXPECT_EQ(buffer_of(host.data(), kSize).memory, nullptr);
+    EXPECT_EQ(buffer_of(nullptr, 0).length, 0u);
+    EXPECT_EQ(refused(nullptr, 1), HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(refused(host.data(), UINT64_MAX), HETCOMM_OUT_OF_RANGE);
+    EXPECT_EQ(hetcomm_buffer_pointer(me.context(), host.data(), 1, nullptr),
+              HETCOMM_INVALID_ARGUMENT);
+    me.meet();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Over, Wrapped,
     ::testing::Values(CapiCase{.name = "self", .transports = "self", .settings = ""},

@@ -226,6 +226,15 @@ class Formats(unittest.TestCase):
         text = self.run_ok("post_latency", "--memory", "sim-handle", "--transport", "tcp", "-n", "50")
         self.assertIn("in the order of a stream", text)
 
+    def test_collectives_on_memory_of_devices(self):
+        for stream in ((), ("--stream",)):
+            rows = json.loads(self.run_ok("collectives", "-b", "120000", "-e", "120000", "--ranks", "3", "--seconds",
+                                          "0.005", "--transport", "shm", "--memory", "sim-handle:sim-address",
+                                          *stream, "--format", "json"))["rows"]
+            self.assertEqual(len(rows), 7)
+            self.assertEqual({(row["wrong"], row["memory"]) for row in rows}, {(0, "sim-handle:sim-address")})
+            self.assertEqual({row["in_place_wrong"] for row in rows} - {None}, {0})
+
     def test_algorithms_are_measured_in_turn(self):
         document = json.loads(self.run_ok("allgather", "-b", "4K", "-e", "4K", "--ranks", "3",
                                           "--algorithm", "chosen,ring,pairwise", "--interleave",

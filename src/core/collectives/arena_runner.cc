@@ -128,6 +128,7 @@ std::vector<uint32_t> ArenaRunner::missing() const {
   const bool two_phases = layout_.two_phases();
   const uint64_t input = two_phases && reduced_ < published_ ? reduced_ : consumed_;
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (rank == index_) continue;  // it waits for its device at most
     const bool late_sum = two_phases && consumed_ < reduced_ && !tickets_.has_sum(rank, consumed_);
     if (late_sum || !tickets_.has_input(rank, input)) ranks.push_back(rank);
   }

@@ -82,7 +82,11 @@ void Collective::load() {
     give_up(Code::kOutOfMemory, "out of memory");
     return;
   }
-  copies_.start(task_, commons().staging, *this);
+  if (!in_arena_) task_.choose_algorithm(team_->placement());
+  if (task_.send().is_staged() || task_.receive().is_staged()) {
+    const bool cuts = in_arena_ || (!scales() && count_pipelines(task_.problem()) > 1);
+    copies_.start(task_, commons().staging, cuts, *this);
+  }
   if (!scales() || copies_.loaded_to() == TaskCopies::kAll) begin_moving();
 }
 
@@ -117,7 +121,6 @@ void Collective::begin_moving() {
     team_->begin_in_arena();
     return;
   }
-  task_.choose_algorithm(team_->placement());
   runner_.start(owner_->communicator(), commons().blocks, *this, count_pipelines(task_.problem()),
                 team_->tag(task_.sequence(), task_.call()));
   advance();

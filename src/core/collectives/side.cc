@@ -93,25 +93,40 @@ uint64_t Side::chunk_bytes(Staging& staging, StreamDirection direction) const {
   return staging.chunk_bytes(length_, direction, pieces());
 }
 
+void Side::add_rows(const BufferPiece& piece, uint64_t at, uint64_t bytes, std::byte* host,
+                    StreamDirection direction, std::vector<StagedRows>* rows) {
+  if (on_device(piece)) {
+    rows->push_back(
+        {.memory = piece.memory, .rows = one_row(piece.offset + at, bytes), .host = host});
+  } else if (direction == StreamDirection::kToHost) {
+    copy_long(host, host_address(piece) + at, bytes);
+  } else {
+    copy_long(host_address(piece) + at, host, bytes);
+  }
+}
+
+uint64_t Side::block_count() const {
+  if (!many_.empty()) return many_.size();
+  const uint64_t block = longest_block();
+  return block > 0 ? length_ / block : 0;
+}
+
 void Side::append_rows(uint64_t offset, uint64_t bytes, StreamDirection direction,
                        std::vector<StagedRows>* rows) const {
   const uint64_t block_bytes = many_.empty() ? longest_block() : 0;
-  const uint64_t blocks = many_.empty() ? length_ / block_bytes : many_.size();
-  for (uint64_t block = 0; block < blocks; ++block) {
+  if (many_.empty() && offset == 0 && bytes >= block_bytes) {
+    // Whole blocks lie behind each other.
+    add_rows(one_, 0, length_, stands_in_.get(), direction, rows);
+    return;
+  }
+  for (uint64_t block = 0; block < block_count(); ++block) {
     const uint64_t length = many_.empty() ? block_bytes : lengths_[block];
     if (offset >= length) continue;
     const uint64_t part = std::min(bytes, length - offset);
     const BufferPiece& piece = many_.empty() ? one_ : many_[block];
     const uint64_t at = many_.empty() ? block * block_bytes + offset : offset;
     std::byte* const host = stands_in_.get() + (many_.empty() ? at : starts_[block] + offset);
-    if (on_device(piece)) {
-      rows->push_back(
-          {.memory = piece.memory, .rows = one_row(piece.offset + at, part), .host = host});
-    } else if (direction == StreamDirection::kToHost) {
-      copy_long(host, host_address(piece) + at, part);
-    } else {
-      copy_long(host_address(piece) + at, host, part);
-    }
+    add_rows(piece, at, part, host, direction, rows);
   }
 }
 

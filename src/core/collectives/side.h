@@ -40,12 +40,14 @@ class Side {
   void append_pieces(std::vector<BufferPiece>* pieces) const;
   // Takes host memory that stands for the buffers; false when there is none.
   bool make_room(BlockPool& blocks) HETCOMM_UNDER_BATON;
-  // Bytes of the longest block.
+  // Bytes of the longest block, and number of blocks.
   uint64_t longest_block() const;
+  uint64_t block_count() const;
   // How long copies between devices and what stands for them should be.
   uint64_t chunk_bytes(Staging& staging, StreamDirection direction) const HETCOMM_UNDER_BATON;
   // Appends, for copies between the buffers and what stands for them, |bytes| from |offset| on of
-  // each block that lies on a device. Copies those of other blocks. May throw std::bad_alloc.
+  // each block that lies on a device. Copies those of other blocks. There is room in |rows| for as
+  // many as there are blocks.
   void append_rows(uint64_t offset, uint64_t bytes, StreamDirection direction,
                    std::vector<StagedRows>* rows) const;
   // Replaces what is sent by a copy whose elements are multiplied by |factor|; false when there is
@@ -62,6 +64,9 @@ class Side {
  private:
   static std::byte* host_address(const BufferPiece& piece);
   std::vector<BufferPiece> pieces() const;
+  // Adds |bytes| of |piece| from |at| on, or copies them, where |host| stands for them.
+  static void add_rows(const BufferPiece& piece, uint64_t at, uint64_t bytes, std::byte* host,
+                       StreamDirection direction, std::vector<StagedRows>* rows);
 
   BufferPiece one_{};              // the buffer where there is one; blocks are in a row
   std::vector<BufferPiece> many_;  // a buffer for each rank

@@ -18,19 +18,25 @@ void SideCopies::reset() {
   side_ = nullptr;
   slices_ = started_ = ended_ = allowed_ = 0;
   copied_to_ = kAll;
+  stopped_ = false;
+  for (Slice& slice : at_once_) slice.busy = slice.copied = false;
 }
 
-void SideCopies::start(Side& side, Staging& staging, StreamDirection direction, uint64_t allowed,
-                       SideCopiesClient& client) {
+void SideCopies::start(Side& side, Staging& staging, StreamDirection direction, bool cuts,
+                       uint64_t allowed, SideCopiesClient& client) {
   side_ = &side;
   staging_ = &staging;
   client_ = &client;
   direction_ = direction;
   const uint64_t longest = side.longest_block();
-  const uint64_t blocks = std::max<uint64_t>(side.length() / std::max<uint64_t>(longest, 1), 1);
-  const uint64_t chunk = side.chunk_bytes(staging, direction);
-  slice_bytes_ = std::max((chunk / blocks + kPage - 1) / kPage * kPage, kPage);
-  slices_ = (longest + slice_bytes_ - 1) / slice_bytes_;
+  const uint64_t blocks = side.block_count();
+  rows_.reserve(blocks);
+  slice_bytes_ = longest;
+  if (cuts && blocks > 0) {
+    const uint64_t chunk = side.chunk_bytes(staging, direction) / blocks;
+    slice_bytes_ = std::max((chunk + kPage - 1) / kPage * kPage, kPage);
+  }
+  slices_ = longest == 0 ? 0 : (longest + slice_bytes_ - 1) / slice_bytes_;
   started_ = ended_ = 0;
   copied_to_ = slices_ == 0 ? kAll : 0;
   allowed_ = allowed;
@@ -45,7 +51,8 @@ void SideCopies::allow_to(uint64_t offset) {
 
 // Whole slices only, but for the last one.
 void SideCopies::start_slices() {
-  while (started_ < slices_ && (allowed_ == kAll || allowed_ / slice_bytes_ > started_)) {
+  while (!stopped_ && started_ < slices_ &&
+         (allowed_ == kAll || allowed_ / slice_bytes_ > started_)) {
     const auto free = std::find_if(at_once_.begin(), at_once_.end(),
                                    [](const Slice& slice) { return !slice.busy; });
     if (free == at_once_.end()) return;
@@ -55,7 +62,7 @@ void SideCopies::start_slices() {
 }
 
 void SideCopies::start_slice(Slice& slice) {
-  rows_.clear();
+  rows_.clear();  // there is room
   side_->append_rows(slice.number * slice_bytes_, slice_bytes_, direction_, &rows_);
   slice.busy = true;
   slice.copied = false;

@@ -34,8 +34,9 @@ class SideCopies {
   SideCopies(const SideCopies&) = delete;
   SideCopies& operator=(const SideCopies&) = delete;
 
-  // Begins with |side|, which stays as it is and has room, up to |allowed|: see allow_to().
-  void start(Side& side, Staging& staging, StreamDirection direction, uint64_t allowed,
+  // Begins with |side|, which stays as it is and has room, up to |allowed|: see allow_to(). In one
+  // slice, unless |cuts|. May throw std::bad_alloc; the other functions do not.
+  void start(Side& side, Staging& staging, StreamDirection direction, bool cuts, uint64_t allowed,
              SideCopiesClient& client) HETCOMM_UNDER_BATON;
   // Bytes before |offset| of each block may be copied. kAll: all bytes may.
   void allow_to(uint64_t offset) HETCOMM_UNDER_BATON;
@@ -43,7 +44,7 @@ class SideCopies {
   // where nothing was started.
   uint64_t copied_to() const HETCOMM_UNDER_BATON { return copied_to_; }
   // Begins no more copies.
-  void stop() HETCOMM_UNDER_BATON { slices_ = started_; }
+  void stop() HETCOMM_UNDER_BATON { stopped_ = true; }
   bool copying() const HETCOMM_UNDER_BATON { return under_way_ > 0; }
   // For another operation. Nothing is copied any more.
   void reset() HETCOMM_UNDER_BATON;
@@ -77,6 +78,7 @@ class SideCopies {
   uint64_t allowed_ = 0;
   uint64_t copied_to_ = kAll;
   size_t under_way_ = 0;
+  bool stopped_ = false;
   std::array<Slice, kAtOnce> at_once_;
   std::vector<StagedRows> rows_;
 };

@@ -16,14 +16,16 @@ class TaskCopies {
  public:
   static constexpr uint64_t kAll = SideCopies::kAll;
 
-  // Starts to load what |task| sends, and gets ready for results. Its sides have room.
-  void start(Task& task, Staging& staging, SideCopiesClient& client) HETCOMM_UNDER_BATON {
-    if (Side* const side = loaded_side(task)) {
-      load_.start(*side, staging, StreamDirection::kToHost, kAll, client);
-    }
+  // Starts to load what |task| sends, and gets ready for results. Its sides have room. |cuts|: the
+  // data moves part by part, so that it is copied in slices. May throw std::bad_alloc.
+  void start(Task& task, Staging& staging, bool cuts,
+             SideCopiesClient& client) HETCOMM_UNDER_BATON {
     stores_ = has_results(task);
     if (stores_) {
-      store_.start(task.receive(), staging, StreamDirection::kFromHost, 0, client);
+      store_.start(task.receive(), staging, StreamDirection::kFromHost, cuts, 0, client);
+    }
+    if (Side* const side = loaded_side(task)) {
+      load_.start(*side, staging, StreamDirection::kToHost, cuts, kAll, client);
     }
   }
   // This rank's data before this offset of each block is there.

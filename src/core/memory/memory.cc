@@ -123,6 +123,17 @@ Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, 
   devices_.note_memory(device, address, size);
 }
 
+Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, Unowned /*tag*/)
+    : devices_(devices),
+      device_(device),
+      address_(address),
+      size_(size),
+      owned_(false),
+      releases_(false),
+      reachable_(false) {
+  devices_.note_memory(device, address, size);
+}
+
 Memory::~Memory() {
   if (known_placeholder() != nullptr) munmap(known_placeholder(), size_);
   if (owned_) device().table->free(device().instance, address_);
@@ -131,7 +142,7 @@ Memory::~Memory() {
 
 std::byte* Memory::placeholder() {
   std::byte* known = known_placeholder();
-  if (known != nullptr || !devices_.is_reachable(device_)) return known;
+  if (known != nullptr || !reachable_ || !devices_.is_reachable(device_)) return known;
   void* const made =
       mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (made == MAP_FAILED) return nullptr;

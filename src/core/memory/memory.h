@@ -114,6 +114,10 @@ class Memory {
  public:
   // The device frees |address| with the memory if it is |owned|; else it may have to release it.
   Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned);
+  // Memory that stays the caller's, who may free it, and allocate another one there, while this
+  // exists. No transport reaches it: what NICs know of it would be out of date.
+  struct Unowned {};
+  Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, Unowned /*tag*/);
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -156,7 +160,8 @@ class Memory {
   void* address_;
   uint64_t size_;
   bool owned_;
-  bool releases_;  // the device hears when it goes
+  bool releases_;          // the device hears when it goes
+  bool reachable_ = true;  // transports may reach it
   std::atomic<std::byte*> placeholder_{nullptr};
   std::atomic<uint32_t> uses_{0};
 };
