@@ -89,8 +89,8 @@ uint64_t Side::longest_block() const {
   return stride_ > 0 ? std::min(stride_, length_) : length_;
 }
 
-uint64_t Side::chunk_bytes(Staging& staging, StreamDirection direction) const {
-  return staging.chunk_bytes(length_, direction, pieces());
+uint64_t Side::slice_bytes(Staging& staging, StreamDirection direction) const {
+  return staging.slice_bytes(direction, pieces());
 }
 
 void Side::add_rows(const BufferPiece& piece, uint64_t at, uint64_t bytes, std::byte* host,

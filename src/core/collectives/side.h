@@ -44,7 +44,7 @@ class Side {
   uint64_t longest_block() const;
   uint64_t block_count() const;
   // How long copies between devices and what stands for them should be.
-  uint64_t chunk_bytes(Staging& staging, StreamDirection direction) const HETCOMM_UNDER_BATON;
+  uint64_t slice_bytes(Staging& staging, StreamDirection direction) const HETCOMM_UNDER_BATON;
   // Appends, for copies between the buffers and what stands for them, |bytes| from |offset| on of
   // each block that lies on a device. Copies those of other blocks. There is room in |rows| for as
   // many as there are blocks.

@@ -33,8 +33,8 @@ void SideCopies::start(Side& side, Staging& staging, StreamDirection direction, 
   rows_.reserve(blocks);
   slice_bytes_ = longest;
   if (cuts && blocks > 0) {
-    const uint64_t chunk = side.chunk_bytes(staging, direction) / blocks;
-    slice_bytes_ = std::max((chunk + kPage - 1) / kPage * kPage, kPage);
+    const uint64_t of_each = side.slice_bytes(staging, direction) / blocks;
+    slice_bytes_ = std::max((of_each + kPage - 1) / kPage * kPage, kPage);
   }
   slices_ = longest == 0 ? 0 : (longest + slice_bytes_ - 1) / slice_bytes_;
   started_ = ended_ = 0;

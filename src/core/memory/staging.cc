@@ -230,6 +230,18 @@ CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiec
   return {.bytes_per_s = load.copies.rate(), .start_s = load.start_s};
 }
 
+// Measured with 4 and 16 MiB, from 1 GB/s to 6 GB/s: shorter copies cost more than what moves
+// meanwhile gains.
+uint64_t Staging::slice_bytes(StreamDirection direction, const std::vector<BufferPiece>& pieces) {
+  constexpr double kLeastTimeS = 1e-3;
+  constexpr double kUsualRate = 10e9;
+  constexpr uint64_t kSmallestSlice = 256u << 10;
+  if (options_.chunk_bytes != 0) return options_.chunk_bytes;
+  const CopyCosts known = costs(direction, pieces);
+  const double rate = known.bytes_per_s > 0 ? known.bytes_per_s : kUsualRate;
+  return std::max(static_cast<uint64_t>(rate * kLeastTimeS), kSmallestSlice);
+}
+
 size_t Staging::place_of(const std::vector<BufferPiece>& pieces) {
   const Memory* const memory = device_memory(pieces);
   if (memory == nullptr) return 0;

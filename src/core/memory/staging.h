@@ -189,11 +189,10 @@ class Staging {
   // Returns what the latest copies of |pieces|' device have cost.
   CopyCosts costs(StreamDirection direction,
                   const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  // Returns how long copies of |length| bytes of |pieces| should be.
-  uint64_t chunk_bytes(uint64_t length, StreamDirection direction,
-                       const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON {
-    return choose_staging_shape(options_, length, costs(direction, pieces)).chunk_bytes;
-  }
+  // Returns how long copies of |pieces| should be beside other work of this thread: each takes it
+  // from that, and wakes it up if it sleeps.
+  uint64_t slice_bytes(StreamDirection direction,
+                       const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   // Returns where chunks for |pieces|' device lie, for Share::choose_shape().
   size_t place_of(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
 
