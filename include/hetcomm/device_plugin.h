@@ -98,9 +98,12 @@ typedef struct hetcomm_device_table {
   void (*event_release)(void* device, void* event);
 
   /* Optional: makes host memory reachable by the device's copy engines at full speed. After a
-   * failure the library copies from and to the memory all the same. */
+   * failure the library copies from and to the memory all the same. May block, with many vendors
+   * until the device has done what its streams hold; so the library does not call it, or
+   * allocate_host(), while it holds back a user's stream. */
   hetcomm_status_t (*pin_host)(void* device, void* host, uint64_t size_bytes);
-  /* Ends what pin_host() did for the memory that begins at |host|. It comes with pin_host(). */
+  /* Ends what pin_host() did for the memory that begins at |host|. It comes with pin_host(). May
+   * block. */
   void (*unpin_host)(void* device, void* host);
 
   /* The two entries below let network interfaces reach [address + offset, + size_bytes) by
