@@ -148,8 +148,8 @@ typedef struct hetcomm_collective_options {
   uint32_t reserved;
   /* The operation starts when this group is started. NULL: it starts at once. */
   hetcomm_group_t* group;
-  /* The operation starts after what this stream holds, and the stream waits for it (hetcomm/stream.h).
-   * NULL: it is in no stream's order. */
+  /* The operation starts after what this stream holds, and the stream waits for it
+   * (hetcomm/stream.h). NULL: it is in no stream's order. */
   hetcomm_stream_t* stream;
 } hetcomm_collective_options_t;
 

@@ -60,8 +60,8 @@ typedef struct hetcomm_context_options {
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_create(
     const hetcomm_context_options_t* options, hetcomm_context_t** out_context) HETCOMM_NOEXCEPT;
 
-/* Frees the context and all requests of it. BUSY: a bootstrap, a communicator, a memory or a stream of
- * the context still exists; then nothing has changed. NULL is accepted. [exclusive] */
+/* Frees the context and all requests of it. BUSY: a bootstrap, a communicator, a memory or a stream
+ * of the context still exists; then nothing has changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_destroy(hetcomm_context_t* context)
     HETCOMM_NOEXCEPT;
 

@@ -10,10 +10,11 @@
  *
  * Any thread may call any function, on different objects at the same time. No function blocks
  * unless its comment says so. A function that returns a status and fails has left its outputs alone
- * and has done nothing, but for copies of rows, of which some may run. A function that takes a range fails with OUT_OF_RANGE if that leaves its
- * allocation, with INVALID_ARGUMENT if the address is not this device's, and with STALE_HANDLE if
- * the memory was freed and that can be told. Any function may fail with OUT_OF_MEMORY,
- * OUT_OF_RESOURCES or DEVICE_LOST. None throws a C++ exception.
+ * and has done nothing, but for copies of rows, of which some may run. A function that takes a range
+ * fails with OUT_OF_RANGE if that leaves its allocation, with INVALID_ARGUMENT if the address is not
+ * this device's, and with STALE_HANDLE if the memory was freed and that can be told, as does find().
+ * Any function may fail with OUT_OF_MEMORY, OUT_OF_RESOURCES or DEVICE_LOST. None throws a C++
+ * exception.
  *
  * An address is the vendor's name of memory: a pointer that the CPU may touch, one that it may not,
  * or a handle. The library never computes with it; it passes address and offset.               */

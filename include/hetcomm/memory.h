@@ -6,9 +6,10 @@
  * The library takes a plain pointer, in a buffer or as any other argument, for host memory. The CPU
  * may not touch the memory of most devices (host_accessible). Where the library would touch it
  * through a plain pointer it returns INVALID_ARGUMENT: name it with hetcomm_buffer_memory, or let
- * hetcomm_buffer_pointer find out where it lies. The library recognizes pointers into the memories that were allocated or wrapped through the context,
- * until they are freed. It does not know of other device memory, so wrap that before its pointer
- * gets to a data call. In a context without device memory the check costs one comparison.        */
+ * hetcomm_buffer_pointer find out where it lies. The library recognizes pointers into the memories
+ * that were allocated or wrapped through the context, until they are freed. It does not know of
+ * other device memory, so wrap that before its pointer gets to a data call. In a context without
+ * device memory the check costs one comparison.                                                  */
 #ifndef HETCOMM_MEMORY_H_
 #define HETCOMM_MEMORY_H_
 
@@ -159,11 +160,11 @@ static inline hetcomm_buffer_t hetcomm_buffer_host(const void* pointer, uint64_t
 }
 
 /* Makes a buffer of |length| bytes from |pointer| on, wherever that leads: into an allocation of one
- * of the context's devices, its own or another's, or else to host memory, which is taken for granted.
- * Each device is asked once; in a context without other devices than the host that costs nothing.
- * The buffer is good until the allocation is freed, and belongs to nobody. Its data goes through the
- * host; hetcomm_memory_wrap names memory that network interfaces may reach. A handle such as a cl_mem
- * counts as the pointer to its first byte.
+ * of the context's devices, the library's or another's, or else to host memory, which is taken for
+ * granted. Each device is asked once; in a context without other devices than the host that costs
+ * nothing. The buffer is good until the allocation is freed, and belongs to nobody. Its data goes
+ * through the host; hetcomm_memory_wrap names memory that network interfaces may reach. A handle
+ * such as a cl_mem counts as the pointer to its first byte.
  *   INVALID_ARGUMENT  |pointer| is NULL and |length| is not 0.
  *   OUT_OF_RANGE      The range ends past its allocation, or past the address space.
  *   STALE_HANDLE      The memory was freed, where its device can tell.

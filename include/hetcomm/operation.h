@@ -45,8 +45,8 @@ typedef struct hetcomm_operation_options {
   hetcomm_group_t* group;
   /* The owner of the memory gets this value with a put that has HETCOMM_OPERATION_NOTIFY. */
   uint64_t notify_value;
-  /* The operation starts after what this stream holds, and the stream waits for it (hetcomm/stream.h).
-   * NULL: it is in no stream's order. */
+  /* The operation starts after what this stream holds, and the stream waits for it
+   * (hetcomm/stream.h). NULL: it is in no stream's order. */
   hetcomm_stream_t* stream;
 } hetcomm_operation_options_t;
 

@@ -4,30 +4,31 @@
  *     send       posted with options.stream: starts when A has ended
  *     kernel B   put into the stream by the user: starts when the send has ended
  *
- * No thread of the host waits: not in the call that posts, and not for the kernels. What is put into
- * the stream after that call waits until the operation has ended, well or not; its request tells how
- * it ended, as always. The library copies nothing in the stream. It records there how far the stream
- * has come, and holds it back.
+ * No thread of the host waits: not in the call that posts, and not for the kernels. What is put
+ * into the stream after that call waits until the operation has ended, well or not; its request
+ * tells how it ended, as always. The library copies nothing in the stream. It records there how
+ * far the stream has come, and holds it back.
  *
- * Order. An operation that names a stream counts as sent, posted or called when the stream has come
- * to it: until then its message is not matched, its item is not in its queue, and a hetcomm_flush
- * does not wait for it. Its deadline counts from the call. Of operations that a thread posts in one
- * stream, each starts when the one before has ended, since the stream waits for that; what threads
- * post at the same time may run at the same time. Operations that shall run at the same time, such as a send and a receive with
- * the same peer, are collected in a group (hetcomm/operation.h). Collective operations keep the order
- * of their calls: one that is called later, with a stream or without, starts later.
+ * Order. An operation that names a stream counts as sent, posted or called when the stream has
+ * come to it: until then its message is not matched, its item is not in its queue, and a
+ * hetcomm_flush does not wait for it. Its deadline counts from the call. Of operations that a
+ * thread posts in one stream, each starts when the one before has ended, since the stream waits
+ * for that; what threads post at the same time may run at the same time. Operations that shall run
+ * at the same time, such as a send and a receive with the same peer, are collected in a group
+ * (hetcomm/operation.h). Collective operations keep the order of their calls: one that is called
+ * later, with a stream or without, starts later.
  *
- * Progress. Only a context that was created with HETCOMM_PROGRESS_THREAD has streams. Pinned memory
- * for copies is made when the first stream of a device is wrapped, and when a communicator is created
- * after that. With some vendors this waits for the device, and no operation of the context goes on
- * meanwhile: wrap before work is put into streams that waits for communication. Data that needs more
- * while a stream is held back goes through pageable memory.
+ * Progress. Only a context that was created with HETCOMM_PROGRESS_THREAD has streams. Pinned
+ * memory for copies is made when the first stream of a device is wrapped, and when a communicator
+ * is created after that. With some vendors this waits for the device, and no operation of the
+ * context goes on meanwhile: wrap before work is put into streams that waits for communication.
+ * Data that needs more while a stream is held back goes through pageable memory.
  *
  * Rules for the caller. A stream that is held back must not be what an operation waits for to end:
- * a host thread that waits for the stream cannot first wait for, and then start, what the operation
- * needs. A callback of the vendor's must not call the library, as it may run within a call of it. A
- * failed operation lets the stream go on, too; look at its request before the data is used.
- * Streams that are captured into graphs are refused.                                            */
+ * a host thread that waits for the stream cannot first wait for, and then start, what the
+ * operation needs. A callback of the vendor's must not call the library, as it may run within a
+ * call of it. A failed operation lets the stream go on, too; look at its request before the data
+ * is used. Streams that are captured into graphs are refused.                                    */
 #ifndef HETCOMM_STREAM_H_
 #define HETCOMM_STREAM_H_
 
@@ -39,12 +40,12 @@ extern "C" {
 
 typedef struct hetcomm_stream hetcomm_stream_t;
 
-/* Makes a stream of device |device| of what its vendor calls |native|: a cl_command_queue, in order or
- * not, for a device of the kind "opencl", of the context that hetcomm_device_from_native was given;
- * for a kind that a plug-in brings what the plug-in says. A cl_command_queue is retained until
- * hetcomm_stream_release; anything else has to stay until then.
+/* Makes a stream of device |device| of what its vendor calls |native|: a cl_command_queue, in order
+ * or not, for a device of the kind "opencl", of the context that hetcomm_device_from_native was
+ * given; for a kind that a plug-in brings what the plug-in says. A cl_command_queue is retained
+ * until hetcomm_stream_release; anything else has to stay until then.
  *   INVALID_ARGUMENT   |native| is NULL, or is no stream of the device. Not every vendor's OpenCL
- *                      tells a cl_command_queue from its other objects: it may crash for one of these.
+ *                      tells a cl_command_queue from its other objects: it may crash for one.
  *   OUT_OF_RANGE       There is no such device.
  *   UNSUPPORTED        The device has no streams that can be held back, or the context was created
  *                      without HETCOMM_PROGRESS_THREAD.
@@ -53,21 +54,21 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_stream_wrap(hetcomm_context_t* context, int32_t device, void* native,
                     hetcomm_stream_t** out_stream) HETCOMM_NOEXCEPT;
 
-/* Makes a stream of device |device|, for users who have none. What hetcomm_stream_native gives is put
- * work into by the vendor's own means. OUT_OF_RANGE, UNSUPPORTED: as above. OUT_OF_RESOURCES,
+/* Makes a stream of device |device|, for users who have none. What hetcomm_stream_native gives is
+ * put work into by the vendor's own means. OUT_OF_RANGE, UNSUPPORTED: as above. OUT_OF_RESOURCES,
  * DEVICE_LOST: the vendor has no stream. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_stream_create(hetcomm_context_t* context, int32_t device,
-                      hetcomm_stream_t** out_stream) HETCOMM_NOEXCEPT;
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_stream_create(
+    hetcomm_context_t* context, int32_t device, hetcomm_stream_t** out_stream) HETCOMM_NOEXCEPT;
 
 /* Gives what the vendor calls the stream: for "opencl" a cl_command_queue. It stays the stream's.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_stream_native(const hetcomm_stream_t* stream, void** out_native) HETCOMM_NOEXCEPT;
 
-/* Gives the stream back; one that hetcomm_stream_create has made waits for its work and goes. BUSY: an operation that names it has not ended, a prepared request that was
- * not released names it, or the vendor's stream has not come to where an operation was put; then
- * nothing has changed. NULL is accepted. [exclusive] */
+/* Gives the stream back; one that hetcomm_stream_create has made waits for its work and goes. BUSY:
+ * an operation that names it has not ended, a prepared request that was not released names it, or
+ * the vendor's stream has not come to where an operation was put; then nothing has changed. NULL is
+ * accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_stream_release(hetcomm_stream_t* stream)
     HETCOMM_NOEXCEPT;
 
