@@ -58,7 +58,7 @@ Code fill_access(const PostArguments& arguments, Operation& operation, std::stri
 Code OperationFiller::fill(const PostArguments& arguments, Operation& operation,
                            std::string* text) const {
   fill_common(arguments.kind, arguments.peer, arguments.tag, arguments.ignore, operation);
-  operation.collective = arguments.collective;
+  operation.options.collective = arguments.collective;
   if (arguments.lane != nullptr) {
     operation.options.on_lane = true;
     operation.transfer.lane = arguments.lane;

@@ -44,7 +44,6 @@ class OperationFiller {
     operation.prepared = false;
     operation.detached = false;
     operation.buffers.on_host = true;
-    operation.collective = false;
     operation.options = {};
     const MemberChannel to = peer < 0 ? MemberChannel{-1, 0} : member(peer);
     operation.peer = to.rank;

@@ -475,7 +475,7 @@ Operation* Poster::make_internal(const InternalMessage& message) {
   if (operation == nullptr) return nullptr;
   filler_.fill_common(message.kind, communicator_.rank_of(message.peer), message.tag, 0,
                       *operation);
-  operation->collective = message.lane == nullptr;
+  operation->options.collective = message.lane == nullptr;
   operation->detached = true;
   operation->options.high_priority = message.high_priority;
   if (message.lane != nullptr) {

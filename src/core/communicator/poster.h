@@ -17,7 +17,7 @@
 #include "src/base/baton_role.h"
 #include "src/core/communicator/operation_filler.h"
 #include "src/core/communicator/post_arguments.h"
-#include "src/core/job/departure.h"
+#include "src/core/job/departures.h"
 #include "src/core/job/job.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/peer/lane.h"

@@ -419,7 +419,7 @@ std::optional<JobOffer> Job::offer(const Channel& channel) {
 // --- messages ---------------------------------------------------------------
 
 void Job::start_receive(Channel& own, Operation& receive) {
-  MatchTable& table = receive.collective ? own.collective : own.point_to_point;
+  MatchTable& table = receive.options.collective ? own.collective : own.point_to_point;
   Incoming* message = table.find_unexpected(receive.peer, receive.tag, receive.ignore);
   if (message != nullptr) {
     message->receiver->attach(*message, receive);

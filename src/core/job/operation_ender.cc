@@ -33,7 +33,7 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       break;
     case OperationStage::kPosted: {
       Channel& own = operation.communicator->channel();
-      (operation.collective ? own.collective : own.point_to_point).remove(&operation);
+      (operation.options.collective ? own.collective : own.point_to_point).remove(&operation);
       commons_.completer.complete(operation, code, std::move(text));
       break;
     }

@@ -60,7 +60,7 @@ class MessageSender {
   // The header of |send|'s message, or of what announces it.
   static WireHeader header_of(MessageKind kind, const Operation& send) {
     return {.kind = kind,
-            .flags = send.collective ? kFlagCollective : uint8_t{0},
+            .flags = send.options.collective ? kFlagCollective : uint8_t{0},
             .channel = static_cast<uint16_t>(send.channel),
             .tag = send.tag,
             .value = addressee_value(send.channel, send.length)};

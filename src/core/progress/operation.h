@@ -187,8 +187,9 @@ struct alignas(kOperationAlign) Operation {
     Operation* previous = nullptr;
     uint64_t stamp = 0;  // posting order, in a match table
   };
-  // The caller chose these.
+  // The caller chose these, or core for messages of its own.
   struct Options {
+    bool collective = false;  // on the collective channel
     bool high_priority = false;
     bool on_lane = false;               // |transfer.lane| carries it
     bool fail_on_any_loss : 1 = false;  // bits: the first line is full
@@ -270,8 +271,7 @@ struct alignas(kOperationAlign) Operation {
   OperationKind kind = OperationKind::kSend;
   OperationStage stage = OperationStage::kSubmitted;
   bool prepared = false;
-  bool detached = false;    // released while running: nobody claims it
-  bool collective = false;  // on the collective channel
+  bool detached = false;  // released while running: nobody claims it
   Options options;
   uint32_t channel = 0;  // send: number of the receiver's channel
   int32_t peer = -1;     // job rank, -1: any
