@@ -330,6 +330,15 @@ TEST_P(Streams, OnesThatEndBeforeTheirTurn) {
       EXPECT_FALSE(rig.is_done(kShort)) << "the gate is closed";
     }
     EXPECT_TRUE(rig.is_done(kPatienceNs));
+    // None of them starts later, and takes a message.
+    me.meet();
+    for (uint64_t tag = 1; tag <= 3; ++tag) {
+      uint64_t in = 0;
+      hetcomm_request_t* const receive = me.recv(me.partner(), tag, &in, sizeof(in));
+      expect_ok(me.send(me.partner(), tag, &tag, sizeof(tag)));
+      expect_ok(receive);
+      EXPECT_EQ(in, tag);
+    }
     // One that fails in its turn lets the stream go on, too.
     hetcomm_request_t* const alone = rig.recv(me.partner(), 4, rig.all(), rig.options(kShort));
     rig.read(got);
