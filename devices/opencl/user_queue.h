@@ -16,9 +16,9 @@ class UserQueue {
   UserQueue& operator=(const UserQueue&) = delete;
   ~UserQueue() { api_.ReleaseCommandQueue(queue_); }
 
-  // An event of all that the queue holds.
+  // Gives an event that completes when all has that the queue holds.
   Code record(cl_event* out_event);
-  // What comes into the queue from now on waits for |*out_hold|, an event that end_hold() sets.
+  // Lets what comes into the queue from now on wait for |*out_hold|, an event that end_hold() sets.
   Code hold(cl_event* out_hold);
   static void end_hold(const Api& api, cl_event hold);
 

@@ -323,8 +323,8 @@ hetcomm_status_t hetcomm_group_start(hetcomm_group_t* group) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(group);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(group->communicator->context()));
-    const std::vector<OperationRef> entries = std::exchange(group->entries, {});
-    group->communicator->poster().start_group(entries);
+    group->communicator->poster().start_group(group->entries);
+    group->entries.clear();
     return {};
   });
 }

@@ -155,6 +155,13 @@ class Rig {
   hetcomm_memory_t* memory_ = nullptr;
 };
 
+hetcomm_collective_options_t collective_options(hetcomm_stream_t* stream) {
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  options.stream = stream;
+  return options;
+}
+
 bool is_pending(hetcomm_request_t* request) {
   return hetcomm_request_test(request, nullptr) == HETCOMM_PENDING;
 }
@@ -275,9 +282,7 @@ TEST_P(Streams, CollectiveOperationsKeepTheirOrder) {
     // Rank 0's stream comes last, and only some ranks name streams at all.
     if (me.rank() == 0) gate.emplace(framework, rig.queue());
     rig.write(bytes);
-    hetcomm_collective_options_t options{};
-    options.struct_size = sizeof(options);
-    options.stream = rig.stream();
+    hetcomm_collective_options_t options = collective_options(rig.stream());
     std::array<hetcomm_request_t*, 3> requests{};
     std::array<uint64_t, 2> words{static_cast<uint64_t>(me.rank()) + 1, 0};
     const auto sum_words = [&](const hetcomm_collective_options_t* with, uint64_t& word,
@@ -355,9 +360,7 @@ TEST_P(Streams, ACollectiveOperationThatIsLateFailsOnAllRanks) {
     Rig rig(me, framework, 1000);
     std::optional<Gate> gate;
     if (me.rank() == 0) gate.emplace(framework, rig.queue());
-    hetcomm_collective_options_t options{};
-    options.struct_size = sizeof(options);
-    options.stream = rig.stream();
+    hetcomm_collective_options_t options = collective_options(rig.stream());
     if (me.rank() == 0) options.timeout_ns = 200 * kMs;
     hetcomm_request_t* request = nullptr;
     EXPECT_EQ(hetcomm_allreduce(me.communicator(), rig.all(), rig.all(), HETCOMM_UINT8,
@@ -381,9 +384,7 @@ TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
       hetcomm_communicator_t* part = nullptr;
       ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &part), HETCOMM_OK);
       const auto barrier = [&](hetcomm_stream_t* stream) {
-        hetcomm_collective_options_t options{};
-        options.struct_size = sizeof(options);
-        options.stream = stream;
+        const hetcomm_collective_options_t options = collective_options(stream);
         hetcomm_request_t* request = nullptr;
         EXPECT_EQ(hetcomm_barrier(part, &options, &request), HETCOMM_OK) << hetcomm_last_error();
         return request;
@@ -655,9 +656,7 @@ TEST_P(Streams, WhatIsNoneIsRefused) {
     const auto refused = [&] {
       EXPECT_EQ(hetcomm_recv(me.communicator(), me.partner(), 1, 0, rig.all(), &with, &request),
                 HETCOMM_INVALID_ARGUMENT);
-      hetcomm_collective_options_t collective{};
-      collective.struct_size = sizeof(collective);
-      collective.stream = with.stream;
+      const hetcomm_collective_options_t collective = collective_options(with.stream);
       EXPECT_EQ(hetcomm_barrier(me.communicator(), &collective, &request),
                 HETCOMM_INVALID_ARGUMENT);
     };

@@ -268,30 +268,36 @@ TEST_P(CoreStreams, ThreadsThatPostAtTheSameTime) {
   });
 }
 
-// The refusal of a call that follows one that waits for its stream.
+// Starts to sum |value| over all ranks, in the order of |stream| unless that is null.
+Operation* post_sum(CoreMember& me, uint64_t& value, const Stream* stream) {
+  const hetcomm_buffer_t buffer = hetcomm_buffer_host(&value, sizeof(value));
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  if (stream != nullptr) options.stream = stream->get();
+  Operation* operation = nullptr;
+  std::string text;
+  EXPECT_EQ(post_collective(me.communicator(),
+                            {.kind = collectives::Kind::kAllreduce,
+                             .datatype = HETCOMM_UINT64,
+                             .reduction = HETCOMM_REDUCE_SUM,
+                             .sends = &buffer,
+                             .send_count = 1,
+                             .receives = &buffer,
+                             .receive_count = 1,
+                             .options = &options},
+                            &operation, &text),
+            Code::kOk)
+      << text;
+  return operation;
+}
+
+// A refusal keeps its place behind a call that waits for its stream.
 TEST_P(CoreStreams, ARefusalKeepsItsPlace) {
   run([](CoreMember& me) {
     Stream late(me, 1);
     if (me.rank() == 0) late.close();
     uint64_t value = 1;
-    const hetcomm_buffer_t buffer = hetcomm_buffer_host(&value, sizeof(value));
-    hetcomm_collective_options_t options{};
-    options.struct_size = sizeof(options);
-    options.stream = late.get();
-    Operation* operation = nullptr;
-    std::string text;
-    EXPECT_EQ(post_collective(me.communicator(),
-                              {.kind = collectives::Kind::kAllreduce,
-                               .datatype = HETCOMM_UINT64,
-                               .reduction = HETCOMM_REDUCE_SUM,
-                               .sends = &buffer,
-                               .send_count = 1,
-                               .receives = &buffer,
-                               .receive_count = 1,
-                               .options = &options},
-                              &operation, &text),
-              Code::kOk)
-        << text;
+    Operation* const operation = post_sum(me, value, &late);
     // All ranks refuse the call after it, so that nothing is wrong.
     refuse_collective(me.communicator(), "not now");
     Stream::sleep_a_while();
@@ -310,24 +316,9 @@ TEST_P(CoreStreams, CollectiveOperationsKeepTheirOrder) {
     uint64_t values[2] = {static_cast<uint64_t>(me.rank()) + 1, 10};
     Operation* operations[2] = {};
     for (size_t i = 0; i < 2; ++i) {
-      const hetcomm_buffer_t buffer = hetcomm_buffer_host(&values[i], sizeof(values[i]));
-      hetcomm_collective_options_t options{};
-      options.struct_size = sizeof(options);
       // Only one rank names streams.
-      if (me.rank() == 0) options.stream = i == 0 ? late.get() : ready.get();
-      std::string text;
-      EXPECT_EQ(post_collective(me.communicator(),
-                                {.kind = collectives::Kind::kAllreduce,
-                                 .datatype = HETCOMM_UINT64,
-                                 .reduction = HETCOMM_REDUCE_SUM,
-                                 .sends = &buffer,
-                                 .send_count = 1,
-                                 .receives = &buffer,
-                                 .receive_count = 1,
-                                 .options = &options},
-                                &operations[i], &text),
-                Code::kOk)
-          << text;
+      const Stream* const own = i == 0 ? &late : &ready;
+      operations[i] = post_sum(me, values[i], me.rank() == 0 ? own : nullptr);
     }
     Stream::sleep_a_while();
     for (Operation* const each : operations) {

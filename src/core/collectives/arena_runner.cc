@@ -67,7 +67,7 @@ ArenaRunner::Outcome ArenaRunner::advance() {
   return Outcome::kDone;
 }
 
-// Where the chunk ends in each block.
+// Returns where the chunk ends in each block.
 uint64_t ArenaRunner::end_of(uint64_t chunk) const {
   return chunk + 1 >= chunks_ ? TaskCopies::kAll : layout_.offset(chunk + 1);
 }

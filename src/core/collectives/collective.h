@@ -5,8 +5,8 @@
 //
 // Buffers of devices are copied to and from host memory while the data moves (task_copies.h): what
 // is loading has to wait for all that it sends, and what is storing for the rest of the results.
-// Moving follows plans by messages (plan/runner.h), or goes through the arena that the ranks of a host share
-// (arena_runner.h). Objects are used again, so that an operation allocates nothing once there are
+// Moving follows plans by messages (plan/runner.h), or goes through the arena that the ranks of a
+// host share (arena_runner.h). Objects are used again, so that an operation allocates nothing once there are
 // enough. All under the baton, but for set_up() and attach().
 #pragma once
 

@@ -5,7 +5,7 @@
 namespace hetcomm::collectives {
 namespace {
 
-// What begins with a page ends with one, too.
+// Slices are whole pages of each block.
 constexpr uint64_t kPage = 4096;
 
 }  // namespace
@@ -49,7 +49,7 @@ void SideCopies::allow_to(uint64_t offset) {
   start_slices();
 }
 
-// Whole slices only, but for the last one.
+// Starts the slices that are allowed as a whole. The last one may be shorter.
 void SideCopies::start_slices() {
   while (!stopped_ && started_ < slices_ &&
          (allowed_ == kAll || allowed_ / slice_bytes_ > started_)) {

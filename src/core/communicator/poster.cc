@@ -173,7 +173,7 @@ void Poster::for_each_waiting(std::span<const OperationRef> entries, Use&& use) 
   }
 }
 
-// The streams that operations of a group name, each once. They are used once more.
+// Returns the streams that operations of a group name, each once, and uses them once more.
 std::vector<UserStream*> Poster::streams_of(std::span<const OperationRef> entries) {
   std::vector<UserStream*> streams;
   for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {

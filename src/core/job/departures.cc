@@ -163,7 +163,7 @@ void Departures::fail(Departure& departure, const Device& device, hetcomm_status
   }
 }
 
-// The first ones of all orders that have come.
+// Lets one depart that is the first of its order and that its streams have come to.
 int Departures::depart_in_order() {
   for (size_t i = 0; i < orders_.size(); ++i) {
     Departure& first = *orders_[i].departures.front();
