@@ -15,7 +15,8 @@ HetcommBackend::HetcommBackend(const Session& session, hetcomm_communicator_t* c
   device_ = session.find_device(session.rank() == 0 ? work.first_memory : work.second_memory);
   ordered_.struct_size = sizeof(ordered_);
   if (work.stream) {
-    require(hetcomm_stream_create(session.context(), device_, &ordered_.stream), "making a stream");
+    require(hetcomm_stream_create(session.context(), device_, 0, &ordered_.stream),
+            "making a stream");
     require(hetcomm_group_create(communicator, &group_), "making a group");
     collective_.stream = ordered_.stream;
   }

@@ -1,6 +1,7 @@
 #include "devices/device.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string_view>
 
@@ -46,8 +47,8 @@ const char* missing_entry(const DeviceTable& table) {
       {"user_stream_open", table.user_stream_open != nullptr || !orders},
       {"user_stream_close", table.user_stream_close != nullptr || !orders},
       {"user_stream_record", table.user_stream_record != nullptr || !orders},
-      {"user_stream_hold", table.user_stream_hold != nullptr || !orders},
-      {"hold_end", table.hold_end != nullptr || !orders},
+      {"user_stream_hold", table.user_stream_hold != nullptr || table.hold_end == nullptr},
+      {"hold_end", table.hold_end != nullptr || table.user_stream_hold == nullptr},
       {"stream_native", table.stream_native != nullptr || !orders},
   };
   for (const auto& entry : needed) {
@@ -83,6 +84,18 @@ bool span_of(const DeviceRows& rows, uint64_t* out_size) {
   *out_size = size;
   return !__builtin_mul_overflow(rows.extents[0], rows.extents[1], &rows_in_all) &&
          !__builtin_mul_overflow(rows_in_all, rows.row_bytes, &bytes);
+}
+
+std::string failure_text(const Device& device, hetcomm_status_t status) {
+  std::string text(code_text(static_cast<Code>(status)));
+  const bool is_devices = status == HETCOMM_DEVICE_LOST || status == HETCOMM_OUT_OF_MEMORY ||
+                          status == HETCOMM_OUT_OF_RESOURCES;
+  if (!is_devices || device.table->error_text == nullptr) return text;
+  std::array<char, 512> said{};
+  device.table->error_text(device.instance, said.data(), said.size());
+  said.back() = '\0';
+  if (said.front() != '\0') text += fmt::format(" ({})", printable(said.data()));
+  return text;
 }
 
 Result<DeviceTable> complete_table(const DeviceTable* given) {

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -55,7 +56,11 @@ Result<const Api*> Api::open() {
   return &known->api;
 }
 
-Code code_of(cl_int status) {
+namespace {
+
+std::atomic<cl_int> kept_failure{CL_SUCCESS};
+
+Code meaning_of(cl_int status) {
   switch (status) {
     case CL_SUCCESS:
       return Code::kOk;
@@ -79,6 +84,18 @@ Code code_of(cl_int status) {
       return Code::kDeviceLost;
   }
 }
+
+}  // namespace
+
+Code code_of(cl_int status) {
+  const Code code = meaning_of(status);
+  if (code == Code::kDeviceLost || code == Code::kOutOfMemory || code == Code::kOutOfResources) {
+    kept_failure.store(status, std::memory_order_relaxed);
+  }
+  return code;
+}
+
+cl_int last_failure() { return kept_failure.load(std::memory_order_relaxed); }
 
 std::string name_of(cl_int status) {
   switch (status) {

@@ -59,8 +59,11 @@ struct Api {
   static Result<const Api*> open();
 };
 
-// The status of the library for one of OpenCL.
+// The status of the library for one of OpenCL. It keeps what means that the device has failed for
+// last_failure().
 Code code_of(cl_int status);
+// CL_SUCCESS: no device has failed yet. [any-thread]
+cl_int last_failure();
 // "CL_OUT_OF_RESOURCES", or the number.
 std::string name_of(cl_int status);
 inline Status status_of(cl_int status, const char* call) {

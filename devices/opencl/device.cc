@@ -479,6 +479,11 @@ constexpr DeviceTable kTable = {
           if (hold != nullptr) UserQueue::end_hold(of(device).api(), static_cast<cl_event>(hold));
         },
     .stream_native = stream_native,
+    .error_text =
+        [](void*, char* text, uint64_t size) {
+          const std::string said = last_failure() == CL_SUCCESS ? "" : name_of(last_failure());
+          text[said.copy(text, size - 1)] = '\0';
+        },
 };
 
 }  // namespace

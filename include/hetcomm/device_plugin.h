@@ -145,7 +145,9 @@ typedef struct hetcomm_device_table {
   hetcomm_status_t (*event_notify)(void* device, void* event, int file);
 
   /* The six entries below put operations into the order of a stream that the user has made
-   * (hetcomm_stream_wrap). They come together. The library copies nothing there.
+   * (hetcomm_stream_wrap). They come together; where the vendor cannot hold a stream back,
+   * user_stream_hold() and hold_end() are null, and the device has streams that go on
+   * (HETCOMM_STREAM_NOT_HELD) only. The library copies nothing there.
    *
    * Optional: begins to use the user's stream |native|, which the vendor's own type names: a
    * cl_command_queue, a cudaStream_t. INVALID_ARGUMENT where it is no stream of this device. The
@@ -168,6 +170,10 @@ typedef struct hetcomm_device_table {
   /* Gives what user_stream_open() takes for a stream of stream_create(), which stays the device's
    * (hetcomm_stream_create). */
   hetcomm_status_t (*stream_native)(void* device, void* stream, void** out_native);
+  /* Optional: writes what the vendor has said when the device failed last, on any thread, in at most
+   * |size| bytes with the NUL; an empty text where it has said nothing. People read it behind the
+   * status. */
+  void (*error_text)(void* device, char* text, uint64_t size);
 } hetcomm_device_table_t;
 
 /* A device: what the functions of |table| take as their first argument is |instance|. */

@@ -22,7 +22,8 @@ extern "C" {
 typedef struct hetcomm_memory hetcomm_memory_t;
 
 /* Number of the host, which is always device 0. The others are numbered from 1 in the order of
- * HETCOMM_DEVICES, and then in the order in which hetcomm_device_from_native added them. */
+ * HETCOMM_DEVICES, and then in the order in which hetcomm_device_from_native and hetcomm_device_add
+ * added them. */
 #define HETCOMM_DEVICE_HOST 0
 
 typedef struct hetcomm_device_info {
@@ -66,6 +67,21 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_device_from_native(hetcomm_context_t* context, const char* kind, void* native,
                            int32_t* out_device) HETCOMM_NOEXCEPT;
+
+struct hetcomm_device;
+
+/* Adds a device that the caller brings: table and instance of hetcomm/device_plugin.h, whose entries
+ * it fills as a plug-in does. Gives the number of the device, which is there until the context is
+ * destroyed; that destroys the instance, too. After a failure it is still the caller's. It may be
+ * called at any time, also while communicators exist. Such a device has no part in the choice of
+ * network interfaces.
+ *   INVALID_ARGUMENT   The table's kind is one of the library's own.
+ *   UNSUPPORTED        The table is of another version, or lacks an entry; the text says which.
+ *   OUT_OF_RESOURCES   The context has HETCOMM_MAX_DEVICES devices.
+ * [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_device_add(hetcomm_context_t* context, const struct hetcomm_device* device,
+                   int32_t* out_device) HETCOMM_NOEXCEPT;
 
 /* Most devices of a context, the host included. */
 #define HETCOMM_MAX_DEVICES 256

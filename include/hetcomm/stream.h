@@ -18,6 +18,11 @@
  * (hetcomm/operation.h). Collective operations keep the order of their calls: one that is called
  * later, with a stream or without, starts later.
  *
+ * Streams that go on. A stream that is made with HETCOMM_STREAM_NOT_HELD is not held back: operations
+ * start when it has come to them, and what is put into it later does not wait for them. Before it
+ * uses their data, whoever puts work into the stream waits for their requests. So communication can
+ * run beside computation. Operations in such a stream may run at the same time.
+ *
  * Progress. Only a context that was created with HETCOMM_PROGRESS_THREAD has streams. Pinned
  * memory for copies is made when the first stream of a device is wrapped, and when a communicator
  * is created after that. With some vendors this waits for the device, and no operation of the
@@ -40,25 +45,31 @@ extern "C" {
 
 typedef struct hetcomm_stream hetcomm_stream_t;
 
+/* Flag of a stream that operations do not hold back. */
+#define HETCOMM_STREAM_NOT_HELD 1
+
 /* Makes a stream of device |device| of what its vendor calls |native|: a cl_command_queue, in order
  * or not, for a device of the kind "opencl", of the context that hetcomm_device_from_native was
  * given; for a kind that a plug-in brings what the plug-in says. A cl_command_queue is retained
- * until hetcomm_stream_release; anything else has to stay until then.
- *   INVALID_ARGUMENT   |native| is NULL, or is no stream of the device. Not every vendor's OpenCL
- *                      tells a cl_command_queue from its other objects: it may crash for one.
+ * until hetcomm_stream_release; anything else has to stay until then. |flags| is 0 or
+ * HETCOMM_STREAM_NOT_HELD.
+ *   INVALID_ARGUMENT   |native| is NULL, or is no stream of the device; or |flags| has unknown
+ *                      ones. Not every vendor's OpenCL tells a cl_command_queue from its other
+ *                      objects: it may crash for one.
  *   OUT_OF_RANGE       There is no such device.
- *   UNSUPPORTED        The device has no streams that can be held back, or the context was created
- *                      without HETCOMM_PROGRESS_THREAD.
+ *   UNSUPPORTED        The device has no streams, or none that can be held back, or the context was
+ *                      created without HETCOMM_PROGRESS_THREAD.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_stream_wrap(hetcomm_context_t* context, int32_t device, void* native,
+hetcomm_stream_wrap(hetcomm_context_t* context, int32_t device, void* native, uint32_t flags,
                     hetcomm_stream_t** out_stream) HETCOMM_NOEXCEPT;
 
 /* Makes a stream of device |device|, for users who have none. What hetcomm_stream_native gives is
- * put work into by the vendor's own means. OUT_OF_RANGE, UNSUPPORTED: as above. OUT_OF_RESOURCES,
- * DEVICE_LOST: the vendor has no stream. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_stream_create(
-    hetcomm_context_t* context, int32_t device, hetcomm_stream_t** out_stream) HETCOMM_NOEXCEPT;
+ * put work into by the vendor's own means. |flags|, INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED: as
+ * above. OUT_OF_RESOURCES, DEVICE_LOST: the vendor has no stream. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_stream_create(hetcomm_context_t* context, int32_t device, uint32_t flags,
+                      hetcomm_stream_t** out_stream) HETCOMM_NOEXCEPT;
 
 /* Gives what the vendor calls the stream: for "opencl" a cl_command_queue. It stays the stream's.
  * [any-thread] */

@@ -233,6 +233,26 @@ hetcomm_status_t hetcomm_device_from_native(hetcomm_context_t* context, const ch
   });
 }
 
+hetcomm_status_t hetcomm_device_add(hetcomm_context_t* context, const hetcomm_device_t* device,
+                                    int32_t* out_device) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(context);
+    HETCOMM_REQUIRE(device);
+    HETCOMM_REQUIRE(out_device);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    Result<hetcomm::DeviceTable> table = hetcomm::complete_table(device->table);
+    if (!table.ok()) return table.status();
+    if (capi::is_own_kind(table->kind)) {
+      return Status(Code::kInvalidArgument, std::string("'") + table->kind +
+                                                "' is the name of a kind of the library's own");
+    }
+    Result<size_t> index = context->impl->add_device(*device);
+    if (!index.ok()) return index.status();
+    *out_device = static_cast<int32_t>(*index);
+    return {};
+  });
+}
+
 hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device,
                                          uint64_t size_bytes,
                                          hetcomm_memory_t** out_memory) noexcept {
@@ -247,9 +267,10 @@ hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t dev
     void* address = nullptr;
     const hetcomm_status_t status = target.table->allocate(target.instance, size_bytes, &address);
     if (status != HETCOMM_OK) {
-      return Status(static_cast<Code>(status), std::string(target.table->kind) +
-                                                   ": cannot allocate " +
-                                                   std::to_string(size_bytes) + " bytes");
+      return Status(static_cast<Code>(status),
+                    std::string(target.table->kind) + ": cannot allocate " +
+                        std::to_string(size_bytes) +
+                        " bytes: " + hetcomm::failure_text(target, status));
     }
     try {
       *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, true);

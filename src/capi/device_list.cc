@@ -26,10 +26,6 @@ Status unknown_kind(Code code, std::string_view kind, const Plugins& plugins) {
                                   fmt::join(known, ", ")));
 }
 
-bool is_own_kind(std::string_view kind) {
-  return std::find(kOwnKinds.begin(), kOwnKinds.end(), kind) != kOwnKinds.end();
-}
-
 // "sim-handle" or "sim-address:bandwidth=10G:latency=2us"
 Result<Device> make_device(std::string_view item, const Plugins& plugins) {
   const size_t colon = item.find(':');
@@ -56,6 +52,10 @@ Result<Plugins> load_plugins(const Config& config, Log& log) {
 }
 
 }  // namespace
+
+bool is_own_kind(std::string_view kind) {
+  return std::find(kOwnKinds.begin(), kOwnKinds.end(), kind) != kOwnKinds.end();
+}
 
 DeviceList::~DeviceList() {
   for (const Device& device : devices_) device.table->destroy(device.instance);

@@ -29,6 +29,9 @@ class DeviceList {
   std::vector<Device> devices_;
 };
 
+// Whether the library itself has devices of |kind|.
+bool is_own_kind(std::string_view kind);
+
 // The device of |kind| for what a framework works with already.
 Result<Device> make_native_device(std::string_view kind, void* native, const Config& config,
                                   Log& log);

@@ -21,8 +21,8 @@ void prepare(hetcomm::Context& context, size_t index) {
 
 // Makes a stream of what |open| gives for the devices of |context|.
 template <typename Open>
-Status make(hetcomm_context_t* context, int32_t device, hetcomm_stream_t** out_stream,
-            Open&& open) {
+Status make(hetcomm_context_t* context, int32_t device, uint32_t flags,
+            hetcomm_stream_t** out_stream, Open&& open) {
   HETCOMM_REQUIRE_HANDLE(context);
   HETCOMM_REQUIRE(out_stream);
   hetcomm::Context& own = *context->impl;
@@ -33,11 +33,15 @@ Status make(hetcomm_context_t* context, int32_t device, hetcomm_stream_t** out_s
                   "operations in the order of a stream need a thread that carries them out: create "
                   "the context with HETCOMM_PROGRESS_THREAD, or set HETCOMM_PROGRESS=thread");
   }
+  if ((flags & ~static_cast<uint32_t>(HETCOMM_STREAM_NOT_HELD)) != 0) {
+    return Status(Code::kInvalidArgument, "flags: 0 or HETCOMM_STREAM_NOT_HELD");
+  }
   const auto index = static_cast<size_t>(device);
-  const Result<UserStream::Opened> opened = open(own.devices(), index);
+  const bool held = (flags & HETCOMM_STREAM_NOT_HELD) == 0;
+  const Result<UserStream::Opened> opened = open(own.devices(), index, held);
   if (!opened.ok()) return opened.status();
   try {
-    prepare(own, index);
+    if (held) prepare(own, index);
     *out_stream = new hetcomm_stream(own, index, opened.value());
   } catch (...) {
     UserStream::close(own.devices().device(index), opened.value());
@@ -49,18 +53,19 @@ Status make(hetcomm_context_t* context, int32_t device, hetcomm_stream_t** out_s
 }  // namespace
 
 hetcomm_status_t hetcomm_stream_wrap(hetcomm_context_t* context, int32_t device, void* native,
-                                     hetcomm_stream_t** out_stream) noexcept {
+                                     uint32_t flags, hetcomm_stream_t** out_stream) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE(native);
-    return make(context, device, out_stream, [&](hetcomm::DeviceSet& devices, size_t index) {
-      return UserStream::open(devices, index, native);
-    });
+    return make(context, device, flags, out_stream,
+                [&](const hetcomm::DeviceSet& devices, size_t index, bool held) {
+                  return UserStream::open(devices, index, native, held);
+                });
   });
 }
 
-hetcomm_status_t hetcomm_stream_create(hetcomm_context_t* context, int32_t device,
+hetcomm_status_t hetcomm_stream_create(hetcomm_context_t* context, int32_t device, uint32_t flags,
                                        hetcomm_stream_t** out_stream) noexcept {
-  return capi::guard([&] { return make(context, device, out_stream, UserStream::create); });
+  return capi::guard([&] { return make(context, device, flags, out_stream, UserStream::create); });
 }
 
 hetcomm_status_t hetcomm_stream_native(const hetcomm_stream_t* stream, void** out_native) noexcept {

@@ -1,4 +1,10 @@
-// Bad input to devices and memories, over the host and both kinds of simulated device.
+// Bad input to devices and memories, over the host and both kinds of simulated device, and devices
+// that the caller brings.
+#include <cstdlib>
+#include <cstring>
+
+#include <hetcomm/device_plugin.h>
+
 #include "tests/capi/bad_input.h"
 
 namespace hetcomm_test {
@@ -66,6 +72,116 @@ TEST_F(BadInput, DeviceCallsAreRefused) {
          }},
     });
   }
+}
+
+// A device of the caller's, whose memory is the host's. It counts the copies that it makes.
+struct Brought {
+  int copies = 0;
+  int ends = 0;
+};
+Brought& of(void* device) { return *static_cast<Brought*>(device); }
+
+hetcomm_device_table_t brought_table() {
+  hetcomm_device_table_t table{};
+  table.struct_size = sizeof(table);
+  table.kind = "brought";
+  table.host_accessible = 1;
+  table.destroy = [](void* device) { ++of(device).ends; };
+  table.name = [](void*) { return "the caller's own"; };
+  table.allocate = [](void*, uint64_t size, void** out) {
+    *out = std::malloc(size);
+    return hetcomm_status_t{*out != nullptr ? HETCOMM_OK : HETCOMM_OUT_OF_MEMORY};
+  };
+  table.free = [](void*, void* address) { std::free(address); };
+  table.stream_create = [](void* device, void** out) {
+    *out = device;
+    return hetcomm_status_t{HETCOMM_OK};
+  };
+  table.stream_destroy = [](void*, void*) {};
+  table.copy_to_host = [](void* device, void*, void* host, const void* address, uint64_t offset,
+                          uint64_t size) {
+    ++of(device).copies;
+    std::memcpy(host, static_cast<const char*>(address) + offset, size);
+    return hetcomm_status_t{HETCOMM_OK};
+  };
+  table.copy_from_host = [](void* device, void*, void* address, uint64_t offset, const void* host,
+                            uint64_t size) {
+    ++of(device).copies;
+    std::memcpy(static_cast<char*>(address) + offset, host, size);
+    return hetcomm_status_t{HETCOMM_OK};
+  };
+  table.event_record = [](void* device, void*, void** out) {
+    *out = device;
+    return hetcomm_status_t{HETCOMM_OK};
+  };
+  table.event_query = [](void*, void*) { return hetcomm_status_t{HETCOMM_OK}; };
+  table.event_wait = [](void*, void*) { return hetcomm_status_t{HETCOMM_OK}; };
+  table.event_release = [](void*, void*) {};
+  return table;
+}
+
+TEST_F(BadInput, ADeviceOfTheCallersIsThereUntilItsContextGoes) {
+  const hetcomm_device_table_t table = brought_table();
+  Brought brought;
+  const hetcomm_device_t device = {&table, &brought};
+  hetcomm_context_t* other = nullptr;
+  ASSERT_EQ(hetcomm_context_create(nullptr, &other), HETCOMM_OK);
+  int32_t index = -1;
+  ASSERT_EQ(hetcomm_device_add(other, &device, &index), HETCOMM_OK) << hetcomm_last_error();
+  EXPECT_EQ(index, 1);
+  hetcomm_device_info_t info{};
+  info.struct_size = sizeof(info);
+  ASSERT_EQ(hetcomm_device_get_info(other, index, &info), HETCOMM_OK);
+  EXPECT_STREQ(info.kind, "brought");
+  EXPECT_STREQ(info.name, "the caller's own");
+  hetcomm_memory_t* memory = nullptr;
+  ASSERT_EQ(hetcomm_memory_allocate(other, index, 8, &memory), HETCOMM_OK);
+  const uint64_t sent = 7;
+  uint64_t got = 0;
+  EXPECT_EQ(hetcomm_memory_write(memory, 0, &sent, sizeof(sent)), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_memory_read(memory, 0, &got, sizeof(got)), HETCOMM_OK);
+  EXPECT_EQ(got, sent);
+  EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+  EXPECT_EQ(brought.ends, 0);
+  EXPECT_EQ(hetcomm_context_destroy(other), HETCOMM_OK);
+  EXPECT_EQ(brought.ends, 1);
+}
+
+TEST_F(BadInput, DevicesOfTheCallersAreRefused) {
+  Brought brought;
+  const hetcomm_device_table_t good = brought_table();
+  const auto add = [&](const hetcomm_device_table_t* table) {
+    return [this, table, &brought](Outputs& out) {
+      const hetcomm_device_t device = {table, &brought};
+      return hetcomm_device_add(context(), &device, out.first<int32_t>());
+    };
+  };
+  hetcomm_device_table_t old = good;
+  old.struct_size = 8;
+  hetcomm_device_table_t lacking = good;
+  lacking.event_query = nullptr;
+  hetcomm_device_table_t half = good;
+  half.hold_end = [](void*, void*) {};
+  hetcomm_device_table_t own = good;
+  own.kind = "sim-handle";
+  hetcomm_device_table_t nameless = good;
+  nameless.kind = "no kind!";
+  const hetcomm_device_t device = {&good, &brought};
+  expect_refused({
+      {"no context", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) { return hetcomm_device_add(nullptr, &device, out.first<int32_t>()); }},
+      {"no device", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) { return hetcomm_device_add(context(), nullptr, out.first<int32_t>()); }},
+      {"no output", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_device_add(context(), &device, nullptr); }},
+      {"no table", HETCOMM_UNSUPPORTED, add(nullptr)},
+      {"another version", HETCOMM_UNSUPPORTED, add(&old)},
+      {"an entry is missing", HETCOMM_UNSUPPORTED, add(&lacking)},
+      {"the other half is missing", HETCOMM_UNSUPPORTED, add(&half)},
+      {"a kind of the library's", HETCOMM_INVALID_ARGUMENT, add(&own)},
+      {"no name of a kind", HETCOMM_UNSUPPORTED, add(&nameless)},
+  });
+  EXPECT_EQ(brought.ends, 0);
 }
 
 TEST_F(BadInput, MemoryCannotBeMade) {

@@ -26,20 +26,20 @@ class BadStream : public BadInput {
 TEST_F(BadStream, Making) {
   hetcomm_stream_t* good = nullptr;
   hetcomm_stream_t* other = nullptr;
-  ASSERT_EQ(hetcomm_stream_create(threaded_, 1, &good), HETCOMM_OK) << hetcomm_last_error();
-  ASSERT_EQ(hetcomm_stream_create(threaded_, 2, &other), HETCOMM_OK) << hetcomm_last_error();
+  ASSERT_EQ(hetcomm_stream_create(threaded_, 1, 0, &good), HETCOMM_OK) << hetcomm_last_error();
+  ASSERT_EQ(hetcomm_stream_create(threaded_, 2, 0, &other), HETCOMM_OK) << hetcomm_last_error();
   void* native = nullptr;
   void* elsewhere = nullptr;
   EXPECT_EQ(hetcomm_stream_native(good, &native), HETCOMM_OK);
   EXPECT_EQ(hetcomm_stream_native(other, &elsewhere), HETCOMM_OK);
   const auto wrap = [](hetcomm_context_t* c, int32_t device, void* given) {
     return [=](Outputs& out) {
-      return hetcomm_stream_wrap(c, device, given, out.first<hetcomm_stream_t*>());
+      return hetcomm_stream_wrap(c, device, given, 0, out.first<hetcomm_stream_t*>());
     };
   };
   const auto create = [](hetcomm_context_t* c, int32_t device) {
     return [=](Outputs& out) {
-      return hetcomm_stream_create(c, device, out.first<hetcomm_stream_t*>());
+      return hetcomm_stream_create(c, device, 0, out.first<hetcomm_stream_t*>());
     };
   };
   uint64_t word = 0;
@@ -56,10 +56,18 @@ TEST_F(BadStream, Making) {
       {"no stream", HETCOMM_INVALID_ARGUMENT, wrap(threaded_, 1, nullptr)},
       {"something else", HETCOMM_INVALID_ARGUMENT, wrap(threaded_, 1, &word)},
       {"another device's", HETCOMM_INVALID_ARGUMENT, wrap(threaded_, 1, elsewhere)},
+      {"unknown flags", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_stream_wrap(threaded_, 1, native, 2, out.first<hetcomm_stream_t*>());
+       }},
+      {"unknown flags", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs& out) {
+         return hetcomm_stream_create(threaded_, 1, ~0u, out.first<hetcomm_stream_t*>());
+       }},
       {"no output", HETCOMM_INVALID_ARGUMENT,
-       [&](Outputs&) { return hetcomm_stream_wrap(threaded_, 1, native, nullptr); }},
+       [&](Outputs&) { return hetcomm_stream_wrap(threaded_, 1, native, 0, nullptr); }},
       {"no output", HETCOMM_INVALID_ARGUMENT,
-       [&](Outputs&) { return hetcomm_stream_create(threaded_, 1, nullptr); }},
+       [&](Outputs&) { return hetcomm_stream_create(threaded_, 1, 0, nullptr); }},
       {"no output", HETCOMM_INVALID_ARGUMENT,
        [&](Outputs&) { return hetcomm_stream_native(good, nullptr); }},
       {"no stream", HETCOMM_INVALID_ARGUMENT,
@@ -79,7 +87,7 @@ TEST_F(BadStream, Making) {
 
 TEST_F(BadStream, InOptions) {
   hetcomm_stream_t* stream = nullptr;
-  ASSERT_EQ(hetcomm_stream_create(threaded_, 1, &stream), HETCOMM_OK) << hetcomm_last_error();
+  ASSERT_EQ(hetcomm_stream_create(threaded_, 1, 0, &stream), HETCOMM_OK) << hetcomm_last_error();
   char bytes[16] = {};
   const hetcomm_buffer_t buffer = hetcomm_buffer_host(bytes, sizeof(bytes));
   hetcomm_operation_options_t options{};

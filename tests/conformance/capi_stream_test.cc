@@ -59,7 +59,7 @@ class Rig {
       : me_(me), framework_(framework), api_(framework.api()), size_(size) {
     device_ = add_device(me, framework);
     queue_ = framework.queue(out_of_order);
-    EXPECT_EQ(hetcomm_stream_wrap(me.context(), device_, queue_, &stream_), HETCOMM_OK)
+    EXPECT_EQ(hetcomm_stream_wrap(me.context(), device_, queue_, 0, &stream_), HETCOMM_OK)
         << hetcomm_last_error();
     buffer_ = framework.buffer(std::vector<std::byte>(size, std::byte{0}));
     EXPECT_EQ(hetcomm_memory_wrap(me.context(), device_, buffer_, size, &memory_), HETCOMM_OK)
@@ -625,13 +625,13 @@ TEST_P(Streams, WhatIsNoneIsRefused) {
                                                     {elsewhere.device(), rig.queue()}};
     if (framework.knows_its_objects()) wrong.emplace_back(rig.device(), framework.context());
     for (const auto& [device, native] : wrong) {
-      EXPECT_EQ(hetcomm_stream_wrap(me.context(), device, native, &stream),
+      EXPECT_EQ(hetcomm_stream_wrap(me.context(), device, native, 0, &stream),
                 HETCOMM_INVALID_ARGUMENT);
       EXPECT_NE(std::string(hetcomm_last_error()).find("no stream of device"), std::string::npos)
           << hetcomm_last_error();
     }
-    EXPECT_EQ(hetcomm_stream_wrap(me.context(), 0, rig.queue(), &stream), HETCOMM_UNSUPPORTED);
-    EXPECT_EQ(hetcomm_stream_wrap(me.context(), 99, rig.queue(), &stream), HETCOMM_OUT_OF_RANGE);
+    EXPECT_EQ(hetcomm_stream_wrap(me.context(), 0, rig.queue(), 0, &stream), HETCOMM_UNSUPPORTED);
+    EXPECT_EQ(hetcomm_stream_wrap(me.context(), 99, rig.queue(), 0, &stream), HETCOMM_OUT_OF_RANGE);
     EXPECT_EQ(stream, nullptr);
     // A context without a thread has none, and this one's are none of its.
     hetcomm_context_t* second = nullptr;
@@ -642,14 +642,14 @@ TEST_P(Streams, WhatIsNoneIsRefused) {
     int32_t device = -1;
     ASSERT_EQ(hetcomm_device_from_native(second, "opencl", framework.context(), &device),
               HETCOMM_OK);
-    EXPECT_EQ(hetcomm_stream_wrap(second, device, rig.queue(), &stream), HETCOMM_UNSUPPORTED);
+    EXPECT_EQ(hetcomm_stream_wrap(second, device, rig.queue(), 0, &stream), HETCOMM_UNSUPPORTED);
     EXPECT_NE(std::string(hetcomm_last_error()).find("HETCOMM_PROGRESS"), std::string::npos);
     EXPECT_EQ(hetcomm_context_destroy(second), HETCOMM_OK) << hetcomm_last_error();
     options.progress = HETCOMM_PROGRESS_THREAD;
     ASSERT_EQ(hetcomm_context_create(&options, &second), HETCOMM_OK);
     ASSERT_EQ(hetcomm_device_from_native(second, "opencl", framework.context(), &device),
               HETCOMM_OK);
-    ASSERT_EQ(hetcomm_stream_wrap(second, device, rig.queue(), &stream), HETCOMM_OK);
+    ASSERT_EQ(hetcomm_stream_wrap(second, device, rig.queue(), 0, &stream), HETCOMM_OK);
     hetcomm_operation_options_t with = rig.options();
     with.stream = stream;
     hetcomm_request_t* request = nullptr;

@@ -4,6 +4,7 @@
 //   * more transfers than there is pinned memory for go on while a stream is held back
 //   * vendors' calls that fail: the call is rejected, or the operation ends with the reason, and the
 //     stream goes on
+//   * a stream that is not held back goes on, and its operations run at the same time
 //   * the progress thread sleeps while streams run
 #include <time.h>
 
@@ -56,21 +57,34 @@ const DeviceTable& failing_table(const DeviceTable& real_table) {
   return table;
 }
 
+const DeviceTable& table_without_holds(const DeviceTable& real) {
+  static DeviceTable table;
+  table = real;
+  table.user_stream_hold = nullptr;
+  table.hold_end = nullptr;
+  return table;
+}
+
+// The last one cannot hold streams back.
 std::vector<Device> make_devices() {
   const Device first = create_sim_device("sim-address", "memory=512M:bandwidth=2G").value();
   const Device second = create_sim_device("sim-handle", "memory=512M:bandwidth=2G").value();
+  const Device third = create_sim_device("sim-address", "memory=16M:bandwidth=2G").value();
   return {{&failing_table<0>(*first.table), first.instance},
-          {&failing_table<1>(*second.table), second.instance}};
+          {&failing_table<1>(*second.table), second.instance},
+          {&table_without_holds(*third.table), third.instance}};
 }
 
 // A user's stream, which a gate may hold back.
 class Stream {
  public:
-  Stream(CoreMember& me, size_t device) : device_(me.context().devices().device(device)) {
+  Stream(CoreMember& me, size_t device, bool held = true)
+      : device_(me.context().devices().device(device)) {
     EXPECT_EQ(device_.table->stream_create(device_.instance, &native_), HETCOMM_OK);
     DeviceSet& devices = me.context().devices();
-    stream_ = std::make_unique<UserStream>(devices, device,
-                                           UserStream::open(devices, device, native_).value());
+    stream_ = std::make_unique<UserStream>(
+        devices, device, UserStream::open(devices, device, native_, held).value());
+    if (!held) return;
     devices.note_user_streams(device);
     const Engine::Baton baton(me.context().engine());
     me.communicator().job().prepare_for_holds();
@@ -84,6 +98,7 @@ class Stream {
     EXPECT_FALSE(stream_->in_use());
   }
   hetcomm_stream_t* get() const { return reinterpret_cast<hetcomm_stream_t*>(stream_.get()); }
+  void* native() const { return native_; }
   // Puts a gate at the end of the stream; open() opens the first one that is closed.
   void close() {
     void* gate = nullptr;
@@ -403,6 +418,72 @@ TEST_P(CoreStreams, VendorsCallsThatFail) {
       ASSERT_EQ(try_post(me, 2, memory.part(0, kSize), options, &operation, &text), Code::kOk);
       expect_ok(me, operation);
       EXPECT_EQ(find_mismatch(memory.contents(0, kSize), 3), std::nullopt);
+    }
+  });
+}
+
+// Both receives wait for what the stream held when they were posted, and then for their messages
+// alone, which come in the other order.
+TEST_P(CoreStreams, OneThatIsNotHeldGoesOn) {
+  run([](CoreMember& me) {
+    constexpr uint64_t kSize = 100'000;
+    for (const size_t device : {size_t{1}, size_t{2}}) {
+      OnDevice memories[2] = {{me, kSize, device}, {me, kSize, device}};
+      if (me.rank() == 0) {
+        for (const uint64_t tag : {uint64_t{2}, uint64_t{1}}) {
+          memories[tag - 1].fill(tag);
+          Operation* operation = nullptr;
+          std::string text;
+          ASSERT_EQ(try_post(me, tag, memories[tag - 1].part(0, kSize), {}, &operation, &text),
+                    Code::kOk);
+          expect_ok(me, operation);
+          EXPECT_TRUE(barrier(me.communicator(), 10'000'000'000).ok());
+        }
+        continue;
+      }
+      Stream stream(me, device, false);
+      stream.close();
+      Operation* operations[2] = {};
+      for (const uint64_t tag : {uint64_t{1}, uint64_t{2}}) {
+        std::string text;
+        ASSERT_EQ(try_post(me, tag, memories[tag - 1].part(0, kSize), in_order_of(stream),
+                           &operations[tag - 1], &text),
+                  Code::kOk)
+            << text;
+      }
+      Stream::sleep_a_while();
+      EXPECT_EQ(operations[1]->state(), OperationState::kPending);
+      stream.open();
+      EXPECT_TRUE(stream.is_done());
+      EXPECT_EQ(operations[0]->state(), OperationState::kPending);
+      expect_ok(me, operations[1]);
+      EXPECT_EQ(find_mismatch(memories[1].contents(0, kSize), 2), std::nullopt);
+      EXPECT_EQ(operations[0]->state(), OperationState::kPending);
+      EXPECT_FALSE(me.context().devices().has_holds());
+      EXPECT_TRUE(barrier(me.communicator(), 10'000'000'000).ok());
+      expect_ok(me, operations[0]);
+      EXPECT_EQ(find_mismatch(memories[0].contents(0, kSize), 1), std::nullopt);
+      EXPECT_TRUE(barrier(me.communicator(), 10'000'000'000).ok());
+    }
+  });
+}
+
+TEST_P(CoreStreams, ADeviceThatCannotHoldStreamsBack) {
+  run([](CoreMember& me) {
+    const DeviceSet& devices = me.context().devices();
+    const Stream stream(me, 3, false);
+    for (const bool own : {false, true}) {
+      const auto open = [&](bool held) {
+        return own ? UserStream::create(devices, 3, held)
+                   : UserStream::open(devices, 3, stream.native(), held);
+      };
+      const Result<UserStream::Opened> refused = open(true);
+      EXPECT_EQ(refused.status().code(), Code::kUnsupported);
+      EXPECT_NE(refused.status().text().find("HETCOMM_STREAM_NOT_HELD"), std::string::npos)
+          << refused.status().text();
+      const Result<UserStream::Opened> opened = open(false);
+      ASSERT_TRUE(opened.ok()) << opened.status().text();
+      UserStream::close(devices.device(3), opened.value());
     }
   });
 }

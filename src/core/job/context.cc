@@ -355,6 +355,11 @@ Result<size_t> Context::find_or_add_device(std::string_view kind, void* native,
   return index;
 }
 
+Result<size_t> Context::add_device(const Device& device) {
+  const std::lock_guard<std::mutex> lock(native_mutex_);
+  return devices_.add(device);
+}
+
 void Context::add_job(const std::shared_ptr<Job>& job) {
   const std::lock_guard<std::mutex> lock(job_mutex_);
   std::erase_if(jobs_, [](const std::weak_ptr<Job>& each) { return each.expired(); });

@@ -55,6 +55,8 @@ class Context final : private Submitter {
   // not count in the choice of NICs. [any-thread]
   Result<size_t> find_or_add_device(std::string_view kind, void* native,
                                     const std::function<Result<Device>()>& make);
+  // Takes |device| over, and gives its number; not if it fails. As above else. [any-thread]
+  Result<size_t> add_device(const Device& device);
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
   // The machine and its NICs, read when first asked for. [any-thread]

@@ -36,7 +36,7 @@ void Departure::join(Operation& operation) {
     return each.stream == operation.order.stream;
   });
   operation.order.hold = place->hold;
-  operation.order.hold->add_operation();
+  if (place->hold != nullptr) place->hold->add_operation();
 }
 
 void Departure::close() {
@@ -155,7 +155,7 @@ void Departures::fail(Departure& departure, const Device& device, hetcomm_status
   const auto code = static_cast<Code>(status);
   const std::string why = text_or_none([&] {
     return fmt::format("{}: what the stream held before it has failed: {}", device.table->kind,
-                       code_text(code));
+                       failure_text(device, status));
   });
   for (size_t i = 0; i < departure.operations_.size(); ++i) {
     Operation* const operation = departure.operations_[i];

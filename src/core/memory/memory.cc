@@ -21,8 +21,8 @@ namespace {
 // |what| names the action that ended with |status|.
 Status device_status(const Device& device, hetcomm_status_t status, std::string_view what) {
   if (status == HETCOMM_OK) return {};
-  const auto code = static_cast<Code>(status);
-  return Status(code, fmt::format("{}: {} failed: {}", device.table->kind, what, code_text(code)));
+  return Status(static_cast<Code>(status), fmt::format("{}: {} failed: {}", device.table->kind,
+                                                       what, failure_text(device, status)));
 }
 
 Status out_of_range(uint64_t offset, uint64_t length, uint64_t size) {

@@ -9,6 +9,13 @@
 namespace hetcomm {
 namespace {
 
+Status without_holds(const Device& device) {
+  return Status(Code::kUnsupported,
+                fmt::format("{}: nothing holds streams of this device back: pass "
+                            "HETCOMM_STREAM_NOT_HELD, and wait for the requests",
+                            device.table->kind));
+}
+
 Status without_streams(const Device& device) {
   return Status(Code::kUnsupported,
                 fmt::format("{}: devices of this kind have no streams that operations could be put "
@@ -17,9 +24,9 @@ Status without_streams(const Device& device) {
 }
 
 Status unusable(const Device& device, hetcomm_status_t status) {
-  const auto code = static_cast<Code>(status);
-  return Status(
-      code, fmt::format("{}: the stream cannot be used: {}", device.table->kind, code_text(code)));
+  return Status(static_cast<Code>(status),
+                fmt::format("{}: the stream cannot be used: {}", device.table->kind,
+                            failure_text(device, status)));
 }
 
 }  // namespace
@@ -44,10 +51,12 @@ void StreamPlace::forget_event() {
   stream->drop_use();
 }
 
-Result<UserStream::Opened> UserStream::open(const DeviceSet& devices, size_t index, void* native) {
+Result<UserStream::Opened> UserStream::open(const DeviceSet& devices, size_t index, void* native,
+                                            bool held) {
   const Device& device = devices.device(index);
   if (device.table->user_stream_open == nullptr) return without_streams(device);
-  Opened opened{.native = native};
+  if (held && device.table->user_stream_hold == nullptr) return without_holds(device);
+  Opened opened{.native = native, .held = held};
   const hetcomm_status_t status =
       device.table->user_stream_open(device.instance, native, &opened.user_stream);
   if (status == HETCOMM_OK) return opened;
@@ -58,7 +67,7 @@ Result<UserStream::Opened> UserStream::open(const DeviceSet& devices, size_t ind
   return unusable(device, status);
 }
 
-Result<UserStream::Opened> UserStream::create(const DeviceSet& devices, size_t index) {
+Result<UserStream::Opened> UserStream::create(const DeviceSet& devices, size_t index, bool held) {
   const Device& device = devices.device(index);
   if (device.table->user_stream_open == nullptr) return without_streams(device);
   void* stream = nullptr;
@@ -67,7 +76,7 @@ Result<UserStream::Opened> UserStream::create(const DeviceSet& devices, size_t i
   if (status != HETCOMM_OK) return unusable(device, status);
   status = device.table->stream_native(device.instance, stream, &native);
   Result<Opened> opened =
-      status == HETCOMM_OK ? open(devices, index, native) : unusable(device, status);
+      status == HETCOMM_OK ? open(devices, index, native, held) : unusable(device, status);
   if (opened.ok()) {
     opened->own = stream;
   } else {
@@ -83,11 +92,12 @@ void UserStream::close(const Device& device, const Opened& opened) {
 
 Status UserStream::failed(hetcomm_status_t status) const {
   const auto code = static_cast<Code>(status);
-  return Status(code, fmt::format("{}: an operation cannot be put into the order of the stream: {}",
-                                  device().table->kind,
-                                  code == Code::kUnsupported
-                                      ? "the stream is captured, or nothing can hold it back"
-                                      : code_text(code)));
+  return Status(code,
+                fmt::format("{}: an operation cannot be put into the order of the stream: {}",
+                            device().table->kind,
+                            code == Code::kUnsupported
+                                ? std::string("the stream is captured, or nothing can hold it back")
+                                : failure_text(device(), status)));
 }
 
 Result<StreamPlace> UserStream::record() {
@@ -103,6 +113,7 @@ Result<StreamPlace> UserStream::record() {
 }
 
 Status UserStream::hold(StreamPlace* place) {
+  if (!opened_.held) return {};
   const DeviceTable& table = *device().table;
   void* hold = nullptr;
   {

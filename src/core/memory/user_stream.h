@@ -59,7 +59,7 @@ struct StreamPlace {
   UserStream* stream = nullptr;
   uint64_t number = 0;         // the stream comes to places in the order of their numbers
   void* event = nullptr;       // completes when the stream has come here
-  StreamHold* hold = nullptr;  // owned until operations have it
+  StreamHold* hold = nullptr;  // owned until operations have it; null: the stream goes on
 };
 
 class UserStream {
@@ -69,12 +69,13 @@ class UserStream {
     void* native = nullptr;  // what the vendor calls it
     void* user_stream = nullptr;
     void* own = nullptr;
+    bool held = true;  // waits for the operations that name it
   };
-  // The stream |native| of device |index|. UNSUPPORTED: the device has no such streams.
-  // INVALID_ARGUMENT: |native| is none of its.
-  static Result<Opened> open(const DeviceSet& devices, size_t index, void* native);
+  // The stream |native| of device |index|, which is going to be |held| back or not. UNSUPPORTED: the
+  // device has no such streams. INVALID_ARGUMENT: |native| is none of its.
+  static Result<Opened> open(const DeviceSet& devices, size_t index, void* native, bool held);
   // A new stream of device |index|.
-  static Result<Opened> create(const DeviceSet& devices, size_t index);
+  static Result<Opened> create(const DeviceSet& devices, size_t index, bool held);
   static void close(const Device& device, const Opened& opened);
   // Takes |opened| over.
   UserStream(DeviceSet& devices, size_t index, const Opened& opened)
@@ -87,7 +88,7 @@ class UserStream {
   void* native() const { return opened_.native; }
   // Puts a place at the end of the stream, which holds nothing back yet. [any-thread]
   Result<StreamPlace> record();
-  // Holds back what is put into the stream from now on. [any-thread]
+  // Holds back what is put into the stream from now on, if streams like this one are. [any-thread]
   Status hold(StreamPlace* place);
 
   // Operations that name it, prepared ones included. [any-thread]
