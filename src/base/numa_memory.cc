@@ -65,6 +65,7 @@ void NumaFree::operator()(std::byte* memory) const {
 // The heap may hand out pages that were touched before, so memory of a node is mapped afresh.
 NumaMemory allocate_near(size_t bytes, int node) {
   const size_t size = whole_pages(bytes);
+  if (size < bytes) return {};  // more than there are addresses
   if (node == kAnyNumaNode) {
     return {static_cast<std::byte*>(std::aligned_alloc(page_bytes(), size)), NumaFree{}};
   }

@@ -1,3 +1,8 @@
+hetcomm_test(core_stand_ins_test
+  SOURCES core_stand_ins_test.cc
+  DEPENDS core device_sim device_host base
+  LABELS asan
+  TIMEOUT 30)
 hetcomm_test(core_staging_test
   SOURCES core_staging_test.cc
   DEPENDS core device_sim base fmt::fmt

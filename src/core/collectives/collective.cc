@@ -77,8 +77,15 @@ void Collective::start(bool in_arena) {
 
 void Collective::load() {
   stage_ = Stage::kLoading;
-  for (Side* side : {&task_.send(), &task_.receive()}) {
-    if (!side->is_staged() || side->make_room(commons().blocks)) continue;
+  Side& send = task_.send();
+  Side& receive = task_.receive();
+  bool room = !receive.is_staged() || receive.make_room(commons().staging);
+  if (send.is_staged() && send.is_buffer_of(receive)) {
+    send.share_room(receive);
+  } else if (send.is_staged()) {
+    room = room && send.make_room(commons().staging);
+  }
+  if (!room) {
     give_up(Code::kOutOfMemory, "out of memory");
     return;
   }
@@ -127,7 +134,7 @@ void Collective::begin_moving() {
 }
 
 bool Collective::scale() {
-  return !scales() || task_.send().scale(commons().blocks, task_.type(),
+  return !scales() || task_.send().scale(commons().staging, task_.type(),
                                          task_.problem().element_bytes, task_.call().factor);
 }
 

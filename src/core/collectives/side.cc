@@ -60,6 +60,7 @@ void Side::reset() {
   starts_.clear();
   length_ = stride_ = 0;
   on_device_ = false;
+  stood_in_ = nullptr;
   stands_in_.reset();
 }
 
@@ -75,8 +76,9 @@ void Side::append_pieces(std::vector<BufferPiece>* pieces) const {
   }
 }
 
-bool Side::make_room(BlockPool& blocks) {
-  stands_in_ = PoolBytes(blocks, length_);
+bool Side::make_room(Staging& staging) {
+  stands_in_ = staging.stand_in(length_, pieces());
+  stood_in_ = stands_in_.get();
   return static_cast<bool>(stands_in_);
 }
 
@@ -116,7 +118,7 @@ void Side::append_rows(uint64_t offset, uint64_t bytes, StreamDirection directio
   const uint64_t block_bytes = many_.empty() ? longest_block() : 0;
   if (many_.empty() && offset == 0 && bytes >= block_bytes) {
     // Whole blocks lie behind each other.
-    add_rows(one_, 0, length_, stands_in_.get(), direction, rows);
+    add_rows(one_, 0, length_, stood_in_, direction, rows);
     return;
   }
   for (uint64_t block = 0; block < block_count(); ++block) {
@@ -125,14 +127,14 @@ void Side::append_rows(uint64_t offset, uint64_t bytes, StreamDirection directio
     const uint64_t part = std::min(bytes, length - offset);
     const BufferPiece& piece = many_.empty() ? one_ : many_[block];
     const uint64_t at = many_.empty() ? block * block_bytes + offset : offset;
-    std::byte* const host = stands_in_.get() + (many_.empty() ? at : starts_[block] + offset);
+    std::byte* const host = stood_in_ + (many_.empty() ? at : starts_[block] + offset);
     add_rows(piece, at, part, host, direction, rows);
   }
 }
 
-bool Side::scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes, double factor) {
+bool Side::scale(Staging& staging, reduce::Type type, uint64_t element_bytes, double factor) {
   if (length_ == 0) return true;
-  PoolBytes scaled(blocks, length_);
+  StandIns::Memory scaled = staging.stand_in(length_, {});
   if (!scaled) return false;
   if (many_.empty()) {
     reduce::scale(type, scaled.get(), address(0), length_ / element_bytes, factor);
@@ -143,6 +145,7 @@ bool Side::scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes, d
                   lengths_[block] / element_bytes, factor);
   }
   stands_in_ = std::move(scaled);
+  stood_in_ = stands_in_.get();
   return true;
 }
 

@@ -11,7 +11,6 @@
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/memory/staging.h"
-#include "src/core/progress/block_pool.h"
 #include "src/core/progress/operation.h"
 #include "src/reduce/reduce.h"
 
@@ -39,7 +38,13 @@ class Side {
   // Appends the memories that it lies in.
   void append_pieces(std::vector<BufferPiece>* pieces) const;
   // Takes host memory that stands for the buffers; false when there is none.
-  bool make_room(BlockPool& blocks) HETCOMM_UNDER_BATON;
+  bool make_room(Staging& staging) HETCOMM_UNDER_BATON;
+  // Whether the other side is the same buffer, as in an operation in place.
+  bool is_buffer_of(const Side& other) const {
+    return many_.empty() && other.many_.empty() && one_ == other.one_;
+  }
+  // What stands for |other|, which lives longer, stands for this one as well.
+  void share_room(const Side& other) { stood_in_ = other.stood_in_; }
   // Bytes of the longest block, and number of blocks.
   uint64_t longest_block() const;
   uint64_t block_count() const;
@@ -52,11 +57,11 @@ class Side {
                    std::vector<StagedRows>* rows) const;
   // Replaces what is sent by a copy whose elements are multiplied by |factor|; false when there is
   // no memory for it.
-  bool scale(BlockPool& blocks, reduce::Type type, uint64_t element_bytes,
+  bool scale(Staging& staging, reduce::Type type, uint64_t element_bytes,
              double factor) HETCOMM_UNDER_BATON;
 
   std::byte* address(uint32_t block) const {
-    if (stands_in_) return stands_in_.get() + (many_.empty() ? block * stride_ : starts_[block]);
+    if (stood_in_ != nullptr) return stood_in_ + (many_.empty() ? block * stride_ : starts_[block]);
     const BufferPiece& piece = many_.empty() ? one_ : many_[block];
     return host_address(piece) + (many_.empty() ? block * stride_ : 0);
   }
@@ -75,7 +80,8 @@ class Side {
   uint64_t length_ = 0;
   uint64_t stride_ = 0;
   bool on_device_ = false;
-  PoolBytes stands_in_;  // host memory that stands for the buffers
+  std::byte* stood_in_ = nullptr;  // host memory that stands for the buffers; null: none does
+  StandIns::Memory stands_in_;     // the same, unless the other side has it
 };
 
 }  // namespace hetcomm::collectives

@@ -1,5 +1,7 @@
 #include "src/core/memory/pinned_memory.h"
 
+#include <mutex>
+
 namespace hetcomm {
 
 bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_t size, int node) {
@@ -22,6 +24,14 @@ bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_
     }
   }
   return true;
+}
+
+bool PinnedMemory::allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size,
+                                        int node, bool* pins) {
+  // Who has the mutex may be in a vendor's call that waits for what this memory is for.
+  const std::unique_lock lock(devices.holding(), std::try_to_lock);
+  *pins = *pins && lock.owns_lock() && !devices.has_holds();
+  return *pins ? allocate(devices, maker, size, node) : allocate_pageable(size, node);
 }
 
 bool PinnedMemory::allocate_pageable(size_t size, int node) {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <mutex>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,9 +18,9 @@ namespace {
 constexpr uint64_t kPage = 4096;
 
 Status copy_failed(const Device& device, hetcomm_status_t status) {
-  const auto code = static_cast<Code>(status);
-  return Status(code, fmt::format("{}: a copy between host and device failed: {}",
-                                  device.table->kind, code_text(code)));
+  return Status(static_cast<Code>(status),
+                fmt::format("{}: a copy between host and device failed: {}", device.table->kind,
+                            failure_text(device, status)));
 }
 
 // Returns a time that most of the latest ones were not below, from |known|, which is that before the
@@ -107,6 +107,7 @@ StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length
 Staging::Staging(DeviceSet& devices, const StagingOptions& options)
     : devices_(devices),
       options_(options),
+      stand_ins_(devices, kKeptStandIns),
       block_bytes_((std::max(options.chunk_bytes, kLargestChunk) + kPage - 1) / kPage * kPage),
       places_(1) {
   for (PoolState& pool : pools_) pool.free.resize(places_.size());
@@ -136,16 +137,11 @@ Staging::Block* Staging::make_block(size_t place) {
   blocks_.reserve(blocks_.size() + 1);
   block->place = place;
   const auto& [node, allocator] = places_[place];
-  bool made = false;
-  {
-    // Who has the mutex may be in a vendor's call that waits for what this transfer brings.
-    const std::unique_lock lock(devices_.holding(), std::try_to_lock);
-    block->stands_in = options_.pins && (!lock.owns_lock() || devices_.has_holds());
-    made = options_.pins && !block->stands_in
-               ? block->bytes.allocate(devices_, allocator, block_bytes_, node)
-               : block->bytes.allocate_pageable(block_bytes_, node);
+  bool pinned = options_.pins;
+  if (!block->bytes.allocate_unless_held(devices_, allocator, block_bytes_, node, &pinned)) {
+    return nullptr;
   }
-  if (!made) return nullptr;
+  block->stands_in = options_.pins && !pinned;
   return blocks_.emplace_back(std::move(block)).get();
 }
 
@@ -247,6 +243,18 @@ size_t Staging::place_of(const std::vector<BufferPiece>& pieces) {
   if (memory == nullptr) return 0;
   meet_devices();
   return device_places_[memory->device_index()];
+}
+
+StandIns::Memory Staging::stand_in(uint64_t size, const std::vector<BufferPiece>& pieces) {
+  try {
+    const Memory* const memory = device_memory(pieces);
+    if (memory == nullptr) return stand_ins_.take(size, {});
+    meet_devices();
+    const auto& [node, allocator] = places_[device_places_[memory->device_index()]];
+    return stand_ins_.take(size, {.node = node, .allocator = allocator, .pins = options_.pins});
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
 }
 
 void Staging::prepare_for_holds(size_t index) {

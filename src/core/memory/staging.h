@@ -20,6 +20,7 @@
 #include "src/base/status.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/pinned_memory.h"
+#include "src/core/memory/stand_ins.h"
 #include "src/core/memory/throughput.h"
 #include "src/core/progress/operation.h"
 
@@ -193,12 +194,17 @@ class Staging {
   // from that, and wakes it up if it sleeps.
   uint64_t slice_bytes(StreamDirection direction,
                        const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
+  // Host memory that stands for |pieces|: their device's copies reach it at full speed, where that is
+  // possible. Empty when there is none.
+  StandIns::Memory stand_in(uint64_t size,
+                            const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   // Returns where chunks for |pieces|' device lie, for Share::choose_shape().
   size_t place_of(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
 
  private:
   static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
   static constexpr size_t kHeldBlocks = 8;  // for each pool, made before a stream is held back
+  static constexpr uint64_t kKeptStandIns = 128u << 20;
   // Where blocks come from.
   struct Place {
     int node = kAnyNumaNode;
@@ -230,6 +236,7 @@ class Staging {
 
   DeviceSet& devices_;
   const StagingOptions options_;
+  StandIns stand_ins_;
   const uint64_t block_bytes_;
   std::vector<Place> places_;          // the first one is any, and without an allocator
   std::vector<size_t> device_places_;  // by index of the device

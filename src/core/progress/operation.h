@@ -114,6 +114,7 @@ struct BufferPiece {
   Memory* memory;   // null: host
   uint64_t offset;  // host: address
   uint64_t length;
+  bool operator==(const BufferPiece&) const = default;
 };
 // Memory for the lists of pieces of an operation, which whoever starts the same one again keeps.
 struct PieceLists {

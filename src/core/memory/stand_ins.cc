@@ -1,0 +1,80 @@
+#include "src/core/memory/stand_ins.h"
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+
+namespace hetcomm {
+
+// Operations of nearly the same size share blocks: at most an eighth of one is left over.
+uint64_t StandIns::rounded(uint64_t size) {
+  constexpr uint64_t kSmallest = 64u << 10;
+  if (size <= kSmallest) return kSmallest;
+  const uint64_t step = std::bit_floor(size) / 8;
+  return size > UINT64_MAX - step ? size : (size + step - 1) / step * step;
+}
+
+StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
+  Memory memory;
+  kept_.reserve(made_ + 1);  // give() never needs memory
+  const uint64_t bytes = rounded(size);
+  const Place pageable{.node = place.node, .allocator = place.allocator, .pins = false};
+  Block* const block = &memory.block_;
+  if (!take_kept(bytes, place, block) &&
+      !(devices_.has_holds() && take_kept(bytes, pageable, block)) && !make(bytes, place, block)) {
+    // What is kept may be in the way.
+    trim(0);
+    if (!make(bytes, place, block)) return memory;
+  }
+  memory.owner_ = this;
+  return memory;
+}
+
+bool StandIns::take_kept(uint64_t size, const Place& place, Block* block) {
+  auto best = kept_.end();
+  for (auto each = kept_.begin(); each != kept_.end(); ++each) {
+    if (each->size < size || each->size / 2 > size || each->place != place) continue;
+    if (best == kept_.end() || each->size < best->size) best = each;
+  }
+  if (best == kept_.end()) return false;
+  *block = std::move(*best);
+  kept_.erase(best);
+  kept_bytes_ -= block->size;
+  return true;
+}
+
+bool StandIns::make(uint64_t size, const Place& place, Block* block) {
+  block->place = place;
+  if (!block->bytes.allocate_unless_held(devices_, place.allocator, size, place.node,
+                                         &block->place.pins)) {
+    return false;
+  }
+  block->size = size;
+  largest_ = std::max(largest_, size);
+  ++made_;
+  return true;
+}
+
+void StandIns::give(Block block) {
+  kept_bytes_ += block.size;
+  kept_.push_back(std::move(block));
+  trim(std::max(most_kept_, 2 * largest_));
+}
+
+// Those that were given first go. While a stream is held back pinned ones stay: to unpin may wait for
+// that stream.
+void StandIns::trim(uint64_t most) {
+  const std::unique_lock lock(devices_.holding(), std::try_to_lock);
+  const bool unpins = lock.owns_lock() && !devices_.has_holds();
+  for (auto each = kept_.begin(); each != kept_.end() && kept_bytes_ > most;) {
+    if (each->place.pins && !unpins) {
+      ++each;
+      continue;
+    }
+    kept_bytes_ -= each->size;
+    each = kept_.erase(each);
+    --made_;
+  }
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,85 @@
+// StandIns: host memory that stands for memory of devices while an operation runs on it. Copy engines
+// reach it at full speed where something could be pinned when it was made. It is kept for use again,
+// up to a bound: to make it costs more than to copy what it holds. Under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/pinned_memory.h"
+
+namespace hetcomm {
+
+class StandIns {
+ public:
+  // What the memory is near to, and whose copies it is for.
+  struct Place {
+    int node = kAnyNumaNode;
+    const Device* allocator = nullptr;
+    bool pins = false;
+    bool operator==(const Place&) const = default;
+  };
+
+ private:
+  struct Block {
+    PinnedMemory bytes;
+    uint64_t size = 0;
+    Place place;
+  };
+
+ public:
+  // A run of bytes, which goes back to where it came from.
+  class Memory {
+   public:
+    Memory() = default;
+    Memory(Memory&& other) noexcept
+        : owner_(std::exchange(other.owner_, nullptr)), block_(std::move(other.block_)) {}
+    Memory& operator=(Memory&& other) noexcept HETCOMM_UNDER_BATON {
+      reset();
+      owner_ = std::exchange(other.owner_, nullptr);
+      block_ = std::move(other.block_);
+      return *this;
+    }
+    ~Memory() { reset(); }
+
+    void reset() HETCOMM_UNDER_BATON {
+      if (owner_ != nullptr) std::exchange(owner_, nullptr)->give(std::move(block_));
+    }
+    std::byte* get() const { return block_.bytes.get(); }
+    explicit operator bool() const { return owner_ != nullptr; }
+
+   private:
+    friend class StandIns;
+    StandIns* owner_ = nullptr;
+    Block block_;
+  };
+
+  // Keeps |most_kept| bytes that nobody uses, or twice as many as the largest block has had, for both
+  // sides of such an operation. The devices outlive this, which outlives what it has given.
+  StandIns(DeviceSet& devices, uint64_t most_kept) : devices_(devices), most_kept_(most_kept) {}
+  StandIns(const StandIns&) = delete;
+  StandIns& operator=(const StandIns&) = delete;
+
+  // |size| bytes; empty when there is no memory. May throw std::bad_alloc.
+  Memory take(uint64_t size, const Place& place) HETCOMM_UNDER_BATON;
+
+ private:
+  static uint64_t rounded(uint64_t size);
+  bool take_kept(uint64_t size, const Place& place, Block* block) HETCOMM_UNDER_BATON;
+  bool make(uint64_t size, const Place& place, Block* block) HETCOMM_UNDER_BATON;
+  void give(Block block) HETCOMM_UNDER_BATON;
+  void trim(uint64_t most) HETCOMM_UNDER_BATON;
+
+  DeviceSet& devices_;
+  const uint64_t most_kept_;
+  uint64_t largest_ = 0;
+  uint64_t kept_bytes_ = 0;
+  size_t made_ = 0;  // blocks kept and in use
+  std::vector<Block> kept_;
+};
+
+}  // namespace hetcomm
