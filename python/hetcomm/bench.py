@@ -7,12 +7,14 @@ machine's speed meets all of them; a figure is the median of the rounds. The tim
 that of rank 0, which all ranks enter together. HETCOMM_TRANSPORTS chooses hetcomm's transports.
 
 Of "overlap" it is that of an asynchronous allreduce and of arithmetic beside it, which takes as long
-as hetcomm's allreduce alone. --json has the form of hetcomm_bench's, with what was measured here.
+as hetcomm's allreduce alone. "ddp" is a training step of a model with so many bytes of parameters. With
+--device the tensors are on an accelerator, and other backends get copies in host memory. --json has the form of hetcomm_bench's, with what was measured here.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import os
@@ -36,44 +38,57 @@ WARM_UPS = 3
 LIMIT = timedelta(seconds=120)  # for one operation
 
 
-def _allreduce(group: Any, size: int, ranks: int) -> Callable[[], None]:
-    tensor = torch.zeros(max(size // 4, 1))
-    return lambda: dist.all_reduce(tensor, group=group)
+Zeros = Callable[[int], torch.Tensor]  # makes a tensor of so many elements
 
 
-def _broadcast(group: Any, size: int, ranks: int) -> Callable[[], None]:
-    tensor = torch.zeros(max(size // 4, 1))
-    return lambda: dist.broadcast(tensor, 0, group=group)
+class Call:
+    """An operation, with the tensors that it reads and those that it writes."""
+
+    def __init__(self, run: Callable[[], Any], reads: list[torch.Tensor],
+                 writes: list[torch.Tensor]) -> None:
+        self.run, self.reads, self.writes = run, reads, writes
 
 
-def _allgather(group: Any, size: int, ranks: int) -> Callable[[], None]:
-    part = torch.zeros(max(size // 4, 1))
-    whole = torch.zeros(part.numel() * ranks)
+def _allreduce(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
+    tensor = zeros(max(size // 4, 1))
+    return Call(lambda: dist.all_reduce(tensor, group=group), [tensor], [tensor])
+
+
+def _broadcast(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
+    tensor = zeros(max(size // 4, 1))
+    mine = [tensor]
+    reads, writes = (mine, []) if dist.get_rank() == 0 else ([], mine)
+    return Call(lambda: dist.broadcast(tensor, 0, group=group), reads, writes)
+
+
+def _allgather(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
+    part = zeros(max(size // 4, 1))
+    whole = zeros(part.numel() * ranks)
     # Newer versions of torch have another name for it.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    return lambda: gather(whole, part, group=group)
+    return Call(lambda: gather(whole, part, group=group), [part], [whole])
 
 
-def _reduce_scatter(group: Any, size: int, ranks: int) -> Callable[[], None]:
-    part = torch.zeros(max(size // 4 // ranks, 1))
-    whole = torch.zeros(part.numel() * ranks)
+def _reduce_scatter(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
+    part = zeros(max(size // 4 // ranks, 1))
+    whole = zeros(part.numel() * ranks)
     reduce = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    return lambda: reduce(part, whole, group=group)
+    return Call(lambda: reduce(part, whole, group=group), [whole], [part])
 
 
-def _alltoall(group: Any, size: int, ranks: int) -> Callable[[], None]:
-    sent = torch.zeros(max(size // 4 // ranks, 1) * ranks)
-    received = torch.zeros_like(sent)
-    return lambda: dist.all_to_all_single(received, sent, group=group)
+def _alltoall(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
+    sent = zeros(max(size // 4 // ranks, 1) * ranks)
+    received = zeros(sent.numel())
+    return Call(lambda: dist.all_to_all_single(received, sent, group=group), [sent], [received])
 
 
-def _barrier(group: Any, size: int, ranks: int) -> Callable[[], None]:
-    return lambda: dist.barrier(group=group)
+def _barrier(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
+    return Call(lambda: dist.barrier(group=group), [], [])
 
 
-def _send(group: Any, size: int, ranks: int) -> Callable[[], None]:
+def _send(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
     """There and back between ranks 0 and 1; the others wait for the next round."""
-    tensor = torch.zeros(max(size // 4, 1))
+    tensor = zeros(max(size // 4, 1))
     rank = dist.get_rank()
 
     def ping_pong() -> None:
@@ -84,10 +99,34 @@ def _send(group: Any, size: int, ranks: int) -> Callable[[], None]:
             dist.recv(tensor, 0, group=group)
             dist.send(tensor, 0, group=group)
 
-    return ping_pong
+    return Call(ping_pong, [tensor], [tensor])
 
 
-OPERATIONS: dict[str, Callable[[Any, int, int], Callable[[], None]]] = {
+def _by_hand(make: Callable[[Zeros], Call], device: str) -> Callable[[], Any]:
+    """For a backend that takes tensors in host memory only: |make| makes the operation there, in pinned
+    memory, and each call copies what it reads from the device, and back what it writes."""
+    call = make(lambda count: torch.zeros(count, device="cpu", pin_memory=True))
+    reads = [(own, torch.zeros_like(own, device=device)) for own in call.reads]
+    writes = [(own, torch.zeros_like(own, device=device)) for own in call.writes]
+
+    def run() -> None:
+        for own, there in reads:
+            own.copy_(there)
+        call.run()
+        for own, there in writes:
+            there.copy_(own)
+
+    return run
+
+
+def _run_on(device: str, name: str, make: Callable[[Zeros], Call]) -> Callable[[], Any]:
+    """The operation that |make| makes for the backend |name|, with tensors of |device|."""
+    if device != "cpu" and name != "hetcomm":
+        return _by_hand(make, device)
+    return make(lambda count: torch.zeros(count, device=device)).run
+
+
+OPERATIONS: dict[str, Callable[[Zeros, Any, int, int], Call]] = {
     "allreduce": _allreduce,
     "broadcast": _broadcast,
     "allgather": _allgather,
@@ -96,6 +135,49 @@ OPERATIONS: dict[str, Callable[[Any, int, int], Callable[[], None]]] = {
     "barrier": _barrier,
     "send": _send,
 }
+
+
+def _training_step(device: str, name: str, group: Any, size: int) -> Callable[[], None]:
+    """Forward, backward and update of a model with |size| bytes of parameters, by DDP. For a backend
+    that takes tensors in host memory only, a hook copies each bucket there and back by hand."""
+    width = 1024
+    layers = max(1, size // (4 * width * width))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False)
+                                  for _ in range(layers))).to(device)
+    hetcomms = group if name == "hetcomm" or device == "cpu" else dist.new_group(backend="hetcomm")
+    shared = torch.nn.parallel.DistributedDataParallel(model, process_group=hetcomms,
+                                                       gradient_as_bucket_view=True)
+    if hetcomms is not group:
+        shared.register_comm_hook(group, _sum_on_host)
+    optimizer = torch.optim.SGD(shared.parameters(), lr=1e-6)
+    batch = torch.ones(4, width, device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        shared(batch).sum().backward()
+        optimizer.step()
+        if device != "cpu":
+            torch.accelerator.synchronize()
+
+    return step
+
+
+def _sum_on_host(group, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
+    """A hook of DDP's that sums a bucket with |group|, whose backend takes tensors in host memory."""
+    there = bucket.buffer().div_(dist.get_world_size(group))
+    pinned = _PINNED.get(bucket.index())
+    if pinned is None or pinned.numel() != there.numel():
+        pinned = _PINNED[bucket.index()] = torch.empty(there.numel(), pin_memory=True)
+    pinned.copy_(there)
+    work = dist.all_reduce(pinned, group=group, async_op=True)
+    return work.get_future().then(lambda _: there.copy_(pinned))
+
+
+_PINNED: dict[int, torch.Tensor] = {}  # by number of the bucket
+
+
+OTHERS = ("overlap", "ddp", "init", "group")
 
 
 def _repeat(call: Callable[[], None], count: int) -> float:
@@ -139,8 +221,14 @@ def _measure(arguments: argparse.Namespace, rank: int) -> list[Result]:
             result = Result(operation, size, arguments.backends)
             if operation == "overlap":
                 _time_overlap(result, groups, arguments.rounds)
+            elif operation == "ddp":
+                calls = {name: _training_step(arguments.device, name, group, size)
+                         for name, group in groups.items()}
+                _time(result, calls, arguments.rounds)
             else:
-                calls = {name: OPERATIONS[operation](group, size, arguments.ranks)
+                calls = {name: _run_on(arguments.device, name,
+                                       lambda zeros, group=group: OPERATIONS[operation](
+                                           zeros, group, size, arguments.ranks))
                          for name, group in groups.items()}
                 _time(result, calls, arguments.rounds)
             results.append(result)
@@ -216,7 +304,7 @@ def _document(results: list[Result], arguments: argparse.Namespace) -> dict[str,
             rows.append({
                 "test": result.test, "impl": name,
                 "transport": transport if name == "hetcomm" else "tcp" if name == "gloo" else "",
-                "path": "", "memory": "host",
+                "path": "", "memory": "host" if arguments.device == "cpu" else arguments.device,
                 "progress": "thread" if name == "hetcomm" else None,
                 "ranks": arguments.ranks, "rails": None, "algorithm": None, "staging_memory": None, "stream": False,
                 "window": 1,
@@ -299,6 +387,8 @@ def _time_group(arguments: argparse.Namespace, rank: int) -> Result:
 
 def _main(rank: int, arguments: argparse.Namespace, folder: str, pipe: Any) -> None:
     torch.set_num_threads(1)
+    if arguments.module:
+        importlib.import_module(arguments.module)
     results = []
     if "init" in arguments.op:
         results.append(_time_init(arguments, rank))
@@ -327,10 +417,13 @@ def _free_port() -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="hetcomm.bench", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--op", action="append", choices=[*OPERATIONS, "overlap", "init", "group"],
-                        help="may be repeated; all but overlap, init and group unless given")
+    parser.add_argument("--op", action="append", choices=[*OPERATIONS, *OTHERS],
+                        help=f"may be repeated; all but {', '.join(OTHERS)} unless given")
     parser.add_argument("--size", action="append", type=int, help="bytes; may be repeated")
     parser.add_argument("--compare", default="", help="other backends: gloo")
+    parser.add_argument("--device", default="cpu",
+                        help="where tensors are, as in cuda; other backends get copies made by hand")
+    parser.add_argument("--import", dest="module", help="a module that brings the device")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", action="store_true", help="one document instead of a table")
     arguments = parser.parse_args()
@@ -338,6 +431,8 @@ def main() -> int:
     arguments.size = arguments.size or list(DEFAULT_SIZES)
     arguments.backends = ["hetcomm", *filter(None, arguments.compare.split(","))]
     arguments.port = _free_port()
+    if arguments.device != "cpu" and "overlap" in arguments.op:
+        parser.error("--op overlap is for tensors in host memory")
     if not arguments.json:
         print(f"{'operation':<15}{'bytes':>11}"
               + "".join(f"{name + ' us':>12}" for name in arguments.backends)

@@ -20,6 +20,9 @@ import torch.distributed as dist
 __all__ = ["Options", "ProcessGroupHetcomm", "communicator", "monitored_barrier", "register"]
 
 BACKEND = "hetcomm"
+# Types of devices whose tensors the backend takes, if torch has them: "privateuseone" is whatever an
+# extension has renamed that to, such as "npu".
+DEVICES = ("cpu", "cuda", "xpu", "hpu", "mtia", "privateuseone")
 
 _module: Any = None
 _failure: Exception | None = None
@@ -95,7 +98,11 @@ def register() -> None:
     try:
         if not dist.is_available() or BACKEND in dist.Backend.backend_list:
             return
-        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
+        defaults = dict(dist.Backend.default_device_backend_map)
+        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=list(DEVICES))
+        # Who names no backend gets what torch would have taken without this one.
+        dist.Backend.default_device_backend_map.clear()
+        dist.Backend.default_device_backend_map.update(defaults)
     except Exception as error:  # import torch must go on
         _failure = error
         warnings.warn(f"hetcomm could not be registered with torch.distributed: {error}", stacklevel=2)

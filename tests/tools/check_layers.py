@@ -113,9 +113,9 @@ THIRD_PARTY = {
     "Python.h": ["python/"],
     "pybind11/": ["python/"],
     "nanobind/": ["python/"],
-    "torch/": ["python/"],
-    "ATen/": ["python/"],
-    "c10/": ["python/"],
+    "torch/": ["python/", "tests/python/"],
+    "ATen/": ["python/", "tests/python/"],
+    "c10/": ["python/", "tests/python/"],
 }
 
 # C and POSIX headers; C++ ones have no dot. Anything else that ends in .h belongs in THIRD_PARTY.

@@ -32,20 +32,26 @@ void check_list(const char* name, const Tensors& list, size_t size, const at::Te
   for (const at::Tensor& tensor : list) check_same(name, tensor, model);
 }
 
+std::vector<Packed> packed_inputs(OperationWork& work, const Tensors& tensors) {
+  std::vector<Packed> packed;
+  packed.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) packed.push_back(packed_input(work, tensor));
+  return packed;
+}
+
+std::vector<Packed> packed_outputs(OperationWork& work, const Tensors& tensors) {
+  std::vector<Packed> packed;
+  packed.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) packed.push_back(packed_output(work, tensor, false));
+  return packed;
+}
+
 Buffers input_buffers(OperationWork& work, const Tensors& tensors) {
-  Buffers buffers;
-  buffers.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) buffers.push_back(buffer_of(packed_input(work, tensor)));
-  return buffers;
+  return buffers_of(packed_inputs(work, tensors));
 }
 
 Buffers output_buffers(OperationWork& work, const Tensors& tensors) {
-  Buffers buffers;
-  buffers.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) {
-    buffers.push_back(buffer_of(packed_output(work, tensor, false)));
-  }
-  return buffers;
+  return buffers_of(packed_outputs(work, tensors));
 }
 
 // Throws unless |whole| is |parts| times |part|.
@@ -58,7 +64,7 @@ void check_whole(const char* name, const at::Tensor& whole, const at::Tensor& pa
 }
 
 // Pieces of |packed| along its first dimension, in |splits|; equal ones when that is empty.
-Buffers split_buffers(const char* name, const at::Tensor& tensor, const at::Tensor& packed,
+Buffers split_buffers(const char* name, const at::Tensor& tensor, const Packed& packed,
                       const std::vector<int64_t>& splits, int parts) {
   const int64_t rows = tensor.dim() == 0 ? tensor.numel() : tensor.size(0);
   const int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
@@ -524,9 +530,8 @@ ProcessGroup::Ref ProcessGroup::alltoall_base(at::Tensor& output, at::Tensor& in
                                   .sequence = next_sequence(),
                                   .inputs = {input},
                                   .results = {output}});
-  const at::Tensor packed_out = packed_output(*work, output, false);
-  const at::Tensor packed_in =
-      apart_from(*work, packed_input(*work, input), {buffer_of(packed_out)});
+  const Packed packed_out = packed_output(*work, output, false);
+  const Packed packed_in = apart_from(*work, packed_input(*work, input), {packed_out});
   const hetcomm_datatype_t datatype = datatype_to_move(input);
   // Ranks may differ in whether they give splits: the form that takes them is the same to all.
   const Buffers sends = split_buffers("alltoall", input, packed_in, input_splits, size_);
@@ -558,10 +563,11 @@ ProcessGroup::Ref ProcessGroup::alltoall(Tensors& outputs, Tensors& inputs,
                                   .sequence = next_sequence(),
                                   .inputs = inputs,
                                   .results = outputs});
-  const Buffers recvs = output_buffers(*work, outputs);
+  const std::vector<Packed> results = packed_outputs(*work, outputs);
+  const Buffers recvs = buffers_of(results);
   Buffers sends;
   for (const at::Tensor& tensor : inputs) {
-    sends.push_back(buffer_of(apart_from(*work, packed_input(*work, tensor), recvs)));
+    sends.push_back(buffer_of(apart_from(*work, packed_input(*work, tensor), results)));
   }
   const hetcomm_datatype_t datatype = datatype_to_move(inputs[0]);
   return start_collective(

@@ -1,13 +1,15 @@
 #include "python/src/torch/group.h"
 
-#include <signal.h>
-
 #include <algorithm>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <system_error>
 #include <utility>
 
+#include "python/src/torch/device.h"
+#include "python/src/torch/interrupts.h"
 #include "python/src/torch/status.h"
 #include "python/src/torch/store_bootstrap.h"
 
@@ -108,6 +110,32 @@ void Group::sweep() {
     }
   }
   for (const WorkRef& work : dropped) work->poll();
+}
+
+namespace {
+
+c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+hetcomm_stream_t* Group::stream_of(const OperationWork& work) {
+  return work.device() ? context_->stream(current_stream(*work.device())) : nullptr;
+}
+
+hetcomm_stream_t* Group::stream_of_message(const OperationWork& work, int peer) {
+  if (!work.device()) return nullptr;
+  const c10::Device device = *work.device();
+  const std::tuple key(device.type(), device.index(), peer);
+  auto found = message_streams_.find(key);
+  if (found == message_streams_.end()) {
+    found = message_streams_.emplace(key, make_stream(device)).first;
+  }
+  c10::Event reached(device.type());
+  reached.record(current_stream(device));
+  reached.block(found->second);
+  return context_->stream(found->second);
 }
 
 hetcomm_group_t* Group::open_group() {
@@ -279,24 +307,6 @@ void Group::watch(const WorkRef& work) {
     throw;
   }
 }
-
-namespace {
-
-// Starts a thread on which the application's signal handlers do not run.
-std::thread start_without_signals(std::function<void()> body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  // Those that an instruction raises are handled where it is.
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  // The mask is restored also when the thread cannot be started.
-  const std::shared_ptr<void> restore(
-      nullptr, [&before](void*) { pthread_sigmask(SIG_SETMASK, &before, nullptr); });
-  return std::thread(std::move(body));
-}
-
-}  // namespace
 
 // Under watcher_mutex_: one that is not in a callback looks at what is watched.
 void Group::call_watcher() {

@@ -7,17 +7,20 @@
 #pragma once
 
 #include <atomic>
+#include <c10/core/Stream.h>
 #include <c10/util/intrusive_ptr.h>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <tuple>
 #include <vector>
 
 #include <hetcomm/hetcomm.h>
@@ -65,6 +68,13 @@ class Group : public std::enable_shared_from_this<Group> {
   // Lets a watcher complete |work|.
   void watch(const WorkRef& work);
 
+  // The stream in whose order |work| is posted, under the lock of post(): the one that is current for
+  // its device; null where its tensors are in host memory.
+  hetcomm_stream_t* stream_of(const OperationWork& work);
+  // The same for a message with |peer|. Messages with one peer keep the order of the calls, whatever
+  // streams are current.
+  hetcomm_stream_t* stream_of_message(const OperationWork& work, int peer);
+
   // Operations collected to start together. Both under the lock of post(): open_group() inside of
   // it. Those that are open when this is closed are dropped, and their operations cancelled.
   hetcomm_group_t* open_group();
@@ -100,6 +110,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // False in a forked child.
   bool alive() const { return context_->alive(); }
   uint32_t generation() const { return generation_; }
+  SharedContext& context() const { return *context_; }
 
  private:
   void keep(const WorkRef& work);
@@ -128,6 +139,9 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string close_reason_;
   std::vector<hetcomm_group_t*> open_groups_;
   std::vector<std::function<void()>> borrowers_;
+  // Messages with one peer go through one of these, which waits for the streams of the callers. By
+  // device and peer.
+  std::map<std::tuple<c10::DeviceType, c10::DeviceIndex, int>, c10::Stream> message_streams_;
   std::vector<WorkRef> pending_;
   std::atomic<size_t> pending_count_{0};
 

@@ -70,7 +70,7 @@ WorkRef ProcessGroup::post_monitored(const at::Tensor& tensor, int peer, uint64_
   message.struct_size = sizeof(message);
   // No time at all: what is there already does not count either.
   message.timeout_ns = limit.count() == 0 ? 1 : timeout_ns(limit);
-  const hetcomm_buffer_t buffer = buffer_of(tensor);
+  const hetcomm_buffer_t buffer = host_buffer_of(tensor);
   start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t*) {
     hetcomm_request_t* request = nullptr;
     check(work->name(), sends ? hetcomm_send(communicator, peer, tag, buffer, &message, &request)

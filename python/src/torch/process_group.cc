@@ -51,8 +51,8 @@ class JointWork final : public c10d::Work {
   }
   // Completed by the last of the works' futures.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-    auto joint =
-        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    auto joint = c10::make_intrusive<c10::ivalue::Future>(
+        c10::ListType::create(c10::TensorType::get()), devices());
     struct State {
       std::atomic<size_t> open;
       std::atomic<bool> failed{false};
@@ -74,6 +74,15 @@ class JointWork final : public c10d::Work {
   }
 
  private:
+  // None twice. torch has them of one type.
+  std::vector<c10::Device> devices() const {
+    std::vector<c10::Device> all;
+    for (const WorkRef& work : works_) {
+      const std::optional<c10::Device> device = work->device();
+      if (device && std::find(all.begin(), all.end(), *device) == all.end()) all.push_back(*device);
+    }
+    return all;
+  }
   const std::vector<WorkRef> works_;
 };
 
@@ -260,6 +269,7 @@ ProcessGroup::Ref ProcessGroup::send(Tensors& tensors, int destination, int tag)
     options.struct_size = sizeof(options);
     options.timeout_ns = timeout_ns(kNoTimeout);
     options.group = group;
+    options.stream = group_->stream_of_message(*work, destination);
     hetcomm_request_t* request = nullptr;
     check("send", hetcomm_send(communicator, destination, static_cast<uint32_t>(tag), buffer,
                                &options, &request));
@@ -283,6 +293,7 @@ ProcessGroup::Ref ProcessGroup::receive(const char* name, Tensors& tensors, int 
     options.struct_size = sizeof(options);
     options.timeout_ns = timeout_ns(kNoTimeout);
     options.group = group;
+    options.stream = group_->stream_of_message(*work, source);
     hetcomm_request_t* request = nullptr;
     check(name, hetcomm_recv(communicator, source, static_cast<uint32_t>(tag), HETCOMM_EXACT_TAG,
                              buffer, &options, &request));

@@ -38,6 +38,7 @@ ProcessGroup::Ref ProcessGroup::start_collective(const WorkRef& work,
     options.struct_size = sizeof(options);
     options.timeout_ns = timeout_ns(timeout);
     options.group = group;
+    options.stream = group_->stream_of(*work);
     hetcomm_request_t* request = nullptr;
     check(work->name(), post(communicator, options, &request));
     work->add_request(request);
@@ -54,6 +55,7 @@ ProcessGroup::Ref ProcessGroup::start_many(const WorkRef& work, std::chrono::mil
     options.struct_size = sizeof(options);
     options.timeout_ns = timeout_ns(timeout);
     options.group = group;
+    options.stream = group_->stream_of(*work);
     hetcomm_status_t status = HETCOMM_OK;
     for (size_t i = 0; i < count && status == HETCOMM_OK; ++i) {
       hetcomm_request_t* request = nullptr;

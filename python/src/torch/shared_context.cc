@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <cstdlib>
-#include <map>
-#include <mutex>
-#include <utility>
 
+#include "python/src/torch/device.h"
 #include "python/src/torch/status.h"
 
 namespace hetcomm::torch_backend {
@@ -51,8 +51,63 @@ SharedContext::SharedContext(const std::string& settings) : process_(getpid()) {
 }
 
 SharedContext::~SharedContext() {
+  if (!alive()) return;
+  for (const auto& [key, stream] : streams_) static_cast<void>(hetcomm_stream_release(stream));
   // BUSY: a group could not be closed. It keeps its context.
-  if (alive()) static_cast<void>(hetcomm_context_destroy(context_));
+  static_cast<void>(hetcomm_context_destroy(context_));
+}
+
+// Under mutex_.
+SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
+  const auto key = std::make_pair(device.type(), device.index());
+  if (const auto found = devices_.find(key); found != devices_.end()) return found->second;
+  DeviceEntry& entry =
+      devices_.emplace(key, DeviceEntry{.copy_stream = make_stream(device)}).first->second;
+  const hetcomm_device_t made = make_device(device);
+  const hetcomm_status_t status = hetcomm_device_add(context_, &made, &entry.index);
+  if (status != HETCOMM_OK) {
+    devices_.erase(key);
+    made.table->destroy(made.instance);
+    fail("using " + device.str(), status);
+  }
+  entry.instance = made.instance;
+  return entry;
+}
+
+hetcomm_stream_t* SharedContext::stream(const c10::Stream& torchs) {
+  const std::scoped_lock lock(mutex_);
+  const int32_t index = entry_of(torchs.device()).index;
+  hetcomm_stream_t*& stream = streams_[{index, torchs.id()}];
+  if (stream == nullptr) {
+    c10::Stream native = torchs;
+    check("using a stream",
+          hetcomm_stream_wrap(context_, index, &native, HETCOMM_STREAM_NOT_HELD, &stream));
+  }
+  return stream;
+}
+
+c10::Stream SharedContext::copy_stream(c10::Device device) {
+  const std::scoped_lock lock(mutex_);
+  return entry_of(device).copy_stream;
+}
+
+hetcomm_memory_t* SharedContext::wrap(const at::Tensor& packed) {
+  std::unique_lock lock(mutex_);
+  const DeviceEntry& entry = entry_of(packed.device());
+  lock.unlock();  // an entry stays
+  TensorMemory* const named = name_memory(entry.instance, packed);
+  hetcomm_memory_t* memory = nullptr;
+  const hetcomm_status_t status =
+      hetcomm_memory_wrap(context_, entry.index, named, packed.nbytes(), &memory);
+  if (status == HETCOMM_OK) return memory;
+  drop_memory(entry.instance, named);
+  fail("using a tensor on " + packed.device().str(), status);
+}
+
+void SharedContext::unwrap(hetcomm_memory_t* memory) {
+  if (hetcomm_memory_free(memory) != HETCOMM_OK) {
+    LOG(WARNING) << "hetcomm: a tensor cannot be let go: " << hetcomm_last_error();
+  }
 }
 
 bool SharedContext::alive() const { return getpid() == process_; }

@@ -1,11 +1,17 @@
 // One context for all process groups of a process that have the same settings, with a background
-// thread that makes progress.
+// thread that makes progress. Devices and streams of torch are known to it from their first use on.
 #pragma once
 
+#include <ATen/ATen.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
-#include <hetcomm/context.h>
+#include <hetcomm/hetcomm.h>
 
 namespace hetcomm::torch_backend {
 
@@ -23,9 +29,29 @@ class SharedContext {
   // False in a forked child.
   bool alive() const;
 
+  // What the library calls the stream |torchs|. It stays the context's. [any-thread]
+  hetcomm_stream_t* stream(const c10::Stream& torchs);
+  // A stream for copies within |device|, the same one for all. [any-thread]
+  c10::Stream copy_stream(c10::Device device);
+  // A memory that names the contents of |packed|, which is contiguous and lies on a device. It keeps
+  // the tensor. [any-thread]
+  hetcomm_memory_t* wrap(const at::Tensor& packed);
+  // Frees what wrap() gave. No operation uses it. [any-thread]
+  static void unwrap(hetcomm_memory_t* memory);
+
  private:
+  struct DeviceEntry {
+    int32_t index = 0;
+    void* instance = nullptr;
+    c10::Stream copy_stream;
+  };
+  DeviceEntry& entry_of(c10::Device device);
+
   const int process_;
   hetcomm_context_t* context_ = nullptr;
+  std::mutex mutex_;  // of what follows
+  std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, DeviceEntry> devices_;
+  std::map<std::pair<int32_t, c10::StreamId>, hetcomm_stream_t*> streams_;  // by device
 };
 
 }  // namespace hetcomm::torch_backend

@@ -149,12 +149,13 @@ void ProcessGroup::exchange_sparse(SparseAllreduce& operation) {
   options.timeout_ns = timeout_ns(kNoTimeout);
   const auto post_pair = [&](hetcomm_communicator_t* communicator, int rank) {
     const auto at = static_cast<size_t>(rank);
-    const hetcomm_buffer_t theirs[] = {buffer_of(indices[at]), buffer_of(values[at])};
+    const hetcomm_buffer_t theirs[] = {host_buffer_of(indices[at]), host_buffer_of(values[at])};
     hetcomm_request_t* request = nullptr;
     check("allreduce_sparse",
           hetcomm_recvv(communicator, rank, tag, HETCOMM_EXACT_TAG, theirs, 2, &options, &request));
     work->add_request(request);
-    const hetcomm_buffer_t mine[] = {buffer_of(operation.indices_), buffer_of(operation.values_)};
+    const hetcomm_buffer_t mine[] = {host_buffer_of(operation.indices_),
+                                     host_buffer_of(operation.values_)};
     check("allreduce_sparse", hetcomm_sendv(communicator, rank, tag, mine, 2, &options, &request));
     work->add_request(request);
   };

@@ -2,7 +2,10 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
+#include <algorithm>
 #include <c10/util/Exception.h>
+
+#include "python/src/torch/device.h"
 
 namespace hetcomm::torch_backend {
 namespace {
@@ -60,8 +63,8 @@ void check_tensor(const char* operation, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined(), "hetcomm ", operation, ": undefined tensor");
   TORCH_CHECK_VALUE(tensor.layout() == c10::kStrided, "hetcomm ", operation,
                     ": dense tensors only, this one is ", tensor.layout());
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "hetcomm ", operation,
-                    ": tensors in host memory only, this one is on ", tensor.device());
+  TORCH_CHECK_VALUE(tensor.device().is_cpu() || is_movable(tensor.device()), "hetcomm ", operation,
+                    ": tensors with memory only, this one is on ", tensor.device());
 }
 
 void check_types(const char* operation, const at::Tensor& tensor, const at::Tensor& other) {
@@ -95,63 +98,80 @@ hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& t
   return datatype;
 }
 
-at::Tensor packed_input(OperationWork& work, const at::Tensor& tensor) {
-  if (is_packed(tensor)) {
-    work.keep(tensor);
-    return tensor;
+namespace {
+
+// |contiguous|, which |work| keeps.
+Packed kept(OperationWork& work, const at::Tensor& contiguous) {
+  if (contiguous.is_cpu()) {
+    work.keep(contiguous);
+    return {contiguous};
   }
-  const at::NoGradGuard no_grad;
-  at::Tensor packed = tensor.resolve_conj().resolve_neg().contiguous();
-  work.keep(packed);
-  return packed;
+  return {contiguous, work.wrap(contiguous)};
 }
 
-at::Tensor packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents) {
+}  // namespace
+
+Packed packed_input(OperationWork& work, const at::Tensor& tensor) {
+  if (is_packed(tensor)) return kept(work, tensor);
+  const at::NoGradGuard no_grad;
+  return kept(work, tensor.resolve_conj().resolve_neg().contiguous());
+}
+
+Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents) {
   if (is_packed(tensor)) {
     // Memory that is shared until somebody writes is no longer from here on.
     static_cast<void>(tensor.mutable_data_ptr());
-    work.keep(tensor);
-    return tensor;
+    return kept(work, tensor);
   }
   TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes,
                     "hetcomm: several elements of a result lie at one address; clone() it first");
   const at::NoGradGuard no_grad;
-  at::Tensor packed =
+  const at::Tensor packed =
       with_contents ? tensor.resolve_conj().resolve_neg().contiguous().clone()
                     : at::empty(tensor.sizes(),
                                 tensor.options().memory_format(c10::MemoryFormat::Contiguous));
-  work.keep(packed);
   work.copy_back({packed, tensor});
-  return packed;
+  return kept(work, packed);
 }
 
-at::Tensor apart_from(OperationWork& work, const at::Tensor& packed,
-                      const std::vector<hetcomm_buffer_t>& results) {
-  const hetcomm_buffer_t input = buffer_of(packed);
-  const bool overlaps =
-      std::any_of(results.begin(), results.end(), [&](const hetcomm_buffer_t& result) {
-        return result.offset < input.offset + input.length &&
-               input.offset < result.offset + result.length;
-      });
+Packed apart_from(OperationWork& work, const Packed& packed, const std::vector<Packed>& results) {
+  const auto begin_of = [](const Packed& each) {
+    return reinterpret_cast<uintptr_t>(each.tensor.const_data_ptr());
+  };
+  const auto end_of = [&](const Packed& each) { return begin_of(each) + each.tensor.nbytes(); };
+  const bool overlaps = std::any_of(results.begin(), results.end(), [&](const Packed& result) {
+    return result.tensor.device() == packed.tensor.device() && begin_of(result) < end_of(packed) &&
+           begin_of(packed) < end_of(result);
+  });
   if (!overlaps) return packed;
   const at::NoGradGuard no_grad;
-  at::Tensor copy = packed.clone();
-  work.keep(copy);
-  return copy;
+  return kept(work, packed.tensor.clone());
 }
 
-hetcomm_buffer_t buffer_of(const at::Tensor& packed) {
-  return buffer_of(packed, 0, packed.numel());
+hetcomm_buffer_t buffer_of(const Packed& packed) {
+  return buffer_of(packed, 0, packed.tensor.numel());
 }
 
-hetcomm_buffer_t buffer_of(const at::Tensor& packed, int64_t first, int64_t count) {
+hetcomm_buffer_t buffer_of(const Packed& packed, int64_t first, int64_t count) {
   static constexpr char kNowhere = 0;
   // An empty tensor has no address.
   if (count == 0) return hetcomm_buffer_host(&kNowhere, 0);
-  const auto size = static_cast<int64_t>(packed.element_size());
-  const auto* base = static_cast<const char*>(packed.const_data_ptr());
-  return hetcomm_buffer_host(base + first * size, static_cast<uint64_t>(count * size));
+  const auto size = static_cast<int64_t>(packed.tensor.element_size());
+  const auto begin = static_cast<uint64_t>(first * size);
+  const auto length = static_cast<uint64_t>(count * size);
+  if (packed.memory != nullptr) return hetcomm_buffer_memory(packed.memory, begin, length);
+  return hetcomm_buffer_host(static_cast<const char*>(packed.tensor.const_data_ptr()) + begin,
+                             length);
 }
+
+std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Packed>& packed) {
+  std::vector<hetcomm_buffer_t> buffers;
+  buffers.reserve(packed.size());
+  for (const Packed& each : packed) buffers.push_back(buffer_of(each));
+  return buffers;
+}
+
+hetcomm_buffer_t host_buffer_of(const at::Tensor& contiguous) { return buffer_of({contiguous}); }
 
 Reduction reduction_of(const c10d::ReduceOp& op) {
   switch (op.op_) {

@@ -12,7 +12,7 @@
 
 namespace hetcomm::torch_backend {
 
-// Throws unless |tensor| is a dense one in host memory.
+// Throws unless |tensor| is a dense one in host memory, or in that of a device.
 void check_tensor(const char* operation, const at::Tensor& tensor);
 // Throws unless they have the same type; the same type and size.
 void check_types(const char* operation, const at::Tensor& tensor, const at::Tensor& other);
@@ -24,20 +24,27 @@ at::Tensor& single(const char* operation, std::vector<at::Tensor>& tensors);
 hetcomm_datatype_t datatype_to_move(const at::Tensor& tensor);
 hetcomm_datatype_t datatype_to_reduce(const char* operation, const at::Tensor& tensor);
 
+// A tensor whose elements lie one after another, in the order of its dimensions.
+struct Packed {
+  at::Tensor tensor;
+  hetcomm_memory_t* memory = nullptr;  // the work's; null: in host memory, or empty
+};
+
 // The elements of |tensor| one after another: itself, or a copy that |work| keeps.
-at::Tensor packed_input(OperationWork& work, const at::Tensor& tensor);
+Packed packed_input(OperationWork& work, const at::Tensor& tensor);
 // |packed|, or a copy that |work| keeps where it lies in the memory of |results|: what is written
 // there while others read would be read as well.
-at::Tensor apart_from(OperationWork& work, const at::Tensor& packed,
-                      const std::vector<hetcomm_buffer_t>& results);
-// Returns the tensor that takes the elements of |tensor|: itself, or a stand-in that |work| copies
-// back.
+Packed apart_from(OperationWork& work, const Packed& packed, const std::vector<Packed>& results);
+// Returns what takes the elements of |tensor|: itself, or a stand-in that |work| copies back.
 // |with_contents|: it is read as well.
-at::Tensor packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents);
+Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents);
 
-hetcomm_buffer_t buffer_of(const at::Tensor& packed);
+hetcomm_buffer_t buffer_of(const Packed& packed);
 // |count| elements from the |first| on.
-hetcomm_buffer_t buffer_of(const at::Tensor& packed, int64_t first, int64_t count);
+hetcomm_buffer_t buffer_of(const Packed& packed, int64_t first, int64_t count);
+std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Packed>& packed);
+// Of a tensor in host memory, which outlives the operation.
+hetcomm_buffer_t host_buffer_of(const at::Tensor& contiguous);
 
 struct Reduction {
   hetcomm_reduction_t kind = HETCOMM_REDUCE_SUM;

@@ -2,7 +2,9 @@
 
 #include <ATen/core/grad_mode.h>
 #include <algorithm>
+#include <c10/core/Event.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 #include <utility>
 
@@ -35,6 +37,24 @@ OperationWork::OperationWork(std::shared_ptr<Group> group, int rank, WorkDescrip
       results_(std::move(description.results)) {
   if (!description.internal && group_->has_hook()) began_ = HookClock::now();
   if (group_->is_timed()) timed_from_ = HookClock::now();
+}
+
+OperationWork::~OperationWork() { let_tensors_go(); }
+
+hetcomm_memory_t* OperationWork::wrap(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(!device_ || *device_ == tensor.device(), "hetcomm ", name_,
+                    ": tensors on two devices, ", *device_, " and ", tensor.device());
+  device_ = tensor.device();
+  if (tensor.numel() == 0) return nullptr;
+  memories_.reserve(memories_.size() + 1);
+  memories_.push_back(group_->context().wrap(tensor));
+  return memories_.back();
+}
+
+void OperationWork::let_tensors_go() {
+  for (hetcomm_memory_t* const memory : memories_) SharedContext::unwrap(memory);
+  memories_.clear();
+  kept_.clear();
 }
 
 void OperationWork::add_request(hetcomm_request_t* request) {
@@ -88,7 +108,7 @@ void OperationWork::complete() {
       }
       const at::NoGradGuard no_grad;
       if (step_) step_();
-      for (const CopyBack& copy : copies_) copy.to.copy_(copy.from);
+      copy_results_back();
     } catch (...) {
       failure = std::current_exception();
     }
@@ -107,7 +127,7 @@ void OperationWork::complete() {
   group_->forget(*this);
   step_ = nullptr;
   copies_.clear();
-  kept_.clear();
+  let_tensors_go();
   finish(failure);
   {
     const std::scoped_lock lock(mutex_);
@@ -121,6 +141,21 @@ void OperationWork::complete() {
   } else {
     future->markCompleted(c10::IValue(results_));
   }
+}
+
+// Whoever learns that the work is done may use the results in any stream.
+void OperationWork::copy_results_back() {
+  if (copies_.empty()) return;
+  if (!device_) {
+    for (const CopyBack& copy : copies_) copy.to.copy_(copy.from);
+    return;
+  }
+  const c10::Stream stream = group_->context().copy_stream(*device_);
+  const c10::StreamGuard there(stream);
+  for (const CopyBack& copy : copies_) copy.to.copy_(copy.from);
+  c10::Event done(device_->type());
+  done.record(stream);
+  done.synchronize();
 }
 
 bool OperationWork::wait_for(Part& part, std::optional<Clock::time_point> deadline) {
@@ -242,6 +277,14 @@ void OperationWork::abort() {
   }
 }
 
+// Callbacks of a future that knows its device run in streams of that device, and so does what waits
+// for them.
+c10::intrusive_ptr<c10::ivalue::Future> OperationWork::make_future() const {
+  const auto type = c10::ListType::create(c10::TensorType::get());
+  if (!device_) return c10::make_intrusive<c10::ivalue::Future>(type);
+  return c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{*device_});
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::getFuture() {
   poll();
   bool watch = false;
@@ -249,8 +292,7 @@ c10::intrusive_ptr<c10::ivalue::Future> OperationWork::getFuture() {
   {
     const std::scoped_lock lock(mutex_);
     if (!future_) {
-      future_ =
-          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+      future_ = make_future();
       watch = true;
       if (done()) {
         watch = false;

@@ -7,6 +7,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <atomic>
+#include <c10/core/Device.h>
 #include <c10/util/SmallVector.h>
 #include <chrono>
 #include <cstdint>
@@ -16,7 +17,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-#include <hetcomm/request.h>
+#include <hetcomm/hetcomm.h>
 
 namespace hetcomm::torch_backend {
 
@@ -44,9 +45,15 @@ struct WorkDescription {
 class OperationWork final : public c10d::Work {
  public:
   OperationWork(std::shared_ptr<Group> group, int rank, WorkDescription description);
+  ~OperationWork() override;
 
   // Before it is posted, or while it is: what has to live until it is done.
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
+  // The same for a contiguous tensor on a device, of which all of a work's are on one. Gives the name
+  // of its memory, which is null if it is empty.
+  hetcomm_memory_t* wrap(const at::Tensor& tensor);
+  // The device of its tensors; none: they are in host memory.
+  std::optional<c10::Device> device() const { return device_; }
   void copy_back(CopyBack copy) { copies_.push_back(std::move(copy)); }
   // Runs before the copies when all requests have succeeded; may throw.
   void then(std::function<void()> step) { step_ = std::move(step); }
@@ -97,6 +104,9 @@ class OperationWork final : public c10d::Work {
   bool wait_for(Part& part, std::optional<std::chrono::steady_clock::time_point> deadline);
   void part_done();
   void complete();
+  void copy_results_back();
+  void let_tensors_go();
+  c10::intrusive_ptr<c10::ivalue::Future> make_future() const;
 
   const std::shared_ptr<Group> group_;
   const char* const name_;
@@ -106,6 +116,8 @@ class OperationWork final : public c10d::Work {
   std::atomic<bool> done_{false};
   std::atomic<int> source_{-1};
   std::vector<at::Tensor> kept_;
+  std::vector<hetcomm_memory_t*> memories_;
+  std::optional<c10::Device> device_;  // of the tensors that are not in host memory
   std::vector<CopyBack> copies_;
   std::vector<at::Tensor> results_;
   std::function<void()> step_;

@@ -1,0 +1,335 @@
+#include "python/src/torch/device.h"
+
+#include <ATen/Context.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "python/src/torch/event_watch.h"
+
+namespace hetcomm::torch_backend {
+namespace {
+
+using Guard = c10::impl::VirtualGuardImpl;
+
+class TorchDevice {
+ public:
+  explicit TorchDevice(c10::Device device) : device_(device), name_("torch " + device.str()) {}
+
+  c10::Device device() const { return device_; }
+  const char* name() const { return name_.c_str(); }
+  Guard guard() const { return Guard(device_.type()); }
+
+  TensorMemory* add(at::Tensor bytes) {
+    auto memory = std::make_unique<TensorMemory>();
+    memory->bytes = std::move(bytes);
+    const std::scoped_lock lock(mutex_);
+    memories_.insert(memory.get());
+    return memory.release();
+  }
+  void drop(TensorMemory* memory) {
+    {
+      const std::scoped_lock lock(mutex_);
+      memories_.erase(memory);
+    }
+    delete memory;
+  }
+  // Null: |address| is none.
+  const TensorMemory* find(const void* address) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = memories_.find(static_cast<const TensorMemory*>(address));
+    return found == memories_.end() ? nullptr : *found;
+  }
+
+  void note_failure(const std::string& text) {
+    const std::scoped_lock lock(mutex_);
+    failure_ = text;
+  }
+  std::string failure() {
+    const std::scoped_lock lock(mutex_);
+    return failure_;
+  }
+
+  EventWatch& watch() { return watch_; }
+
+  void* allocate_host(size_t size) {
+    const c10::DeviceGuard here(device_);
+    c10::DataPtr data =
+        at::globalContext().getPinnedMemoryAllocator(device_.type())->allocate(size);
+    void* const host = data.get();
+    const std::scoped_lock lock(mutex_);
+    host_memory_.emplace(host, std::move(data));
+    return host;
+  }
+  void free_host(void* host) {
+    c10::DataPtr data;  // goes after the lock
+    const std::scoped_lock lock(mutex_);
+    const auto found = host_memory_.find(host);
+    data = std::move(found->second);
+    host_memory_.erase(found);
+  }
+
+ private:
+  const c10::Device device_;
+  const std::string name_;
+  std::mutex mutex_;  // of what follows
+  std::set<const TensorMemory*> memories_;
+  std::map<void*, c10::DataPtr> host_memory_;
+  std::string failure_;  // what torch said of the last one
+  EventWatch watch_;
+};
+
+TorchDevice& of(void* device) { return *static_cast<TorchDevice*>(device); }
+const c10::Stream& stream_of(void* stream) { return *static_cast<const c10::Stream*>(stream); }
+// An event is shared with who watches it.
+using Event = std::shared_ptr<const c10::Event>;
+const Event& event_of(void* event) { return *static_cast<const Event*>(event); }
+
+// Returns what |call| returns, a function without arguments. Exceptions of torch mean that |device| has
+// failed.
+template <typename Call>
+hetcomm_status_t guarded(void* device, Call&& call) noexcept {
+  hetcomm_status_t status = HETCOMM_DEVICE_LOST;
+  std::string why;
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return HETCOMM_OUT_OF_MEMORY;
+  } catch (const c10::OutOfMemoryError& error) {
+    status = HETCOMM_OUT_OF_MEMORY;
+    why = error.what_without_backtrace();
+  } catch (const c10::Error& error) {
+    why = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  of(device).note_failure(why);
+  return status;
+}
+
+const char* name(void* device) { return of(device).name(); }
+void destroy(void* device) { delete &of(device); }
+
+hetcomm_status_t allocate(void* device, uint64_t size, void** out_address) {
+  return guarded(device, [&] {
+    const c10::InferenceMode mode(false);
+    const auto options = at::TensorOptions().dtype(at::kByte).device(of(device).device());
+    *out_address = of(device).add(at::empty({static_cast<int64_t>(size)}, options));
+    return HETCOMM_OK;
+  });
+}
+
+void release(void* device, void* address) { of(device).drop(static_cast<TensorMemory*>(address)); }
+
+hetcomm_status_t find(void* device, const void* address, void** out_base, uint64_t* out_size) {
+  const TensorMemory* const memory = of(device).find(address);
+  if (memory == nullptr) return HETCOMM_NOT_FOUND;
+  *out_base = const_cast<TensorMemory*>(memory);
+  *out_size = static_cast<uint64_t>(memory->bytes.numel());
+  return HETCOMM_OK;
+}
+
+hetcomm_status_t retain(void* device, void* address, uint64_t size) {
+  const TensorMemory* const memory = of(device).find(address);
+  if (memory == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  return static_cast<uint64_t>(memory->bytes.numel()) == size ? HETCOMM_OK : HETCOMM_OUT_OF_RANGE;
+}
+
+hetcomm_status_t stream_create(void* device, void** out_stream) {
+  return guarded(device, [&] {
+    *out_stream = new c10::Stream(make_stream(of(device).device()));
+    return HETCOMM_OK;
+  });
+}
+
+void stream_destroy(void* device, void* stream) {
+  static_cast<void>(guarded(device, [&] {
+    of(device).guard().synchronizeStream(stream_of(stream));
+    return HETCOMM_OK;
+  }));
+  delete &stream_of(stream);
+}
+
+// Copies in |stream| by |copy(part, host)|, which are tensors of the two ranges.
+template <typename Copy>
+hetcomm_status_t copy_range(void* device, void* stream, void* host, const void* address,
+                            uint64_t offset, uint64_t size, Copy&& copy) {
+  return guarded(device, [&] {
+    // Tensors of that mode are written in it alone, and others in it as well.
+    const c10::InferenceMode mode;
+    const c10::StreamGuard there(stream_of(stream));
+    const at::Tensor& bytes = static_cast<const TensorMemory*>(address)->bytes;
+    const auto length = static_cast<int64_t>(size);
+    copy(bytes.narrow(0, static_cast<int64_t>(offset), length),
+         at::from_blob(host, {length}, at::TensorOptions().dtype(at::kByte)));
+    return HETCOMM_OK;
+  });
+}
+
+hetcomm_status_t copy_to_host(void* device, void* stream, void* host, const void* address,
+                              uint64_t offset, uint64_t size) {
+  return copy_range(device, stream, host, address, offset, size,
+                    [](const at::Tensor& part, const at::Tensor& there) {
+                      there.copy_(part, /*non_blocking=*/true);
+                    });
+}
+
+hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint64_t offset,
+                                const void* host, uint64_t size) {
+  return copy_range(device, stream, const_cast<void*>(host), address, offset, size,
+                    [](const at::Tensor& part, const at::Tensor& there) {
+                      part.copy_(there, /*non_blocking=*/true);
+                    });
+}
+
+hetcomm_status_t event_record(void* device, void* stream, void** out_event) {
+  return guarded(device, [&] {
+    auto event = std::make_shared<c10::Event>(of(device).device().type());
+    event->record(stream_of(stream));
+    *out_event = new Event(std::move(event));
+    return HETCOMM_OK;
+  });
+}
+
+hetcomm_status_t event_query(void* device, void* event) {
+  return guarded(device, [&] { return event_of(event)->query() ? HETCOMM_OK : HETCOMM_PENDING; });
+}
+
+hetcomm_status_t event_wait(void* device, void* event) {
+  return guarded(device, [&] {
+    event_of(event)->synchronize();
+    return HETCOMM_OK;
+  });
+}
+
+void event_release(void*, void* event) { delete &event_of(event); }
+
+hetcomm_status_t event_notify(void* device, void* event, int file) {
+  return guarded(device, [&] {
+    of(device).watch().add(event_of(event), file);
+    return HETCOMM_OK;
+  });
+}
+
+hetcomm_status_t allocate_host(void* device, uint64_t size, void** out_host) {
+  return guarded(device, [&] {
+    *out_host = of(device).allocate_host(size);
+    return *out_host != nullptr ? HETCOMM_OK : HETCOMM_OUT_OF_MEMORY;
+  });
+}
+
+void free_host(void* device, void* host) { of(device).free_host(host); }
+
+hetcomm_status_t user_stream_open(void* device, void* native, void** out_user_stream) {
+  return guarded(device, [&] {
+    if (stream_of(native).device() != of(device).device()) {
+      return hetcomm_status_t{HETCOMM_INVALID_ARGUMENT};
+    }
+    *out_user_stream = new c10::Stream(stream_of(native));
+    return hetcomm_status_t{HETCOMM_OK};
+  });
+}
+
+void user_stream_close(void*, void* user_stream) { delete &stream_of(user_stream); }
+
+// From torch 2.13 on a guard tells whether a stream is captured into a graph.
+template <typename AnyGuard>
+bool is_captured(const AnyGuard& guard, const c10::Stream& stream) {
+  if constexpr (requires { guard.isStreamCapturing(stream); }) {
+    return guard.isStreamCapturing(stream);
+  } else {
+    return false;
+  }
+}
+
+hetcomm_status_t user_stream_record(void* device, void* user_stream, void** out_event) {
+  return guarded(device, [&] {
+    if (is_captured(of(device).guard(), stream_of(user_stream))) {
+      return hetcomm_status_t{HETCOMM_UNSUPPORTED};
+    }
+    return event_record(device, user_stream, out_event);
+  });
+}
+
+hetcomm_status_t stream_native(void*, void* stream, void** out_native) {
+  *out_native = stream;
+  return HETCOMM_OK;
+}
+
+void error_text(void* device, char* text, uint64_t size) {
+  try {
+    text[of(device).failure().copy(text, size - 1)] = '\0';
+  } catch (const std::exception&) {
+    text[0] = '\0';  // no memory for the text
+  }
+}
+
+const hetcomm_device_table_t& table() {
+  static const hetcomm_device_table_t entries = [] {
+    hetcomm_device_table_t all{};
+    all.struct_size = sizeof(all);
+    all.kind = "torch";
+    all.destroy = destroy;
+    all.name = name;
+    all.allocate = allocate;
+    all.free = release;
+    all.find = find;
+    all.stream_create = stream_create;
+    all.stream_destroy = stream_destroy;
+    all.copy_to_host = copy_to_host;
+    all.copy_from_host = copy_from_host;
+    all.event_record = event_record;
+    all.event_query = event_query;
+    all.event_wait = event_wait;
+    all.event_release = event_release;
+    all.retain = retain;
+    all.release = release;
+    all.allocate_host = allocate_host;
+    all.free_host = free_host;
+    all.event_notify = event_notify;
+    all.user_stream_open = user_stream_open;
+    all.user_stream_close = user_stream_close;
+    all.user_stream_record = user_stream_record;
+    all.stream_native = stream_native;
+    all.error_text = error_text;
+    return all;
+  }();
+  return entries;
+}
+
+}  // namespace
+
+bool is_movable(c10::Device device) {
+  return !device.is_cpu() && !device.is_meta() && c10::impl::hasDeviceGuardImpl(device.type());
+}
+
+hetcomm_device_t make_device(c10::Device device) { return {&table(), new TorchDevice(device)}; }
+
+TensorMemory* name_memory(void* instance, const at::Tensor& packed) {
+  // The version counter of the tensor itself stays as it is.
+  return of(instance).add(packed.variable_data().view({-1}).view(at::kByte));
+}
+
+void drop_memory(void* instance, TensorMemory* memory) { of(instance).drop(memory); }
+
+c10::Stream make_stream(c10::Device device) {
+  const Guard guard(device.type());
+  try {
+    return guard.getNewStream(device);
+  } catch (const c10::Error&) {
+    return guard.getStreamFromGlobalPool(device);
+  }
+}
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,41 @@
+// Devices of torch's: a kind of device for the library, made of what all back-ends of torch have, be
+// it cuda, hip, xpu, npu or one that calls itself PrivateUse1.
+//
+//   library                    torch
+//   stream, event              c10::Stream, c10::Event
+//   copy to and from the host  Tensor::copy_() without blocking, in the library's own streams
+//   host memory for copies     the back-end's pinned memory
+//   a user's stream            the current one of whoever posts: it is recorded, and never held back
+//
+// An address is a TensorMemory. Pointers of tensors say nothing: some back-ends have handles in their
+// place, or storages of their own.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <hetcomm/device_plugin.h>
+
+namespace hetcomm::torch_backend {
+
+// The bytes of a tensor, which they keep.
+struct TensorMemory {
+  at::Tensor bytes;  // of one dimension
+};
+
+// Whether tensors of |device| can be moved.
+bool is_movable(c10::Device device);
+
+// A device for hetcomm_device_add(). Its destroy() frees it.
+hetcomm_device_t make_device(c10::Device device);
+
+// Names the contents of |packed|, which is contiguous, to the device |instance|, until the library
+// releases the address or drop_memory() is called.
+TensorMemory* name_memory(void* instance, const at::Tensor& packed);
+void drop_memory(void* instance, TensorMemory* memory);
+
+// A stream of |device| of its own, for copies.
+c10::Stream make_stream(c10::Device device);
+
+}  // namespace hetcomm::torch_backend

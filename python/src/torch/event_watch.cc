@@ -1,0 +1,75 @@
+#include "python/src/torch/event_watch.h"
+
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+#include <utility>
+
+#include "python/src/torch/interrupts.h"
+
+namespace hetcomm::torch_backend {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr microseconds kShortestNap(30);
+constexpr microseconds kLongestNap(500);
+
+bool is_over(const c10::Event& event) {
+  try {
+    return event.query();
+  } catch (const std::exception&) {
+    return true;  // whoever asks for the event learns why
+  }
+}
+
+}  // namespace
+
+EventWatch::~EventWatch() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stops_ = true;
+    called_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void EventWatch::add(std::shared_ptr<const c10::Event> event, int file) {
+  const std::scoped_lock lock(mutex_);
+  if (!thread_.joinable()) thread_ = start_without_signals([this] { run(); });
+  added_.push_back({std::move(event), file, Clock::now()});
+  called_.notify_one();
+}
+
+void EventWatch::look(std::vector<Watched>& all) {
+  std::erase_if(all, [](const Watched& each) {
+    if (!is_over(*each.event)) return false;
+    static_cast<void>(eventfd_write(each.file, 1));
+    return true;
+  });
+}
+
+void EventWatch::run() {
+  prctl(PR_SET_NAME, "hetcomm-torch");
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; else a short nap takes three times as long
+  std::vector<Watched> all;
+  std::unique_lock lock(mutex_);
+  while (!stops_) {
+    if (all.empty()) called_.wait(lock, [this] { return stops_ || !added_.empty(); });
+    std::move(added_.begin(), added_.end(), std::back_inserter(all));
+    added_.clear();
+    lock.unlock();
+    look(all);
+    if (!all.empty()) {
+      const auto waited = Clock::now() - all.front().since;
+      std::this_thread::sleep_for(
+          std::clamp<Clock::duration>(waited / 4, kShortestNap, kLongestNap));
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,46 @@
+// Tells when events of torch complete, for which torch itself has a function that blocks and one that
+// asks, but none that calls back. A thread asks, and sleeps in between: a quarter of the time that it
+// has waited for the oldest event.
+#pragma once
+
+#include <c10/core/Event.h>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace hetcomm::torch_backend {
+
+class EventWatch {
+ public:
+  EventWatch() = default;
+  // Forgets the events that have not completed.
+  ~EventWatch();
+  EventWatch(const EventWatch&) = delete;
+  EventWatch& operator=(const EventWatch&) = delete;
+
+  // Adds 1 to the eventfd |file| when |event| has completed, or failed. May throw where there is no
+  // memory or no thread. [any-thread]
+  void add(std::shared_ptr<const c10::Event> event, int file);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Watched {
+    std::shared_ptr<const c10::Event> event;
+    int file;
+    Clock::time_point since;
+  };
+  void run();
+  // Tells of those that are over, and drops them.
+  static void look(std::vector<Watched>& all);
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable called_;
+  std::vector<Watched> added_;
+  std::thread thread_;
+  bool stops_ = false;
+};
+
+}  // namespace hetcomm::torch_backend
