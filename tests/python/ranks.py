@@ -1,6 +1,7 @@
 """Runs a function as several ranks, each a forked process, and gathers what they return.
 
-The parent makes no store and no thread before it forks. A rank that hangs is killed, and the test
+The parent makes no store and no thread before it forks. Where HETCOMM_TEST_DEVICE names a type of
+device, tensors are made there unless a test says where: "standin" in every test run, or "cuda" by hand. A rank that hangs is killed, and the test
 fails, after a time limit. A function may kill its own process: the exit status is then the result.
 """
 
@@ -17,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 LIMIT_S = 60
+DEVICE = os.environ.get("HETCOMM_TEST_DEVICE", "cpu")
 
 
 class Died:
@@ -41,9 +43,19 @@ def init(rank, size, folder, backend="hetcomm", timeout_s=30, **arguments):
     )
 
 
+def use_device():
+    if DEVICE == "standin":
+        import standin
+
+        standin._set_lenient(True)  # torch itself needs that
+    if DEVICE != "cpu":
+        torch.set_default_device(DEVICE)
+
+
 def _main(pipe, function, rank, size, folder, arguments):
     torch.set_num_threads(1)
     try:
+        use_device()
         result = (True, function(rank, size, folder, *arguments))
     except BaseException:  # is shown by the parent
         result = (False, traceback.format_exc())

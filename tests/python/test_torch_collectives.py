@@ -448,6 +448,7 @@ def mismatched(rank, size, folder, kind):
 
 def shrunk(rank, size, folder, flags):
     """The group goes on without rank 1, whatever was pending on it."""
+    torch.set_default_device("cpu")  # torch makes a group for this one only
     ranks.init(rank, size, folder)
     dist.barrier()
     # An abort reaches those that have not come back from it as well.
@@ -589,6 +590,7 @@ class Collectives(ranks.TestCase):
     def test_coalesced(self):
         self.all_equal(ranks.run(3, coalesced), True)
 
+    @unittest.skipIf(ranks.DEVICE != "cpu", "sparse tensors are in host memory")
     def test_sparse(self):
         self.all_equal(ranks.run(3, sparse), True)
 

@@ -43,8 +43,10 @@ def tags_in_any_order(rank, size, folder):
 def any_source(rank, size, folder):
     ranks.init(rank, size, folder)
     if rank != 0:
-        dist.send(torch.tensor([rank, 7]), 0, tag=rank)
+        # The first one is received last. One from a device does not end before that.
+        work = dist.isend(torch.tensor([rank, 7]), 0, tag=rank)
         dist.send(torch.tensor([rank, 8]), 0)
+        work.wait()
         return None
     sources = set()
     for _ in range(size - 1):
@@ -327,7 +329,7 @@ def refusals(rank, size, folder):
         lambda: backend.send([torch.ones(1)], 7, 0),
         lambda: backend.recv([torch.ones(1).expand(3)], 0, 0),
         lambda: backend.send([torch.ones(1), torch.ones(1)], 0, 0),
-        lambda: backend.send([torch.ones(2, 2).to_sparse()], 0, 0),
+        lambda: backend.send([torch.ones(2, 2, device="cpu").to_sparse()], 0, 0),
     ):
         try:
             call()
@@ -339,6 +341,7 @@ def refusals(rank, size, folder):
 
 def loads_data(rank, size, folder):
     """Data loaders fork: their workers' exit disturbs nothing."""
+    torch.set_default_device("cpu")  # a forked process has no streams of the device
     ranks.init(rank, size, folder)
     data = torch.utils.data.DataLoader(torch.arange(64), batch_size=8, num_workers=2)
     total = 0

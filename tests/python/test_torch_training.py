@@ -51,16 +51,19 @@ class World:
 
     def __init__(self, rank, size, folder, backend, group):
         self.rank, self.size, self.backend, self.group = rank, size, backend, group
+        self.device = ranks.DEVICE if backend == "hetcomm" else "cpu"
         self.folder = os.path.join(folder, backend)
 
     def mesh(self, shape, names):
         options = {"backend_override": {name: self.backend for name in names}} if OVERRIDES else {}
-        return init_device_mesh("cpu", shape, mesh_dim_names=names, **options)
+        return init_device_mesh(self.device, shape, mesh_dim_names=names, **options)
 
 
 def whole(*shape, seed):
     """Small whole numbers, the same on all ranks."""
-    return torch.randint(-2, 3, shape, generator=torch.Generator().manual_seed(seed)).float()
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(-2, 3, shape, generator=generator, device="cpu").float()
+    return values.to(torch.get_default_device())
 
 
 def whole_parameters(model):
@@ -377,7 +380,7 @@ def pipeline(world, schedule, stages_per_rank, v_shaped):
     if v_shaped:
         places[1] = count - 1 - world.rank
     layers = {place: layer_at(place) for place in places}
-    stages = [pipelining.PipelineStage(layers[place], place, count, torch.device("cpu"),
+    stages = [pipelining.PipelineStage(layers[place], place, count, torch.device(world.device),
                                        group=world.group) for place in places]
     of_many = issubclass(schedule, pipelining.schedules.PipelineScheduleMulti)
     run = schedule(stages if of_many else stages[0], MICRO_BATCHES,
@@ -573,11 +576,25 @@ LACKS = {
     "Cannot use ReduceOp.AVG with Gloo": "nothing to compare with: this Gloo has no average",
     "'Stream' object has no attribute 'record_event'": "FSDP2 of this torch wants CUDA",
 }
+# On a device. Gloo's job runs on the host.
+ON_DEVICE = {
+    ddp_sparse: "the device has no sparse tensors",
+    ddp_power_sgd: "the device draws other random numbers than the host",
+}
+
+
+def on_host(results):
+    """The same results, with all tensors in host memory."""
+    def of(tensor):
+        whole = tensor.wait() if isinstance(tensor, functional.AsyncCollectiveTensor) else tensor
+        return whole.cpu()
+    return torch.utils._pytree.tree_map_only(torch.Tensor, of, results)
 
 
 def run(function, world):
+    torch.set_default_device(world.device)
     try:
-        return function(world)
+        return on_host(function(world))
     except (AttributeError, RuntimeError) as error:
         for text, reason in LACKS.items():
             if text in str(error):
@@ -634,7 +651,11 @@ class Training(ranks.TestCase):
 
 
 def add(name, function, *arguments, **keywords):
-    setattr(Training, f"test_{name}", lambda self: self.compare(function, *arguments, **keywords))
+    def test(self):
+        if ranks.DEVICE != "cpu" and function in ON_DEVICE:
+            self.skipTest(ON_DEVICE[function])
+        self.compare(function, *arguments, **keywords)
+    setattr(Training, f"test_{name}", test)
 
 
 for each in (ddp, ddp_sparse, ddp_hooks, zero_join, fsdp, fsdp_state, dtensors,

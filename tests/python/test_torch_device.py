@@ -1,0 +1,363 @@
+"""Tensors of an accelerator that torch alone knows, through the process group.
+
+The device is the stand-in of this folder, which is crueller than most: the CPU cannot touch its memory,
+its streams wait for nobody, and freed memory is poisoned and used again at once. Proves: an operation
+sees what the stream of its caller held when it was called, and nothing of the host waits for that;
+tensors live as long as operations use them; results are whole for every stream once a wait has
+returned; ranks of the device and of the host are in one operation; a device that fails ends the
+operations that use it, with its own words, and no others; what was allocated is given back.
+
+What holds for every device, and all of torch's parallelism, is proved by the other files, which run
+with tensors of this device, too (HETCOMM_TEST_DEVICE).
+"""
+
+import random
+import threading
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import ranks
+
+COUNT = 300_000  # elements: several chunks
+
+
+def init(rank, size, folder, **arguments):
+    torch.set_default_device("cpu")  # each test says where its tensors are
+    ranks.init(rank, size, folder, **arguments)
+    import standin
+
+    standin._set_lenient(False)
+    return standin
+
+
+def filled(value, count=COUNT, device="standin:0"):
+    return torch.full((count,), float(value), device=device)
+
+
+def is_all(tensor, value):
+    return bool((tensor.cpu() == value).all())
+
+
+def collectives(rank, size):
+    """Each starts an operation and gives its work, a result, and what that is."""
+    total = float(sum(range(1, size + 1)))
+
+    def allreduce(own):
+        return dist.all_reduce(own, async_op=True), own, total
+
+    def broadcast(own):
+        return dist.broadcast(own, 1, async_op=True), own, 2.0
+
+    def allgather(own):
+        into = torch.empty(size * own.numel(), device=own.device)
+        work = dist.all_gather_into_tensor(into, own, async_op=True)
+        return work, into[own.numel():2 * own.numel()], 2.0
+
+    def reduce_scatter(own):
+        into = torch.empty(own.numel() // size, device=own.device)
+        return dist.reduce_scatter_tensor(into, own, async_op=True), into, total
+
+    def alltoall(own):
+        into = torch.empty_like(own)
+        part = own.numel() // size
+        return dist.all_to_all_single(into, own, async_op=True), into[part:2 * part], 2.0
+
+    def ring(own):
+        into = torch.empty_like(own)
+        works = dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, own, (rank + 1) % size),
+            dist.P2POp(dist.irecv, into, (rank - 1) % size)])
+        return works[-1], into, (rank - 1) % size + 1.0
+
+    return allreduce, broadcast, allgather, reduce_scatter, alltoall, ring
+
+
+def in_order(rank, size, folder, jitter):
+    """Each operation follows a kernel that runs long, and its result goes to another stream."""
+    standin = init(rank, size, folder)
+    standin._set_jitter(jitter)
+    other = torch.Stream("standin:0")
+    for operation in collectives(rank, size):
+        own = filled(-1)
+        torch.accelerator.synchronize()
+        standin._sleep(50)
+        own.fill_(rank + 1.0)
+        begin = time.monotonic()
+        work, result, expected = operation(own)
+        took = time.monotonic() - begin
+        assert not work.is_completed(), operation.__name__
+        assert took < 0.04, f"{operation.__name__}: the call took {took} s"
+        work.wait()
+        with standin.stream(other):
+            assert is_all(result, expected), operation.__name__
+        torch.accelerator.synchronize()
+    return True
+
+
+def streams(rank, size, folder):
+    """The current stream counts, and not the one before; each thread has its own."""
+    standin = init(rank, size, folder)
+    own = [filled(0), filled(0)]
+    torch.accelerator.synchronize()
+    results = [None, None]
+    turn = [threading.Event(), threading.Event()]
+    turn[0].set()
+
+    def work(index):
+        with standin.stream(torch.Stream("standin:0")):
+            standin._sleep(60 if index == 0 else 5)
+            own[index].fill_(10.0 * index + rank)
+            turn[index].wait()  # the same order on all ranks
+            handle = dist.all_reduce(own[index], async_op=True)
+            turn[1].set()
+            handle.wait()
+        results[index] = is_all(own[index], 10.0 * index * size + sum(range(size)))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # What the default stream holds is not waited for.
+    standin._sleep(1000)
+    begin = time.monotonic()
+    with standin.stream(torch.Stream("standin:0")):
+        dist.all_reduce(own[0])
+    assert time.monotonic() - begin < 0.9
+    torch.accelerator.synchronize()
+    return all(results)
+
+
+def dropped(rank, size, folder):
+    """Nobody keeps the tensors of a send, nor its work."""
+    standin = init(rank, size, folder)
+    standin._set_jitter(300)
+    count = 20
+    right = (rank + 1) % size
+    received = [torch.empty(COUNT, device="standin:0") for _ in range(count)]
+    works = [dist.irecv(into, (rank - 1) % size, tag=tag) for tag, into in enumerate(received)]
+    for tag in range(count):
+        dist.isend(filled(100 * rank + tag), right, tag=tag)
+        filled(-1)  # takes the memory of the tensor, if that was freed
+    for work in works:
+        work.wait()
+    left = (rank - 1) % size
+    return all(is_all(into, 100 * left + tag) for tag, into in enumerate(received))
+
+
+def holes(rank, size, folder):
+    """Results with holes are copied back before a wait returns, for whatever stream."""
+    standin = init(rank, size, folder)
+    standin._set_jitter(300)
+    for _ in range(10):
+        own = torch.zeros(600, 500, device="standin:0")
+        own[:, ::2] = rank + 1.0
+        work = dist.all_reduce(own[:, ::2], async_op=True)
+        work.wait()
+        with standin.stream(torch.Stream("standin:0")):
+            there = own.cpu()
+        assert bool((there[:, ::2] == sum(range(1, size + 1))).all())
+        assert bool((there[:, 1::2] == 0).all())
+        torch.accelerator.synchronize()
+    return True
+
+
+def futures(rank, size, folder):
+    """Callbacks compute on the device; what waits for them may use their results in any stream."""
+    standin = init(rank, size, folder)
+    standin._set_jitter(300)
+    for _ in range(10):
+        own = filled(rank + 1.0)
+        work = dist.all_reduce(own, async_op=True)
+
+        def half(future):
+            standin._sleep(5)
+            return future.value()[0] / 2
+
+        result = work.get_future().then(half).wait()
+        assert is_all(result, sum(range(1, size + 1)) / 2)
+    works = dist.batch_isend_irecv([
+        dist.P2POp(dist.isend, own, (rank + 1) % size),
+        dist.P2POp(dist.irecv, torch.empty_like(own), (rank - 1) % size)])
+    return is_all(works[-1].get_future().wait()[-1], sum(range(1, size + 1)))
+
+
+def two_devices(rank, size, folder):
+    """Ranks use different devices of a process, or the host; the current device stays."""
+    standin = init(rank, size, folder)
+    devices = ["standin:1", "cpu", "standin:0"]
+    for shift in range(3):
+        device = devices[(rank + shift) % 3]
+        for operation in collectives(rank, size):
+            work, result, expected = operation(filled(rank + 1, device=device))
+            work.wait()
+            assert is_all(result, expected), (operation.__name__, device)
+            assert standin.current_device() == 0
+    # One side of a call may be on the device.
+    into = torch.zeros(size * 10, device="standin:1")
+    dist.all_gather_into_tensor(into, torch.full((10,), float(rank)))
+    assert into.cpu().tolist() == [float(r) for r in range(size) for _ in range(10)]
+    try:
+        dist.all_gather_into_tensor(into, filled(rank, 10))
+    except ValueError as error:
+        assert "two devices" in str(error), error
+    else:
+        raise AssertionError("tensors on two devices were taken")
+    return True
+
+
+def fuzzed(rank, size, folder, seed):
+    """Many operations at once, of all kinds and sizes, with kernels between them."""
+    standin = init(rank, size, folder)
+    standin._set_jitter(200)
+    alike = random.Random(seed)
+    own_pace = random.Random(seed * 100 + rank)
+    side = [torch.Stream("standin:0") for _ in range(2)]
+    open_works = []
+    for _ in range(60):
+        operation = alike.choice(collectives(rank, size))
+        count = size * alike.choice((1, 7, 5_000, 200_000))
+        with standin.stream(own_pace.choice(side)):
+            own = filled(-1, count)
+            if own_pace.random() < 0.2:
+                standin._sleep(own_pace.randrange(5))
+            own.fill_(rank + 1.0)
+            open_works.append(operation(own))
+            del own
+        while len(open_works) > alike.randrange(1, 6):
+            work, result, expected = open_works.pop(own_pace.randrange(len(open_works)))
+            work.wait()
+            assert is_all(result, expected), operation.__name__
+    for work, result, expected in open_works:
+        work.wait()
+        assert is_all(result, expected)
+    return True
+
+
+def bound(rank, size, folder):
+    """A group that is told its device, with groups of groups and a barrier there."""
+    standin = init(rank, size, folder, device_id=torch.device("standin:0"))
+    dist.barrier(device_ids=[0])
+    group = dist.new_group(list(range(size)))
+    own = filled(rank)
+    dist.all_reduce(own, group=group)
+    objects = [None] * size
+    dist.all_gather_object(objects, rank)
+    assert objects == list(range(size)) and standin.current_device() == 0
+    return is_all(own, sum(range(size)))
+
+
+def given_back(rank, size, folder):
+    """Memory of the device and pinned memory are where they were, after groups and their works."""
+    standin = init(rank, size, folder)
+    dist.destroy_process_group()
+    start = None
+    for attempt in range(5):
+        ranks.init(rank, size, folder)
+        for operation in collectives(rank, size):
+            work, _, _ = operation(filled(rank))
+            work.wait()
+            del work, _
+        dist.barrier()  # else a send that the other rank waits for would be cancelled
+        dist.destroy_process_group()
+        torch.accelerator.synchronize()
+        used = (standin.memory_allocated(), standin._pinned_bytes())
+        start = used if start is None else start
+        assert used == start, f"{attempt}: {used} after {start}"
+    return start == (0, 0)
+
+
+def lost(rank, size, folder, later):
+    """Rank 0's device fails. What uses it ends with its words; the host's operations go on."""
+    standin = init(rank, size, folder, timeout_s=8)
+    own = filled(rank)
+    torch.accelerator.synchronize()
+    dist.barrier()
+    if rank == 0:
+        standin._fail_copies_later(0) if later else standin._fail_copies(0, True)
+    try:
+        dist.send(own, 1) if rank == 0 else dist.recv(own, 0)
+    except dist.DistBackendError as error:
+        said = str(error)
+    else:
+        said = ""
+    if rank == 0:
+        assert "DEVICE_LOST" in said and "standin: the device is lost" in said, said
+    else:
+        assert said != ""
+    if rank == 0:
+        standin._heal()
+    host = torch.ones(10)
+    dist.all_reduce(host)
+    assert host.tolist() == [float(size)] * 10
+    own = filled(rank + 1)
+    dist.all_reduce(own)
+    return is_all(own, sum(range(1, size + 1)))
+
+
+def lost_in_collective(rank, size, folder):
+    """All ranks hear of it."""
+    standin = init(rank, size, folder, timeout_s=20)
+    own = filled(rank)
+    torch.accelerator.synchronize()
+    dist.barrier()
+    if rank == 0:
+        standin._fail_copies(0, True)
+    begin = time.monotonic()
+    try:
+        dist.all_reduce(own)
+    except dist.DistBackendError as error:
+        said = str(error)
+    else:
+        said = ""
+    assert said != "", "the operation succeeded"
+    assert time.monotonic() - begin < 15, said
+    assert rank != 0 or "standin: the device is lost" in said, said
+    if rank == 0:
+        standin._heal()
+    return True
+
+
+class Device(ranks.TestCase):
+    def test_order(self):
+        for jitter in (0, 300):
+            self.all_equal(ranks.run(2, in_order, jitter), True)
+
+    def test_streams(self):
+        self.all_equal(ranks.run(2, streams), True)
+
+    def test_dropped_tensors(self):
+        self.all_equal(ranks.run(3, dropped), True)
+
+    def test_results_with_holes(self):
+        self.all_equal(ranks.run(2, holes), True)
+
+    def test_futures(self):
+        self.all_equal(ranks.run(2, futures), True)
+
+    def test_two_devices_and_the_host(self):
+        self.all_equal(ranks.run(3, two_devices), True)
+
+    def test_many_at_once(self):
+        for seed in range(3):
+            self.all_equal(ranks.run(3, fuzzed, seed), True)
+
+    def test_bound_to_a_device(self):
+        self.all_equal(ranks.run(3, bound), True)
+
+    def test_given_back(self):
+        self.all_equal(ranks.run(2, given_back), True)
+
+    def test_lost(self):
+        for later in (False, True):
+            self.all_equal(ranks.run(2, lost, later), True)
+
+    def test_lost_in_a_collective_operation(self):
+        self.all_equal(ranks.run(3, lost_in_collective), True)
+
+
+if __name__ == "__main__":
+    unittest.main()
