@@ -1,0 +1,302 @@
+// Devices that fail, at every call that the library makes to them:
+//
+//   * one call fails, or the device of a rank is lost from then on
+//   * the operations that need it end, on all ranks, and say so; none hangs
+//   * operations that succeed have the right data
+//   * everything else goes on, and so does the device once it is well again
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/core/communicator/split.h"
+#include "tests/support/core_job.h"
+#include "tests/support/on_device.h"
+#include "tests/support/pattern.h"
+#include "transports/shm/factory.h"
+#include "transports/tcp/factory.h"
+
+namespace hetcomm::test {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr uint64_t kBytes = 384 * 1024;  // some chunks
+constexpr uint64_t kLimitNs = 10'000'000'000;
+constexpr const char* kWords = "the simulation was told to fail";
+
+struct Faults {
+  std::atomic<int64_t> calls_left{INT64_MAX};  // until one fails
+  std::atomic<bool> lasts{false};              // its device fails from then on
+  std::atomic<const void*> lost{nullptr};
+  std::atomic<int64_t> seen{0};
+  std::atomic<int64_t> made{0};  // in the latest round
+};
+Faults faults;
+
+bool fails(const void* device) {
+  ++faults.seen;
+  const bool now = faults.calls_left.fetch_sub(1) == 0;
+  if (now && faults.lasts) faults.lost = device;
+  return now || faults.lost == device;
+}
+
+const DeviceTable& failing_table(const DeviceTable& given) {
+  static DeviceTable real;
+  static DeviceTable table;
+  real = given;
+  table = real;
+  constexpr hetcomm_status_t kLost = HETCOMM_DEVICE_LOST;
+  table.stream_create = [](void* device, void** out) {
+    return fails(device) ? kLost : real.stream_create(device, out);
+  };
+  table.copy_to_host = [](void* device, void* stream, void* host, const void* address,
+                          uint64_t offset, uint64_t size) {
+    return fails(device) ? kLost : real.copy_to_host(device, stream, host, address, offset, size);
+  };
+  table.copy_from_host = [](void* device, void* stream, void* address, uint64_t offset,
+                            const void* host, uint64_t size) {
+    return fails(device) ? kLost : real.copy_from_host(device, stream, address, offset, host, size);
+  };
+  table.copy_rows_to_host = nullptr;
+  table.copy_rows_from_host = nullptr;
+  table.event_record = [](void* device, void* stream, void** out) {
+    return fails(device) ? kLost : real.event_record(device, stream, out);
+  };
+  // One that is still pending may be asked any number of times.
+  table.event_query = [](void* device, void* event) {
+    const hetcomm_status_t status = real.event_query(device, event);
+    return status != HETCOMM_PENDING && fails(device) ? kLost : status;
+  };
+  table.event_wait = [](void* device, void* event) {
+    const hetcomm_status_t status = real.event_wait(device, event);
+    return fails(device) ? kLost : status;
+  };
+  table.event_notify = [](void* device, void* event, int file) {
+    return fails(device) ? kLost : real.event_notify(device, event, file);
+  };
+  // A device has one of these.
+  if (real.pin_host != nullptr) {
+    table.pin_host = [](void* device, void* host, uint64_t size) {
+      return fails(device) ? kLost : real.pin_host(device, host, size);
+    };
+  }
+  if (real.allocate_host != nullptr) {
+    table.allocate_host = [](void* device, uint64_t size, void** out) {
+      return fails(device) ? kLost : real.allocate_host(device, size, out);
+    };
+  }
+  table.error_text = [](void*, char* text, uint64_t size) {
+    text[std::string(kWords).copy(text, size - 1)] = '\0';
+  };
+  return table;
+}
+
+std::vector<Device> make_devices(const std::string& kind) {
+  const Device device = create_sim_device(kind, "memory=64M").value();
+  return {{&failing_table(*device.table), device.instance}};
+}
+
+// What a rank has on its device.
+struct Buffers {
+  explicit Buffers(CoreMember& me)
+      : sent(me, kBytes), received(me, kBytes), sum(me, kBytes), all(me, kBytes * kRanks) {}
+  OnDevice sent;
+  OnDevice received;
+  OnDevice sum;
+  OnDevice all;
+};
+
+Operation* post_collective_of(Communicator& communicator, collectives::Kind kind,
+                              const hetcomm_buffer_t& send, const hetcomm_buffer_t& receive) {
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  Operation* operation = nullptr;
+  std::string text;
+  const Code code = post_collective(communicator,
+                                    {.kind = kind,
+                                     .datatype = HETCOMM_UINT8,
+                                     .reduction = HETCOMM_REDUCE_MAX,
+                                     .sends = &send,
+                                     .send_count = 1,
+                                     .receives = &receive,
+                                     .receive_count = 1,
+                                     .options = &options},
+                                    &operation, &text);
+  EXPECT_EQ(code, Code::kOk) << text;
+  return operation;
+}
+
+struct Setting {
+  const char* transport;
+  const char* device;
+};
+
+enum class What : uint8_t { kMessages, kCollectives };
+
+// Operations that run at the same time: a message to the next rank, or a reduction in place and an
+// allgather.
+class Round {
+ public:
+  // Collective operations are those of |collective|.
+  Round(CoreMember& me, Communicator& collective, Buffers& buffers, What what, uint64_t tag)
+      : me_(me), collective_(collective), buffers_(buffers), what_(what), tag_(tag) {
+    buffers.sent.fill(tag * kRanks + rank());
+    buffers.sum.fill(tag);
+  }
+
+  std::vector<Status> run() {
+    const int next = (me_.rank() + 1) % kRanks;
+    const int previous = (me_.rank() + kRanks - 1) % kRanks;
+    const hetcomm_buffer_t sent = buffers_.sent.part(0, kBytes);
+    const hetcomm_buffer_t sum = buffers_.sum.part(0, kBytes);
+    std::vector<Operation*> operations;
+    if (what_ == What::kMessages) {
+      operations = {
+          me_.post(OperationKind::kReceive, previous, tag_, buffers_.received.part(0, kBytes)),
+          me_.post(OperationKind::kSend, next, tag_, sent)};
+    } else {
+      operations = {post_collective_of(collective_, collectives::Kind::kAllreduce, sum, sum),
+                    post_collective_of(collective_, collectives::Kind::kAllgather, sent,
+                                       buffers_.all.part(0, kBytes * kRanks))};
+    }
+    std::vector<Status> outcomes;
+    for (Operation* const each : operations) outcomes.push_back(me_.finish(each));
+    return outcomes;
+  }
+  // Those that have succeeded have brought the right data.
+  void check(const std::vector<Status>& outcomes) {
+    if (what_ == What::kMessages) {
+      const uint64_t previous = (rank() + kRanks - 1) % kRanks;
+      if (outcomes[0].ok()) expect(buffers_.received, 0, tag_ * kRanks + previous);
+      return;
+    }
+    if (outcomes[0].ok()) expect(buffers_.sum, 0, tag_);
+    for (uint64_t from = 0; outcomes[1].ok() && from < kRanks; ++from) {
+      expect(buffers_.all, from * kBytes, tag_ * kRanks + from);
+    }
+  }
+
+ private:
+  static void expect(OnDevice& memory, uint64_t offset, uint64_t seed) {
+    EXPECT_EQ(find_mismatch(memory.contents(offset, kBytes), seed), std::nullopt);
+  }
+  uint64_t rank() const { return static_cast<uint64_t>(me_.rank()); }
+  CoreMember& me_;
+  Communicator& collective_;
+  Buffers& buffers_;
+  const What what_;
+  const uint64_t tag_;
+};
+
+// The ranks of one job, which have rounds together.
+class Rounds {
+ public:
+  Rounds(CoreMember& me, std::barrier<>& together) : me_(me), together_(together), buffers_(me) {}
+
+  // With call |fails_at| of a device failing, or its device from then on. Gives the calls made.
+  int64_t run(What what, int64_t fails_at, bool lasts, std::atomic<int>* words) {
+    // One that has failed ends all collective operations of its communicator that come after it.
+    Result<std::unique_ptr<Communicator>> part = split(me_.communicator(), 0, 0, {});
+    EXPECT_TRUE(part.ok()) << part.status().text();
+    if (!part.ok()) return 0;
+    Round one(me_, **part, buffers_, what, ++tag_);
+    first_rank([&] {
+      faults.seen = 0;
+      faults.lasts = lasts;
+      faults.calls_left = fails_at;
+    });
+    const uint64_t begin_ns = now_ns();
+    const std::vector<Status> outcomes = one.run();
+    EXPECT_LT(now_ns() - begin_ns, kLimitNs);
+    first_rank([] {
+      faults.calls_left = INT64_MAX;
+      faults.lost = nullptr;
+      faults.made = faults.seen.load();  // alike for all ranks, while some may go on
+    });
+    one.check(outcomes);
+    for (const Status& each : outcomes) {
+      if (each.text().find(kWords) != std::string::npos) ++*words;
+      const bool in_time = each.code() != Code::kTimedOut && each.code() != Code::kInternal;
+      EXPECT_TRUE(fails_at == INT64_MAX ? each.ok() : in_time) << each.text();
+    }
+    const int64_t made = faults.made;
+    together_.arrive_and_wait();
+    return made;
+  }
+  template <typename Step>
+  void first_rank(Step&& step) {
+    together_.arrive_and_wait();
+    if (me_.rank() == 0) step();
+    together_.arrive_and_wait();
+  }
+
+ private:
+  CoreMember& me_;
+  std::barrier<>& together_;
+  Buffers buffers_;
+  uint64_t tag_ = 0;
+};
+
+class DeviceFaults : public testing::TestWithParam<Setting> {
+ protected:
+  void run_job(const std::function<void(Rounds&)>& body) {
+    faults.calls_left = INT64_MAX;
+    faults.lost = nullptr;
+    std::barrier<> together(kRanks);
+    run_core_job(
+        kRanks, "HETCOMM_TIMEOUT=20s;HETCOMM_PROGRESS=thread",
+        [](int) {
+          Factories factories;
+          const bool shm = GetParam().transport == std::string("shm");
+          factories.push_back(shm ? make_shm_factory() : make_tcp_factory());
+          return factories;
+        },
+        [&](CoreMember& me) {
+          Rounds rounds(me, together);
+          body(rounds);
+        },
+        [] { return make_devices(GetParam().device); });
+  }
+  std::atomic<int> words_{0};
+};
+
+TEST_P(DeviceFaults, AtEveryCall) {
+  std::atomic<bool> stops{false};
+  run_job([&](Rounds& rounds) {
+    for (const What what : {What::kMessages, What::kCollectives}) {
+      int64_t calls = 0;
+      for (int warm_up = 0; warm_up < 2; ++warm_up) {
+        calls = rounds.run(what, INT64_MAX, false, &words_);
+      }
+      EXPECT_GT(calls, 10);
+      for (const bool lasts : {false, true}) {
+        for (int64_t at = 0; at < calls && !stops; ++at) {
+          SCOPED_TRACE("call " + std::to_string(at) + (lasts ? ", for good" : ""));
+          rounds.run(what, at, lasts, &words_);
+          // All are well again.
+          rounds.run(What::kMessages, INT64_MAX, false, &words_);
+          rounds.run(What::kCollectives, INT64_MAX, false, &words_);
+          rounds.first_rank([&] { stops = HasFailure(); });
+        }
+      }
+    }
+  });
+  EXPECT_GT(words_, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, DeviceFaults,
+                         testing::Values(Setting{"shm", "sim-address"},
+                                         Setting{"tcp", "sim-address"},
+                                         Setting{"shm", "sim-handle"}),
+                         [](const auto& setting) {
+                           std::string name =
+                               std::string(setting.param.transport) + "_" + setting.param.device;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace hetcomm::test
