@@ -7,8 +7,9 @@ machine's speed meets all of them; a figure is the median of the rounds. The tim
 that of rank 0, which all ranks enter together. HETCOMM_TRANSPORTS chooses hetcomm's transports.
 
 Of "overlap" it is that of an asynchronous allreduce and of arithmetic beside it, which takes as long
-as hetcomm's allreduce alone. "ddp" is a training step of a model with so many bytes of parameters. With
---device the tensors are on an accelerator, and other backends get copies in host memory. --json has the form of hetcomm_bench's, with what was measured here.
+as hetcomm's allreduce alone. "ddp" is a training step of a model with so many bytes of parameters.
+With --device the tensors are on an accelerator, and other backends get copies in host memory, which
+is pinned. --json has the form of hetcomm_bench's, with what was measured here.
 """
 
 from __future__ import annotations
@@ -304,7 +305,8 @@ def _document(results: list[Result], arguments: argparse.Namespace) -> dict[str,
             rows.append({
                 "test": result.test, "impl": name,
                 "transport": transport if name == "hetcomm" else "tcp" if name == "gloo" else "",
-                "path": "", "memory": "host" if arguments.device == "cpu" else arguments.device,
+                "path": "",
+                "memory": "host" if arguments.device == "cpu" else arguments.device,
                 "progress": "thread" if name == "hetcomm" else None,
                 "ranks": arguments.ranks, "rails": None, "algorithm": None, "staging_memory": None, "stream": False,
                 "window": 1,

@@ -1,8 +1,9 @@
 """Runs a function as several ranks, each a forked process, and gathers what they return.
 
 The parent makes no store and no thread before it forks. Where HETCOMM_TEST_DEVICE names a type of
-device, tensors are made there unless a test says where: "standin" in every test run, or "cuda" by hand. A rank that hangs is killed, and the test
-fails, after a time limit. A function may kill its own process: the exit status is then the result.
+device, tensors are made there unless a test says where: "standin" in every test run, or "cuda" by
+hand. A rank that hangs is killed, and the test fails, after a time limit. A function may kill its
+own process: the exit status is then the result.
 """
 
 import multiprocessing

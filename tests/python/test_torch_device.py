@@ -131,6 +131,59 @@ def streams(rank, size, folder):
     return all(results)
 
 
+def message_order(rank, size, folder):
+    """Messages with one tag come in the order of the calls, wherever their tensors and streams are."""
+    standin = init(rank, size, folder)
+
+    def tensor(value, device="cpu"):
+        return torch.full((1000,), float(value), device=device)
+
+    def from_slow_stream(device, call):
+        """Behind a kernel that runs long, in a stream of its own."""
+        with standin.stream(torch.Stream(device)):
+            standin._sleep(80)
+            return call()
+
+    # What is sent, and what is received, in which order.
+    both = [tensor(0), tensor(0, "standin:0")]
+    torch.accelerator.synchronize()
+    for first, second in (("standin:0", "standin:1"), ("standin:0", "cpu"), ("standin:1", "standin:0")):
+        if rank == 0:
+            works = [from_slow_stream(first, lambda: dist.isend(tensor(1, first), 1)),
+                     dist.isend(tensor(2, second), 1)]
+        else:
+            works = [from_slow_stream("standin:0", lambda: dist.irecv(both[1], 0)),
+                     dist.irecv(both[0]) if second == "cpu" else dist.irecv(both[0], 0)]
+        for work in works:
+            work.wait()
+        dist.barrier()
+        if rank == 1:
+            assert is_all(both[1], 1) and is_all(both[0], 2), (first, second)
+    return True
+
+
+def dropped_memory(rank, size, folder):
+    """Works that nobody waits for give their tensors back when others are posted."""
+    standin = init(rank, size, folder)
+    before = standin.memory_allocated()
+    for _ in range(7):
+        dist.all_reduce(filled(1, 1_000_000), async_op=True)
+    ranks.until(lambda: dist.barrier() or standin.memory_allocated() == before)
+    return True
+
+
+def barriers(rank, size, folder):
+    """A barrier that names a device comes after what the current stream holds, on all ranks."""
+    standin = init(rank, size, folder)
+    dist.barrier()
+    begin = time.monotonic()
+    if rank == 0:
+        standin._sleep(300)
+    dist.barrier(device_ids=[0])
+    assert time.monotonic() - begin > 0.25
+    return True
+
+
 def dropped(rank, size, folder):
     """Nobody keeps the tensors of a send, nor its work."""
     standin = init(rank, size, folder)
@@ -298,6 +351,37 @@ def lost(rank, size, folder, later):
     return is_all(own, sum(range(1, size + 1)))
 
 
+def lost_late(rank, size, folder, fails_at):
+    """The device of rank 0 fails at any of its copies, those of results with holes among them. Works and
+    their futures end, well or with its words."""
+    standin = init(rank, size, folder, timeout_s=10)
+    own = torch.zeros(600, 500, device="standin:0")
+    torch.accelerator.synchronize()
+    dist.barrier()
+    if rank == 0:
+        standin._fail_copies(fails_at, True)
+    work = None
+    said = []
+    try:
+        work = dist.all_reduce(own[:, ::2], async_op=True)
+        future = work.get_future()
+        follower = future.then(lambda done: done.value()[0] + 1)
+        follower.wait()
+    except (RuntimeError, dist.DistBackendError) as error:
+        said.append(error)
+    if work is not None:
+        try:
+            work.wait()
+        except dist.DistBackendError as error:
+            said.append(error)
+        assert work.is_completed() and future.done() and follower.done()
+    if rank == 0:
+        for error in said:
+            assert "the device is lost" in str(error), error
+        standin._heal()
+    return bool(said)
+
+
 def lost_in_collective(rank, size, folder):
     """All ranks hear of it."""
     standin = init(rank, size, folder, timeout_s=20)
@@ -315,7 +399,7 @@ def lost_in_collective(rank, size, folder):
         said = ""
     assert said != "", "the operation succeeded"
     assert time.monotonic() - begin < 15, said
-    assert rank != 0 or "standin: the device is lost" in said, said
+    assert "standin: the device is lost" in said, said
     if rank == 0:
         standin._heal()
     return True
@@ -328,6 +412,20 @@ class Device(ranks.TestCase):
 
     def test_streams(self):
         self.all_equal(ranks.run(2, streams), True)
+
+    def test_order_of_messages(self):
+        self.all_equal(ranks.run(2, message_order), True)
+
+    def test_barriers(self):
+        self.all_equal(ranks.run(2, barriers), True)
+
+    def test_memory_of_dropped_works(self):
+        self.all_equal(ranks.run(2, dropped_memory), True)
+
+    def test_lost_at_any_copy(self):
+        found = [ranks.run(2, lost_late, fails_at) for fails_at in range(6)]
+        self.assertTrue(any(result[0] for result in found))
+        self.assertTrue(any(result[1] for result in found))
 
     def test_dropped_tensors(self):
         self.all_equal(ranks.run(3, dropped), True)

@@ -4,7 +4,7 @@
 //   * no more is kept than the bound says
 //   * while a user's stream is held back nothing is pinned and nothing unpinned: pageable memory takes
 //     its place, and goes when it may
-//   * a vendor that cannot pin is no failure
+//   * a vendor that cannot pin is no failure; what is kept goes first
 #include <set>
 #include <utility>
 #include <vector>
@@ -24,7 +24,9 @@ constexpr uint64_t kMostKept = 4 * kMi;
 // Those that are pinned now, and how many have been.
 std::set<void*> pinned;
 int pins = 0;
+int attempts = 0;
 bool pinning_fails = false;
+size_t most_pins = SIZE_MAX;
 
 Device make_device() {
   static DeviceTable table;
@@ -33,7 +35,10 @@ Device make_device() {
   table.allocate_host = nullptr;
   table.free_host = nullptr;
   table.pin_host = [](void*, void* host, uint64_t) {
-    if (pinning_fails) return hetcomm_status_t{HETCOMM_OUT_OF_RESOURCES};
+    ++attempts;
+    if (pinning_fails || pinned.size() == most_pins) {
+      return hetcomm_status_t{HETCOMM_OUT_OF_RESOURCES};
+    }
     EXPECT_TRUE(pinned.insert(host).second);
     ++pins;
     return hetcomm_status_t{HETCOMM_OK};
@@ -46,8 +51,9 @@ class StandInsTest : public testing::Test {
  protected:
   void SetUp() override {
     pinned.clear();
-    pins = 0;
+    pins = attempts = 0;
     pinning_fails = false;
+    most_pins = SIZE_MAX;
     ASSERT_TRUE(devices_.add(create_host_device().value()).ok());
     ASSERT_TRUE(devices_.add(make_device()).ok());
   }
@@ -137,8 +143,20 @@ TEST_F(StandInsTest, NothingIsPinnedOrUnpinnedWhileAStreamIsHeldBack) {
 TEST_F(StandInsTest, AVendorThatCannotPin) {
   pinning_fails = true;
   std::byte* const first = take(kMi).get();
+  EXPECT_EQ(attempts, 1);
   EXPECT_EQ(take(kMi).get(), first);
+  EXPECT_EQ(attempts, 1);
   EXPECT_EQ(pins, 0);
+}
+
+TEST_F(StandInsTest, WhatIsKeptMakesRoom) {
+  most_pins = 2;
+  take(kMi);
+  take(3 * kMi);
+  EXPECT_EQ(pinned.size(), 2u);
+  StandIns::Memory other = take(100 * kKi);
+  EXPECT_TRUE(is_pinned(other));
+  EXPECT_EQ(pinned.size(), 1u);
 }
 
 TEST_F(StandInsTest, MoreThanThereIs) {

@@ -1,8 +1,10 @@
 // The collective operations of a ProcessGroup.
+#include <ATen/DeviceAccelerator.h>
 #include <algorithm>
 #include <c10/util/Exception.h>
 #include <utility>
 
+#include "python/src/torch/device.h"
 #include "python/src/torch/process_group.h"
 
 namespace hetcomm::torch_backend {
@@ -88,6 +90,17 @@ Buffers split_buffers(const char* name, const at::Tensor& tensor, const Packed& 
 
 }  // namespace
 
+std::optional<c10::Device> ProcessGroup::device_of(const c10d::BarrierOptions& options) const {
+  std::optional<c10::Device> device = options.device;
+  const std::optional<c10::DeviceType> accelerator = at::getAccelerator();
+  if (!device && !options.device_ids.empty() && accelerator) {
+    device = c10::Device(*accelerator, static_cast<c10::DeviceIndex>(options.device_ids.front()));
+  }
+  if (!device) device = getBoundDeviceId();
+  if (!device || !is_movable(*device)) return std::nullopt;
+  return device;
+}
+
 // The other ranks wait for this one: each operation tells them what it throws.
 
 ProcessGroup::Ref ProcessGroup::barrier(const c10d::BarrierOptions& options) {
@@ -97,6 +110,7 @@ ProcessGroup::Ref ProcessGroup::barrier(const c10d::BarrierOptions& options) {
                                   .sequence = next_sequence(),
                                   .inputs = {},
                                   .results = {}});
+  if (const std::optional<c10::Device> device = device_of(options)) work->follow(*device);
   return start_collective(
       work, options.timeout,
       [](Communicator communicator, const CollectiveOptions& o, hetcomm_request_t** request) {

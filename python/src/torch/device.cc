@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -41,20 +42,21 @@ class TorchDevice {
   void drop(TensorMemory* memory) {
     {
       const std::scoped_lock lock(mutex_);
-      memories_.erase(memory);
+      if (memories_.erase(memory) == 0) return;
     }
     delete memory;
   }
-  // Null: |address| is none.
-  const TensorMemory* find(const void* address) {
+  // The size of what |address| names; none: it names nothing.
+  std::optional<uint64_t> size_of(const void* address) {
     const std::scoped_lock lock(mutex_);
     const auto found = memories_.find(static_cast<const TensorMemory*>(address));
-    return found == memories_.end() ? nullptr : *found;
+    if (found == memories_.end()) return std::nullopt;
+    return static_cast<uint64_t>((*found)->bytes.numel());
   }
 
-  void note_failure(const std::string& text) {
+  void note_failure(std::string text) {
     const std::scoped_lock lock(mutex_);
-    failure_ = text;
+    failure_ = std::move(text);
   }
   std::string failure() {
     const std::scoped_lock lock(mutex_);
@@ -101,20 +103,22 @@ const Event& event_of(void* event) { return *static_cast<const Event*>(event); }
 template <typename Call>
 hetcomm_status_t guarded(void* device, Call&& call) noexcept {
   hetcomm_status_t status = HETCOMM_DEVICE_LOST;
-  std::string why;
+  std::string why;  // "": nothing is known beside the status
   try {
-    return call();
+    try {
+      return call();
+    } catch (const c10::OutOfMemoryError& error) {
+      status = HETCOMM_OUT_OF_MEMORY;
+      why = error.what_without_backtrace();
+    } catch (const c10::Error& error) {
+      why = error.what_without_backtrace();
+    }
   } catch (const std::bad_alloc&) {
-    return HETCOMM_OUT_OF_MEMORY;
-  } catch (const c10::OutOfMemoryError& error) {
     status = HETCOMM_OUT_OF_MEMORY;
-    why = error.what_without_backtrace();
-  } catch (const c10::Error& error) {
-    why = error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    why = error.what();
+  } catch (const std::exception&) {
+    status = HETCOMM_DEVICE_LOST;
   }
-  of(device).note_failure(why);
+  of(device).note_failure(std::move(why));
   return status;
 }
 
@@ -133,17 +137,17 @@ hetcomm_status_t allocate(void* device, uint64_t size, void** out_address) {
 void release(void* device, void* address) { of(device).drop(static_cast<TensorMemory*>(address)); }
 
 hetcomm_status_t find(void* device, const void* address, void** out_base, uint64_t* out_size) {
-  const TensorMemory* const memory = of(device).find(address);
-  if (memory == nullptr) return HETCOMM_NOT_FOUND;
-  *out_base = const_cast<TensorMemory*>(memory);
-  *out_size = static_cast<uint64_t>(memory->bytes.numel());
+  const std::optional<uint64_t> size = of(device).size_of(address);
+  if (!size) return HETCOMM_NOT_FOUND;
+  *out_base = const_cast<void*>(address);
+  *out_size = *size;
   return HETCOMM_OK;
 }
 
 hetcomm_status_t retain(void* device, void* address, uint64_t size) {
-  const TensorMemory* const memory = of(device).find(address);
-  if (memory == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  return static_cast<uint64_t>(memory->bytes.numel()) == size ? HETCOMM_OK : HETCOMM_OUT_OF_RANGE;
+  const std::optional<uint64_t> known = of(device).size_of(address);
+  if (!known) return HETCOMM_INVALID_ARGUMENT;
+  return *known == size ? HETCOMM_OK : HETCOMM_OUT_OF_RANGE;
 }
 
 hetcomm_status_t stream_create(void* device, void** out_stream) {
@@ -224,8 +228,10 @@ hetcomm_status_t event_notify(void* device, void* event, int file) {
 
 hetcomm_status_t allocate_host(void* device, uint64_t size, void** out_host) {
   return guarded(device, [&] {
-    *out_host = of(device).allocate_host(size);
-    return *out_host != nullptr ? HETCOMM_OK : HETCOMM_OUT_OF_MEMORY;
+    void* const host = of(device).allocate_host(size);
+    TORCH_CHECK_WITH(OutOfMemoryError, host != nullptr, "no pinned memory of ", size, " bytes");
+    *out_host = host;
+    return HETCOMM_OK;
   });
 }
 
@@ -243,19 +249,9 @@ hetcomm_status_t user_stream_open(void* device, void* native, void** out_user_st
 
 void user_stream_close(void*, void* user_stream) { delete &stream_of(user_stream); }
 
-// From torch 2.13 on a guard tells whether a stream is captured into a graph.
-template <typename AnyGuard>
-bool is_captured(const AnyGuard& guard, const c10::Stream& stream) {
-  if constexpr (requires { guard.isStreamCapturing(stream); }) {
-    return guard.isStreamCapturing(stream);
-  } else {
-    return false;
-  }
-}
-
 hetcomm_status_t user_stream_record(void* device, void* user_stream, void** out_event) {
   return guarded(device, [&] {
-    if (is_captured(of(device).guard(), stream_of(user_stream))) {
+    if (is_captured(stream_of(user_stream))) {
       return hetcomm_status_t{HETCOMM_UNSUPPORTED};
     }
     return event_record(device, user_stream, out_event);
@@ -272,6 +268,16 @@ void error_text(void* device, char* text, uint64_t size) {
     text[of(device).failure().copy(text, size - 1)] = '\0';
   } catch (const std::exception&) {
     text[0] = '\0';  // no memory for the text
+  }
+}
+
+// From torch 2.13 on a guard tells whether a stream is captured into a graph.
+template <typename AnyGuard>
+bool guard_knows_captured(const AnyGuard& guard, const c10::Stream& stream) {
+  if constexpr (requires { guard.isStreamCapturing(stream); }) {
+    return guard.isStreamCapturing(stream);
+  } else {
+    return false;
   }
 }
 
@@ -324,12 +330,17 @@ TensorMemory* name_memory(void* instance, const at::Tensor& packed) {
 void drop_memory(void* instance, TensorMemory* memory) { of(instance).drop(memory); }
 
 c10::Stream make_stream(c10::Device device) {
+  constexpr int kHighPriority = -1;
   const Guard guard(device.type());
   try {
-    return guard.getNewStream(device);
+    return guard.getNewStream(device, kHighPriority);
   } catch (const c10::Error&) {
-    return guard.getStreamFromGlobalPool(device);
+    return guard.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
   }
+}
+
+bool is_captured(const c10::Stream& stream) {
+  return guard_knows_captured(Guard(stream.device_type()), stream);
 }
 
 }  // namespace hetcomm::torch_backend

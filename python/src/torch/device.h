@@ -35,7 +35,11 @@ hetcomm_device_t make_device(c10::Device device);
 TensorMemory* name_memory(void* instance, const at::Tensor& packed);
 void drop_memory(void* instance, TensorMemory* memory);
 
-// A stream of |device| of its own, for copies.
+// A stream of |device|, for copies and order. Users may have it, too: most back-ends have a pool of
+// streams, of which this takes one of high priority, as fewer do.
 c10::Stream make_stream(c10::Device device);
+
+// Whether a stream is being captured into a graph, where this torch can tell.
+bool is_captured(const c10::Stream& stream);
 
 }  // namespace hetcomm::torch_backend

@@ -63,12 +63,11 @@ void EventWatch::run() {
     added_.clear();
     lock.unlock();
     look(all);
-    if (!all.empty()) {
-      const auto waited = Clock::now() - all.front().since;
-      std::this_thread::sleep_for(
-          std::clamp<Clock::duration>(waited / 4, kShortestNap, kLongestNap));
-    }
     lock.lock();
+    if (all.empty() || !added_.empty()) continue;
+    const auto waited = Clock::now() - all.back().since;
+    called_.wait_for(lock, std::clamp<Clock::duration>(waited / 4, kShortestNap, kLongestNap),
+                     [this] { return stops_ || !added_.empty(); });
   }
 }
 

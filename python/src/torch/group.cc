@@ -83,6 +83,7 @@ Group::~Group() { close("the process group is gone"); }
 void Group::keep(const WorkRef& work) {
   work->slot = pending_.size();
   pending_.push_back(work);
+  if (work->device()) has_device_works_.store(true, std::memory_order_relaxed);
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
 }
 
@@ -101,7 +102,9 @@ void Group::forget(OperationWork& work) {
 }
 
 void Group::sweep() {
-  if (pending_count_.load(std::memory_order_relaxed) <= kSweepAbove) return;
+  // Memory of devices is scarce.
+  const size_t most = has_device_works_.load(std::memory_order_relaxed) ? 0 : kSweepAbove;
+  if (pending_count_.load(std::memory_order_relaxed) <= most) return;
   std::vector<WorkRef> dropped;
   {
     const std::scoped_lock lock(mutex_);
@@ -114,6 +117,13 @@ void Group::sweep() {
 
 namespace {
 
+void check_not_captured(const char* operation, const c10::Stream& stream) {
+  if (!is_captured(stream)) return;
+  C10_THROW_ERROR(DistBackendError,
+                  std::string("hetcomm: ") + operation +
+                      ": the current stream is captured into a graph [UNSUPPORTED]");
+}
+
 c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
@@ -121,21 +131,29 @@ c10::Stream current_stream(c10::Device device) {
 }  // namespace
 
 hetcomm_stream_t* Group::stream_of(const OperationWork& work) {
-  return work.device() ? context_->stream(current_stream(*work.device())) : nullptr;
+  if (!work.device()) return nullptr;
+  return translated(work.name(), [&] { return context_->stream(current_stream(*work.device())); });
 }
 
-hetcomm_stream_t* Group::stream_of_message(const OperationWork& work, int peer) {
-  if (!work.device()) return nullptr;
-  const c10::Device device = *work.device();
-  const std::tuple key(device.type(), device.index(), peer);
-  auto found = message_streams_.find(key);
-  if (found == message_streams_.end()) {
-    found = message_streams_.emplace(key, make_stream(device)).first;
-  }
-  c10::Event reached(device.type());
-  reached.record(current_stream(device));
-  reached.block(found->second);
-  return context_->stream(found->second);
+hetcomm_stream_t* Group::stream_of_message(const OperationWork& work) {
+  const std::optional<c10::Device> device = work.device();
+  if (!device && !message_stream_) return nullptr;
+  return translated(work.name(), [&] {
+    if (device) {
+      const c10::Stream current = current_stream(*device);
+      check_not_captured(work.name(), current);
+      if (!message_stream_) message_stream_ = make_stream(*device);
+      // Events know streams of one type.
+      TORCH_CHECK_VALUE(message_stream_->device_type() == device->type(), "hetcomm ", work.name(),
+                        ": the messages of a group are of one type of device, ",
+                        message_stream_->device_type(), ", and of the host; this one is on ",
+                        *device);
+      c10::Event reached(device->type());
+      reached.record(current);
+      reached.block(*message_stream_);
+    }
+    return context_->stream(*message_stream_);
+  });
 }
 
 hetcomm_group_t* Group::open_group() {

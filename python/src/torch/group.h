@@ -13,14 +13,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
-#include <tuple>
 #include <vector>
 
 #include <hetcomm/hetcomm.h>
@@ -71,9 +70,9 @@ class Group : public std::enable_shared_from_this<Group> {
   // The stream in whose order |work| is posted, under the lock of post(): the one that is current for
   // its device; null where its tensors are in host memory.
   hetcomm_stream_t* stream_of(const OperationWork& work);
-  // The same for a message with |peer|. Messages with one peer keep the order of the calls, whatever
-  // streams are current.
-  hetcomm_stream_t* stream_of_message(const OperationWork& work, int peer);
+  // The same for a message. Messages keep the order of the calls, whatever streams are current: from
+  // the first one of a device on all go through one stream, those of the host too.
+  hetcomm_stream_t* stream_of_message(const OperationWork& work);
 
   // Operations collected to start together. Both under the lock of post(): open_group() inside of
   // it. Those that are open when this is closed are dropped, and their operations cancelled.
@@ -139,11 +138,10 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string close_reason_;
   std::vector<hetcomm_group_t*> open_groups_;
   std::vector<std::function<void()>> borrowers_;
-  // Messages with one peer go through one of these, which waits for the streams of the callers. By
-  // device and peer.
-  std::map<std::tuple<c10::DeviceType, c10::DeviceIndex, int>, c10::Stream> message_streams_;
+  std::optional<c10::Stream> message_stream_;  // waits for the streams of the callers
   std::vector<WorkRef> pending_;
   std::atomic<size_t> pending_count_{0};
+  std::atomic<bool> has_device_works_{false};  // there has been one
 
   std::shared_ptr<const Hook> hook_;  // constant once hooked_
   std::atomic<bool> timed_{false};

@@ -61,12 +61,14 @@ class JointWork final : public c10d::Work {
     auto state = std::make_shared<State>();
     state->open = works_.size();
     state->results = result();
-    if (works_.empty()) joint->markCompleted(c10::IValue(state->results));
+    if (works_.empty()) complete_future(*joint, nullptr, state->results);
     for (const WorkRef& work : works_) {
       work->getFuture()->addCallback([joint, state](c10::ivalue::Future& part) {
-        if (part.hasError() && !state->failed.exchange(true)) joint->setError(part.exception_ptr());
+        if (part.hasError() && !state->failed.exchange(true)) {
+          complete_future(*joint, part.exception_ptr(), {});
+        }
         if (state->open.fetch_sub(1) == 1 && !state->failed.load()) {
-          joint->markCompleted(c10::IValue(state->results));
+          complete_future(*joint, nullptr, state->results);
         }
       });
     }
@@ -269,7 +271,7 @@ ProcessGroup::Ref ProcessGroup::send(Tensors& tensors, int destination, int tag)
     options.struct_size = sizeof(options);
     options.timeout_ns = timeout_ns(kNoTimeout);
     options.group = group;
-    options.stream = group_->stream_of_message(*work, destination);
+    options.stream = group_->stream_of_message(*work);
     hetcomm_request_t* request = nullptr;
     check("send", hetcomm_send(communicator, destination, static_cast<uint32_t>(tag), buffer,
                                &options, &request));
@@ -293,7 +295,7 @@ ProcessGroup::Ref ProcessGroup::receive(const char* name, Tensors& tensors, int 
     options.struct_size = sizeof(options);
     options.timeout_ns = timeout_ns(kNoTimeout);
     options.group = group;
-    options.stream = group_->stream_of_message(*work, source);
+    options.stream = group_->stream_of_message(*work);
     hetcomm_request_t* request = nullptr;
     check(name, hetcomm_recv(communicator, source, static_cast<uint32_t>(tag), HETCOMM_EXACT_TAG,
                              buffer, &options, &request));

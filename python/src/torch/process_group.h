@@ -162,6 +162,8 @@ class ProcessGroup final : public c10d::Backend {
   uint32_t generation() const { return group_->generation(); }
 
  private:
+  // The device whose current stream a barrier follows: the one that is named, or the group's.
+  std::optional<c10::Device> device_of(const c10d::BarrierOptions& options) const;
   struct Coalescing {
     std::thread::id thread;
     hetcomm_group_t* group = nullptr;

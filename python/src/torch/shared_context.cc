@@ -61,17 +61,15 @@ SharedContext::~SharedContext() {
 SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
   const auto key = std::make_pair(device.type(), device.index());
   if (const auto found = devices_.find(key); found != devices_.end()) return found->second;
-  DeviceEntry& entry =
-      devices_.emplace(key, DeviceEntry{.copy_stream = make_stream(device)}).first->second;
+  DeviceEntry entry{.copy_stream = make_stream(device)};
   const hetcomm_device_t made = make_device(device);
   const hetcomm_status_t status = hetcomm_device_add(context_, &made, &entry.index);
   if (status != HETCOMM_OK) {
-    devices_.erase(key);
     made.table->destroy(made.instance);
     fail("using " + device.str(), status);
   }
   entry.instance = made.instance;
-  return entry;
+  return devices_.emplace(key, entry).first->second;
 }
 
 hetcomm_stream_t* SharedContext::stream(const c10::Stream& torchs) {

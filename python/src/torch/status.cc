@@ -19,6 +19,11 @@ void fail(const std::string& what, hetcomm_status_t status) {
   C10_THROW_ERROR(DistBackendError, describe(what, status, hetcomm_last_error()));
 }
 
+void fail_of_device(const char* operation, const c10::Error& error) {
+  C10_THROW_ERROR(DistBackendError,
+                  describe(operation, HETCOMM_DEVICE_LOST, error.what_without_backtrace()));
+}
+
 std::exception_ptr make_exception(const char* operation, const hetcomm_completion_t& completion) {
   try {
     C10_THROW_ERROR(DistBackendError, describe(operation, completion.status, completion.text));

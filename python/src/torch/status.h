@@ -1,6 +1,7 @@
 // From statuses of the C ABI to exceptions of torch's.
 #pragma once
 
+#include <c10/util/Exception.h>
 #include <exception>
 #include <string>
 
@@ -11,9 +12,27 @@ namespace hetcomm::torch_backend {
 // Throws c10::DistBackendError (a RuntimeError in Python) with |what| and the thread's last error.
 [[noreturn]] void fail(const std::string& what, hetcomm_status_t status);
 
+// The same for a device, whose |error| torch has thrown.
+[[noreturn]] void fail_of_device(const char* operation, const c10::Error& error);
+
 inline void check(const char* what, hetcomm_status_t status) {
   if (status != HETCOMM_OK) [[unlikely]]
     fail(what, status);
+}
+
+// Returns what |call| returns. What torch throws where a device has failed is made DEVICE_LOST of
+// |operation|; exceptions that say what was wrong pass.
+template <typename Call>
+auto translated(const char* operation, Call&& call) {
+  try {
+    return call();
+  } catch (const c10::DistBackendError&) {
+    throw;
+  } catch (const c10::ValueError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    fail_of_device(operation, error);
+  }
 }
 
 // Returns how |operation| ended, as an exception. The record's text must still be the thread's last

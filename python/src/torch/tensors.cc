@@ -3,6 +3,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <algorithm>
+#include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
 
 #include "python/src/torch/device.h"
@@ -109,6 +110,20 @@ Packed kept(OperationWork& work, const at::Tensor& contiguous) {
   return {contiguous, work.wrap(contiguous)};
 }
 
+// Whether two contiguous tensors have bytes in common.
+bool share_memory(const at::Tensor& one, const at::Tensor& other) {
+  const bool on_host = one.is_cpu() && other.is_cpu();
+  // Pointers of tensors on devices may be anything, but in host memory two storages may have the
+  // same bytes.
+  if (!on_host && !one.is_alias_of(other)) return false;
+  const auto begin_of = [&](const at::Tensor& tensor) {
+    return on_host ? reinterpret_cast<uintptr_t>(tensor.const_data_ptr())
+                   : static_cast<uintptr_t>(tensor.storage_offset()) * tensor.itemsize();
+  };
+  return begin_of(one) < begin_of(other) + other.nbytes() &&
+         begin_of(other) < begin_of(one) + one.nbytes();
+}
+
 }  // namespace
 
 Packed packed_input(OperationWork& work, const at::Tensor& tensor) {
@@ -120,7 +135,9 @@ Packed packed_input(OperationWork& work, const at::Tensor& tensor) {
 Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents) {
   if (is_packed(tensor)) {
     // Memory that is shared until somebody writes is no longer from here on.
-    static_cast<void>(tensor.mutable_data_ptr());
+    if (tensor.is_cpu() || c10::impl::cow::is_cow_data_ptr(tensor.storage().data_ptr())) {
+      static_cast<void>(tensor.mutable_data_ptr());
+    }
     return kept(work, tensor);
   }
   TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes,
@@ -135,13 +152,8 @@ Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_co
 }
 
 Packed apart_from(OperationWork& work, const Packed& packed, const std::vector<Packed>& results) {
-  const auto begin_of = [](const Packed& each) {
-    return reinterpret_cast<uintptr_t>(each.tensor.const_data_ptr());
-  };
-  const auto end_of = [&](const Packed& each) { return begin_of(each) + each.tensor.nbytes(); };
   const bool overlaps = std::any_of(results.begin(), results.end(), [&](const Packed& result) {
-    return result.tensor.device() == packed.tensor.device() && begin_of(result) < end_of(packed) &&
-           begin_of(packed) < end_of(result);
+    return share_memory(result.tensor, packed.tensor);
   });
   if (!overlaps) return packed;
   const at::NoGradGuard no_grad;

@@ -6,6 +6,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <utility>
 
 #include "python/src/torch/group.h"
@@ -25,6 +26,23 @@ uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
 }
 
 }  // namespace
+
+void complete_future(c10::ivalue::Future& future, const std::exception_ptr& failure,
+                     const std::vector<at::Tensor>& results) noexcept {
+  try {
+    if (failure) {
+      future.setError(failure);
+    } else {
+      future.markCompleted(c10::IValue(results));
+    }
+  } catch (const std::exception& error) {
+    if (!future.completed()) {
+      future.setErrorIfNeeded(std::current_exception());
+    } else {
+      LOG(ERROR) << "hetcomm: a callback of a future failed: " << error.what();
+    }
+  }
+}
 
 OperationWork::OperationWork(std::shared_ptr<Group> group, int rank, WorkDescription description)
     : Work(rank, description.type, description.profiling,
@@ -47,11 +65,13 @@ hetcomm_memory_t* OperationWork::wrap(const at::Tensor& tensor) {
   device_ = tensor.device();
   if (tensor.numel() == 0) return nullptr;
   memories_.reserve(memories_.size() + 1);
-  memories_.push_back(group_->context().wrap(tensor));
+  memories_.push_back(translated(name_, [&] { return group_->context().wrap(tensor); }));
   return memories_.back();
 }
 
 void OperationWork::let_tensors_go() {
+  // A forked child has tensors, but no memories.
+  if (!group_->alive()) memories_.clear();
   for (hetcomm_memory_t* const memory : memories_) SharedContext::unwrap(memory);
   memories_.clear();
   kept_.clear();
@@ -135,12 +155,7 @@ void OperationWork::complete() {
     future = future_;
   }
   cv_.notify_all();
-  if (!future) return;
-  if (failure) {
-    future->setError(failure);
-  } else {
-    future->markCompleted(c10::IValue(results_));
-  }
+  if (future) complete_future(*future, failure, results_);
 }
 
 // Whoever learns that the work is done may use the results in any stream.
@@ -150,6 +165,10 @@ void OperationWork::copy_results_back() {
     for (const CopyBack& copy : copies_) copy.to.copy_(copy.from);
     return;
   }
+  translated(name_, [this] { copy_on_device(); });
+}
+
+void OperationWork::copy_on_device() {
   const c10::Stream stream = group_->context().copy_stream(*device_);
   const c10::StreamGuard there(stream);
   for (const CopyBack& copy : copies_) copy.to.copy_(copy.from);
@@ -293,15 +312,8 @@ c10::intrusive_ptr<c10::ivalue::Future> OperationWork::getFuture() {
     const std::scoped_lock lock(mutex_);
     if (!future_) {
       future_ = make_future();
-      watch = true;
-      if (done()) {
-        watch = false;
-        if (exception_) {
-          future_->setError(exception_);
-        } else {
-          future_->markCompleted(c10::IValue(results_));
-        }
-      }
+      watch = !done();
+      if (!watch) complete_future(*future_, exception_, results_);
     }
     future = future_;
   }

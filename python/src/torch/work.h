@@ -23,6 +23,11 @@ namespace hetcomm::torch_backend {
 
 class Group;
 
+// Completes |future|, with |failure| if that is not null. What goes wrong meanwhile is its error: a
+// device may fail while the future notes how far its streams have come.
+void complete_future(c10::ivalue::Future& future, const std::exception_ptr& failure,
+                     const std::vector<at::Tensor>& results) noexcept;
+
 // The clock of completion hooks, which differs between versions of torch.
 using HookClock = decltype(c10d::WorkInfo::timeStarted)::clock;
 
@@ -52,7 +57,9 @@ class OperationWork final : public c10d::Work {
   // The same for a contiguous tensor on a device, of which all of a work's are on one. Gives the name
   // of its memory, which is null if it is empty.
   hetcomm_memory_t* wrap(const at::Tensor& tensor);
-  // The device of its tensors; none: they are in host memory.
+  // It is posted in the order of the current stream of |device|, and has no tensors.
+  void follow(c10::Device device) { device_ = device; }
+  // The device of its tensors, or that which it follows; none: they are in host memory.
   std::optional<c10::Device> device() const { return device_; }
   void copy_back(CopyBack copy) { copies_.push_back(std::move(copy)); }
   // Runs before the copies when all requests have succeeded; may throw.
@@ -105,6 +112,7 @@ class OperationWork final : public c10d::Work {
   void part_done();
   void complete();
   void copy_results_back();
+  void copy_on_device();
   void let_tensors_go();
   c10::intrusive_ptr<c10::ivalue::Future> make_future() const;
 

@@ -60,8 +60,8 @@ void Side::reset() {
   starts_.clear();
   length_ = stride_ = 0;
   on_device_ = false;
-  stood_in_ = nullptr;
-  stands_in_.reset();
+  host_ = nullptr;
+  room_.reset();
 }
 
 bool Side::is_multiple_of(uint64_t element_bytes) const {
@@ -77,9 +77,9 @@ void Side::append_pieces(std::vector<BufferPiece>* pieces) const {
 }
 
 bool Side::make_room(Staging& staging) {
-  stands_in_ = staging.stand_in(length_, pieces());
-  stood_in_ = stands_in_.get();
-  return static_cast<bool>(stands_in_);
+  room_ = staging.stand_in(length_, pieces());
+  host_ = room_.get();
+  return static_cast<bool>(room_);
 }
 
 std::vector<BufferPiece> Side::pieces() const {
@@ -118,7 +118,7 @@ void Side::append_rows(uint64_t offset, uint64_t bytes, StreamDirection directio
   const uint64_t block_bytes = many_.empty() ? longest_block() : 0;
   if (many_.empty() && offset == 0 && bytes >= block_bytes) {
     // Whole blocks lie behind each other.
-    add_rows(one_, 0, length_, stood_in_, direction, rows);
+    add_rows(one_, 0, length_, host_, direction, rows);
     return;
   }
   for (uint64_t block = 0; block < block_count(); ++block) {
@@ -127,7 +127,7 @@ void Side::append_rows(uint64_t offset, uint64_t bytes, StreamDirection directio
     const uint64_t part = std::min(bytes, length - offset);
     const BufferPiece& piece = many_.empty() ? one_ : many_[block];
     const uint64_t at = many_.empty() ? block * block_bytes + offset : offset;
-    std::byte* const host = stood_in_ + (many_.empty() ? at : starts_[block] + offset);
+    std::byte* const host = host_ + (many_.empty() ? at : starts_[block] + offset);
     add_rows(piece, at, part, host, direction, rows);
   }
 }
@@ -144,8 +144,8 @@ bool Side::scale(Staging& staging, reduce::Type type, uint64_t element_bytes, do
     reduce::scale(type, scaled.get() + starts_[block], address(block),
                   lengths_[block] / element_bytes, factor);
   }
-  stands_in_ = std::move(scaled);
-  stood_in_ = stands_in_.get();
+  room_ = std::move(scaled);
+  host_ = room_.get();
   return true;
 }
 

@@ -44,7 +44,7 @@ class Side {
     return many_.empty() && other.many_.empty() && one_ == other.one_;
   }
   // What stands for |other|, which lives longer, stands for this one as well.
-  void share_room(const Side& other) { stood_in_ = other.stood_in_; }
+  void share_room(const Side& other) { host_ = other.host_; }
   // Bytes of the longest block, and number of blocks.
   uint64_t longest_block() const;
   uint64_t block_count() const;
@@ -61,7 +61,7 @@ class Side {
              double factor) HETCOMM_UNDER_BATON;
 
   std::byte* address(uint32_t block) const {
-    if (stood_in_ != nullptr) return stood_in_ + (many_.empty() ? block * stride_ : starts_[block]);
+    if (host_ != nullptr) return host_ + (many_.empty() ? block * stride_ : starts_[block]);
     const BufferPiece& piece = many_.empty() ? one_ : many_[block];
     return host_address(piece) + (many_.empty() ? block * stride_ : 0);
   }
@@ -76,12 +76,12 @@ class Side {
   BufferPiece one_{};              // the buffer where there is one; blocks are in a row
   std::vector<BufferPiece> many_;  // a buffer for each rank
   std::vector<uint64_t> lengths_;  // lengths of |many_|
-  std::vector<uint64_t> starts_;   // where |many_| begin in |stands_in_|
+  std::vector<uint64_t> starts_;   // where |many_| begin in |host_|
   uint64_t length_ = 0;
   uint64_t stride_ = 0;
   bool on_device_ = false;
-  std::byte* stood_in_ = nullptr;  // host memory that stands for the buffers; null: none does
-  StandIns::Memory stands_in_;     // the same, unless the other side has it
+  std::byte* host_ = nullptr;  // host memory that stands for the buffers; null: none does
+  StandIns::Memory room_;      // the same, unless the other side has it
 };
 
 }  // namespace hetcomm::collectives

@@ -39,6 +39,8 @@ class PinnedMemory {
   bool allocate_pageable(size_t size, int node);
 
   std::byte* get() const { return bytes_; }
+  // Whether some device knows of it.
+  bool is_pinned() const { return maker_ != nullptr || !pinning_.empty(); }
 
  private:
   void free();

@@ -21,10 +21,18 @@ StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
   const Place pageable{.node = place.node, .allocator = place.allocator, .pins = false};
   Block* const block = &memory.block_;
   if (!take_kept(bytes, place, block) &&
-      !(devices_.has_holds() && take_kept(bytes, pageable, block)) && !make(bytes, place, block)) {
-    // What is kept may be in the way.
-    trim(0);
-    if (!make(bytes, place, block)) return memory;
+      !(devices_.has_holds() && take_kept(bytes, pageable, block))) {
+    const bool made = make(bytes, place, block);
+    const bool could_not_pin = made && block->place.pins && !block->bytes.is_pinned();
+    if ((!made || could_not_pin) && !kept_.empty()) {
+      // What is kept may be in the way.
+      if (made) --made_;
+      trim(0);
+      *block = {};
+      if (!make(bytes, place, block)) return memory;
+    } else if (!made) {
+      return memory;
+    }
   }
   memory.owner_ = this;
   return memory;

@@ -58,8 +58,9 @@ class StandIns {
     Block block_;
   };
 
-  // Keeps |most_kept| bytes that nobody uses, or twice as many as the largest block has had, for both
-  // sides of such an operation. The devices outlive this, which outlives what it has given.
+  // Keeps |most_kept| bytes that nobody uses; or, where a block was larger than half of that, as many
+  // as two of it have: an operation has two sides. The devices outlive this, which outlives what it
+  // has given.
   StandIns(DeviceSet& devices, uint64_t most_kept) : devices_(devices), most_kept_(most_kept) {}
   StandIns(const StandIns&) = delete;
   StandIns& operator=(const StandIns&) = delete;
