@@ -9,7 +9,7 @@ that of rank 0, which all ranks enter together. HETCOMM_TRANSPORTS chooses hetco
 Of "overlap" it is that of an asynchronous allreduce and of arithmetic beside it, which takes as long
 as hetcomm's allreduce alone. "ddp" is a training step of a model with so many bytes of parameters.
 With --device the tensors are on an accelerator, and other backends get copies in host memory, which
-is pinned. --json has the form of hetcomm_bench's, with what was measured here.
+is pinned: gradients as soon as there are some ("ddp"), or all of them afterwards ("ddp_after"). --json has the form of hetcomm_bench's, with what was measured here.
 """
 
 from __future__ import annotations
@@ -138,30 +138,44 @@ OPERATIONS: dict[str, Callable[[Zeros, Any, int, int], Call]] = {
 }
 
 
-def _training_step(device: str, name: str, group: Any, size: int) -> Callable[[], None]:
+def _training_step(operation: str, device: str, name: str, group: Any,
+                   size: int) -> Callable[[], None]:
     """Forward, backward and update of a model with |size| bytes of parameters, by DDP. For a backend
-    that takes tensors in host memory only, a hook copies each bucket there and back by hand."""
+    that takes tensors in host memory only, gradients are copied there and back by hand: by a hook as
+    soon as a bucket is full ("ddp"), or one by one after the backward pass ("ddp_after")."""
     width = 1024
     layers = max(1, size // (4 * width * width))
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False)
                                   for _ in range(layers))).to(device)
-    hetcomms = group if name == "hetcomm" or device == "cpu" else dist.new_group(backend="hetcomm")
-    shared = torch.nn.parallel.DistributedDataParallel(model, process_group=hetcomms,
-                                                       gradient_as_bucket_view=True)
-    if hetcomms is not group:
-        shared.register_comm_hook(group, _sum_on_host)
-    optimizer = torch.optim.SGD(shared.parameters(), lr=1e-6)
+    by_hand = device != "cpu" and name != "hetcomm"
+    after = by_hand and operation == "ddp_after"
+    if not after:
+        shared = torch.nn.parallel.DistributedDataParallel(
+            model, process_group=dist.new_group(backend="hetcomm") if by_hand else group,
+            gradient_as_bucket_view=True)
+        if by_hand:
+            shared.register_comm_hook(group, _sum_on_host)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     batch = torch.ones(4, width, device=device)
 
     def step() -> None:
         optimizer.zero_grad()
-        shared(batch).sum().backward()
+        (model if after else shared)(batch).sum().backward()
+        if after:
+            for parameter in model.parameters():
+                _average_on_host(group, parameter.grad)
         optimizer.step()
         if device != "cpu":
             torch.accelerator.synchronize()
 
     return step
+
+
+def _average_on_host(group: Any, gradient: torch.Tensor) -> None:
+    there = gradient.cpu()
+    dist.all_reduce(there, group=group)
+    gradient.copy_(there.div_(dist.get_world_size(group)))
 
 
 def _sum_on_host(group, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
@@ -178,7 +192,7 @@ def _sum_on_host(group, bucket):  # type: ignore[no-untyped-def]  # torch reads 
 _PINNED: dict[int, torch.Tensor] = {}  # by number of the bucket
 
 
-OTHERS = ("overlap", "ddp", "init", "group")
+OTHERS = ("overlap", "ddp", "ddp_after", "init", "group")
 
 
 def _repeat(call: Callable[[], None], count: int) -> float:
@@ -222,8 +236,8 @@ def _measure(arguments: argparse.Namespace, rank: int) -> list[Result]:
             result = Result(operation, size, arguments.backends)
             if operation == "overlap":
                 _time_overlap(result, groups, arguments.rounds)
-            elif operation == "ddp":
-                calls = {name: _training_step(arguments.device, name, group, size)
+            elif operation.startswith("ddp"):
+                calls = {name: _training_step(operation, arguments.device, name, group, size)
                          for name, group in groups.items()}
                 _time(result, calls, arguments.rounds)
             else:

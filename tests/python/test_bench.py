@@ -52,6 +52,20 @@ class Others(unittest.TestCase):
         self.assertEqual([row[0] for row in rows[1:]], ["hetcomm", "gloo", "checkpoint"])
 
 
+@unittest.skipUnless(os.environ.get("HETCOMM_TEST_DEVICE"), "for a run with a device")
+class OnDevice(unittest.TestCase):
+    def test_beside_copies_by_hand(self):
+        device = os.environ["HETCOMM_TEST_DEVICE"]
+        document = json.loads(bench("--json", "--compare", "gloo", "--device", device, "--import",
+                                    device, "--op", "allreduce", "--op", "broadcast", "--op", "send",
+                                    "--op", "ddp", "--op", "ddp_after", "--size", "4096",
+                                    "--rounds", "1"))
+        self.assertEqual([(row["test"], row["impl"]) for row in document["rows"]],
+                         [(test, impl) for test in ("allreduce", "broadcast", "send", "ddp",
+                                                    "ddp_after") for impl in ("hetcomm", "gloo")])
+        self.assertEqual({row["memory"] for row in document["rows"]}, {device})
+
+
 class Bench(unittest.TestCase):
     def test_json_is_that_of_hetcomm_bench(self):
         document = json.loads(bench("--json", "--compare", "gloo", "--op", "overlap", "--op",
