@@ -382,6 +382,35 @@ def lost_late(rank, size, folder, fails_at):
     return bool(said)
 
 
+def lost_beside_others(rank, size, folder):
+    """A copy fails while all streams of torch's pool are busy: operations of the host go on at once."""
+    standin = init(rank, size, folder)
+    own = filled(rank)
+    group = dist.new_group()
+    dist.all_reduce(own)
+    torch.accelerator.synchronize()
+    dist.barrier()
+    into = torch.zeros(COUNT)
+    if rank == 0:
+        work = dist.isend(own, 1)  # waits for its receive, and is copied then
+        for _ in range(16):
+            with standin.stream(torch.Stream("standin:0")):
+                standin._sleep(1000)
+        standin._fail_copies(0, False)
+    ranks.meet(rank, size, folder)
+    begin = time.monotonic()
+    if rank == 1:
+        work = dist.irecv(into, 0)
+    time.sleep(0.1)
+    dist.all_reduce(torch.ones(10), group=group)
+    took = time.monotonic() - begin
+    try:
+        work.wait()
+    except dist.DistBackendError:
+        return took < 0.6 or took
+    return "it did not fail"
+
+
 def lost_in_collective(rank, size, folder):
     """All ranks hear of it."""
     standin = init(rank, size, folder, timeout_s=20)
@@ -452,6 +481,9 @@ class Device(ranks.TestCase):
     def test_lost(self):
         for later in (False, True):
             self.all_equal(ranks.run(2, lost, later), True)
+
+    def test_lost_beside_others(self):
+        self.all_equal(ranks.run(2, lost_beside_others), True)
 
     def test_lost_in_a_collective_operation(self):
         self.all_equal(ranks.run(3, lost_in_collective), True)

@@ -96,6 +96,16 @@ TorchDevice& of(void* device) { return *static_cast<TorchDevice*>(device); }
 const c10::Stream& stream_of(void* stream) { return *static_cast<const c10::Stream*>(stream); }
 // An event is shared with who watches it.
 using Event = std::shared_ptr<const c10::Event>;
+
+// A stream of the library's. Users may have the same stream of torch's, and put into it what waits for
+// the library: only copies are waited for.
+struct CopyStream {
+  c10::Stream stream;
+  Event latest;         // recorded last
+  bool copies = false;  // since then
+};
+CopyStream& copies_of(void* stream) { return *static_cast<CopyStream*>(stream); }
+
 const Event& event_of(void* event) { return *static_cast<const Event*>(event); }
 
 // Returns what |call| returns, a function without arguments. Exceptions of torch mean that |device| has
@@ -152,17 +162,22 @@ hetcomm_status_t retain(void* device, void* address, uint64_t size) {
 
 hetcomm_status_t stream_create(void* device, void** out_stream) {
   return guarded(device, [&] {
-    *out_stream = new c10::Stream(make_stream(of(device).device()));
+    *out_stream = new CopyStream{.stream = make_stream(of(device).device()), .latest = nullptr};
     return HETCOMM_OK;
   });
 }
 
 void stream_destroy(void* device, void* stream) {
   static_cast<void>(guarded(device, [&] {
-    of(device).guard().synchronizeStream(stream_of(stream));
+    const CopyStream& own = copies_of(stream);
+    if (own.copies) {
+      of(device).guard().synchronizeStream(own.stream);
+    } else if (own.latest != nullptr) {
+      own.latest->synchronize();
+    }
     return HETCOMM_OK;
   }));
-  delete &stream_of(stream);
+  delete &copies_of(stream);
 }
 
 // Copies in |stream| by |copy(part, host)|, which are tensors of the two ranges.
@@ -172,11 +187,12 @@ hetcomm_status_t copy_range(void* device, void* stream, void* host, const void* 
   return guarded(device, [&] {
     // Tensors of that mode are written in it alone, and others in it as well.
     const c10::InferenceMode mode;
-    const c10::StreamGuard there(stream_of(stream));
+    const c10::StreamGuard there(copies_of(stream).stream);
     const at::Tensor& bytes = static_cast<const TensorMemory*>(address)->bytes;
     const auto length = static_cast<int64_t>(size);
     copy(bytes.narrow(0, static_cast<int64_t>(offset), length),
          at::from_blob(host, {length}, at::TensorOptions().dtype(at::kByte)));
+    copies_of(stream).copies = true;
     return HETCOMM_OK;
   });
 }
@@ -197,11 +213,19 @@ hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint6
                     });
 }
 
+Event record(const c10::Stream& stream) {
+  auto event = std::make_shared<c10::Event>(stream.device_type());
+  event->record(stream);
+  return event;
+}
+
 hetcomm_status_t event_record(void* device, void* stream, void** out_event) {
   return guarded(device, [&] {
-    auto event = std::make_shared<c10::Event>(of(device).device().type());
-    event->record(stream_of(stream));
-    *out_event = new Event(std::move(event));
+    CopyStream& own = copies_of(stream);
+    auto event = std::make_unique<Event>(record(own.stream));
+    own.latest = *event;
+    own.copies = false;
+    *out_event = event.release();
     return HETCOMM_OK;
   });
 }
@@ -254,12 +278,13 @@ hetcomm_status_t user_stream_record(void* device, void* user_stream, void** out_
     if (is_captured(stream_of(user_stream))) {
       return hetcomm_status_t{HETCOMM_UNSUPPORTED};
     }
-    return event_record(device, user_stream, out_event);
+    *out_event = new Event(record(stream_of(user_stream)));
+    return hetcomm_status_t{HETCOMM_OK};
   });
 }
 
 hetcomm_status_t stream_native(void*, void* stream, void** out_native) {
-  *out_native = stream;
+  *out_native = &copies_of(stream).stream;
   return HETCOMM_OK;
 }
 
