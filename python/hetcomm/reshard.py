@@ -9,7 +9,8 @@
 
 ``redistribute`` does it for DTensors, also between meshes that share no rank. ``transfer_state`` moves
 whole state dicts. Ranks are those of the communicator; those of a DeviceMesh are translated where the
-communicator is a process group's. Arrays and tensors are in host memory and contiguous.
+communicator is a process group's. Arrays and tensors are contiguous, and in host memory; tensors of torch
+may be on devices where the communicator is hetcomm.torch.communicator()'s.
 """
 
 from __future__ import annotations
@@ -276,6 +277,7 @@ class Plan:
     ) -> None:
         own = [(each[0], each[1], _type_name(each[2]), _type_name(each[-1])) for each in tensors]
         self._rank, self._size = communicator.rank, communicator.size
+        self._communicator = weakref.ref(communicator)
         # Of the source and of the destination, on this rank.
         self._elements = [tuple(side.elements(self._rank) for side in each[:2]) for each in own]
         self._plan = _Plan(
@@ -306,6 +308,7 @@ class Plan:
         plan = object.__new__(Plan)
         plan._plan = self._plan.rebuild(communicator, list(ranks))
         plan._rank, plan._size = communicator.rank, communicator.size
+        plan._communicator = weakref.ref(communicator)
         plan._elements = []
         _plans.setdefault(communicator, weakref.WeakSet()).add(plan)
         return plan
@@ -318,7 +321,10 @@ class Plan:
     ) -> Request:
         """Starts an execution: an array, or None where this rank holds nothing, for each tensor. They
         may be left out where this rank holds nothing at all."""
-        return self._plan.start(list(sources), list(destinations), timeout)
+        return self._plan.start(self._arrays(sources), self._arrays(destinations), timeout)
+
+    def _arrays(self, arrays: Sequence[Any]) -> list[Any]:
+        return [_array(array, self._communicator()) for array in arrays]
 
     def describe(self, format: str = "text") -> str:
         """The plan of all ranks as "text", "json" (steps, bytes, forecast, reasons) or "svg"."""
@@ -485,7 +491,7 @@ def _move(
 
     plan = _cached_plan(communicator, key, make)
     try:
-        own = _host_array(tensor.to_local().contiguous())
+        own = _plain(tensor.to_local().contiguous())
         local = torch.empty(local_shape, dtype=tensor.dtype, device=device)
         held, wanted = plan._elements[0]
         if (own.numel(), local.numel()) != (held, wanted):
@@ -503,10 +509,23 @@ def _move(
     return result(local)
 
 
-def _host_array(tensor: Any) -> Any:
+def _plain(tensor: Any) -> Any:
     """The tensor as it is moved: without its history, and after what is still under way for it."""
     tensor = tensor.wait() if hasattr(tensor, "wait") else tensor  # AsyncCollectiveTensor
     return tensor.detach() if hasattr(tensor, "detach") else tensor
+
+
+def _on_device(array: Any) -> bool:
+    return getattr(getattr(array, "device", None), "type", "cpu") != "cpu"
+
+
+def _array(array: Any, communicator: Communicator) -> Any:
+    """What the plans of |communicator| take for an array, or a tensor on a device."""
+    if not _on_device(array):
+        return array
+    from hetcomm.torch import device_array
+
+    return device_array(array, communicator)
 
 
 def _hashable_mesh(mesh: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -592,9 +611,6 @@ class StateDict:
         if self._load is not None:
             return
         local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        device = getattr(getattr(local, "device", None), "type", "cpu")
-        if device != "cpu":
-            raise ValueError(f"{name} is on the device {device}: copy it to the host, or give load=")
         contiguous = (
             local.is_contiguous() if hasattr(local, "is_contiguous") else local.flags.c_contiguous
         )
@@ -607,7 +623,7 @@ class StateDict:
         if self._load is not None:
             return None
         tensor = self._state[name]
-        return _host_array(tensor.to_local() if hasattr(tensor, "to_local") else tensor)
+        return _plain(tensor.to_local() if hasattr(tensor, "to_local") else tensor)
 
     def load(self, name: str, box: Box, array: Any) -> None:
         if self._load is not None:

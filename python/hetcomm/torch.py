@@ -17,7 +17,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-__all__ = ["Options", "ProcessGroupHetcomm", "communicator", "monitored_barrier", "register"]
+__all__ = [
+    "Options", "ProcessGroupHetcomm", "communicator", "device_array", "monitored_barrier", "register"
+]
 
 BACKEND = "hetcomm"
 # Types of devices whose tensors the backend takes, if torch has them: "privateuseone" is whatever an
@@ -177,6 +179,7 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
         address = backend._lend_communicator(forget)
         lent = hetcomm.Communicator._borrow(address, backend)
         made.append(weakref.ref(lent))
+        _contexts[lent] = backend._context()
         return lent
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     # A store may outlive a group, and another group of the same name come: all ranks make as many.
@@ -192,15 +195,55 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
             return None
         return store.get(key)
 
+    context = _load().SharedContext()
     made = hetcomm.Communicator.from_store(
-        hetcomm.Context(thread=True), rank, size, put=store.set, get=get, name=group.group_name
+        hetcomm.Context._borrow(context.address, context), rank, size, put=store.set, get=get,
+        name=group.group_name
     )
+    _contexts[made] = context
     # Plans that redistribute() keeps would keep it for ever.
     weakref.finalize(group, _close, made).atexit = False
     return made
 
 
 _made: dict[str, int] = {}
+
+# By communicator: the context in which tensors on devices are named for it.
+_contexts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+# As DLPack has them: the kind of number, and its bits.
+_DLPACK = {
+    torch.bool: (6, 8), torch.uint8: (1, 8), torch.int8: (0, 8), torch.int16: (0, 16),
+    torch.int32: (0, 32), torch.int64: (0, 64), torch.float16: (2, 16), torch.bfloat16: (4, 16),
+    torch.float32: (2, 32), torch.float64: (2, 64), torch.complex64: (5, 64),
+    torch.complex128: (5, 128), torch.float8_e4m3fn: (10, 8), torch.float8_e5m2: (12, 8),
+    torch.uint16: (1, 16), torch.uint32: (1, 32), torch.uint64: (1, 64),
+}
+
+
+def device_array(tensor: torch.Tensor, communicator: Any) -> Any:
+    """A contiguous tensor on a device, for calls of ``communicator``, which :func:`communicator` has
+    given, and of its queues and plans.
+
+    Operations on it start when the stream that is current for its device now has come to them; use
+    the data after their requests have ended. It keeps the tensor.
+    """
+    import hetcomm
+
+    context = _contexts.get(communicator)
+    if context is None:
+        raise ValueError("tensors on devices need a communicator of hetcomm.torch.communicator()")
+    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        raise BufferError("the tensor is not contiguous: use contiguous(), resolve_conj(), resolve_neg()")
+    if tensor.requires_grad:
+        raise BufferError("the tensor requires gradients: use detach()")
+    if tensor.dtype not in _DLPACK:
+        raise TypeError(f"hetcomm has no type like {tensor.dtype}")
+    if tensor.numel() == 0:
+        return torch.empty(0, dtype=tensor.dtype, device="cpu")  # it has no memory to be named
+    named = context.name(tensor)
+    return hetcomm._core.DeviceArray(named.memory, named.bytes, *_DLPACK[tensor.dtype], named.stream,
+                                     named)
 
 
 def _close(communicator: Any) -> None:

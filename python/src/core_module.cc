@@ -92,13 +92,14 @@ class Queue {
 // The arguments that collective operations have in common, as Python's keywords.
 struct CollectiveArguments {
   CollectiveArguments(std::optional<double> timeout, std::optional<std::string> algorithm_name,
-                      double factor, uint32_t flags)
+                      double factor, uint32_t flags, hetcomm_stream_t* stream = nullptr)
       : algorithm(std::move(algorithm_name)) {
     options.struct_size = sizeof(options);
     options.timeout_ns = nanoseconds(timeout);
     options.algorithm = algorithm ? algorithm->c_str() : nullptr;
     options.factor = factor;
     options.flags = flags;
+    options.stream = stream;
   }
   CollectiveArguments(const CollectiveArguments&) = delete;
   CollectiveArguments& operator=(const CollectiveArguments&) = delete;
@@ -143,9 +144,22 @@ void bind_objects(nb::module_& module) {
            "settings"_a = nb::none(),
            "thread: a background thread makes progress too. settings: \"NAME=value;...\", before "
            "the environment.")
+      .def_static(
+          "_borrow",
+          [](uint64_t address, nb::object owner) {
+            return std::make_unique<Context>(address, std::move(owner));
+          },
+          "address"_a, "owner"_a)
       .def(
           "progress", [](const Context& self) { check(hetcomm_context_progress(self.handle())); },
           nb::call_guard<nb::gil_scoped_release>(), "Drives communication once; never blocks.");
+
+  nb::class_<DeviceArray>(module, "DeviceArray",
+                          "Memory of a device, for any call that takes arrays. Made by "
+                          "hetcomm.torch.device_array.")
+      .def(nb::init<uint64_t, uint64_t, uint8_t, uint8_t, uint64_t, nb::object>(), "memory"_a,
+           "size"_a, "type_code"_a, "type_bits"_a, "stream"_a, "owner"_a)
+      .def_prop_ro("nbytes", [](const DeviceArray& self) { return self.buffer().length; });
 
   nb::class_<Completion>(module, "Completion", "How an operation ended.")
       .def_ro("status", &Completion::status)
@@ -255,6 +269,7 @@ void bind_communicator(nb::class_<Communicator>& type) {
             hetcomm_operation_options_t options{};
             options.struct_size = sizeof(options);
             options.timeout_ns = nanoseconds(timeout);
+            options.stream = stream_of(buffer);
             hetcomm_communicator_t* handle = self.handle();
             const hetcomm_buffer_t bytes = buffer_of(buffer);
             return start(keep(buffer), [&](hetcomm_request_t** request) {
@@ -270,6 +285,7 @@ void bind_communicator(nb::class_<Communicator>& type) {
             hetcomm_operation_options_t options{};
             options.struct_size = sizeof(options);
             options.timeout_ns = nanoseconds(timeout);
+            options.stream = stream_of(buffer);
             hetcomm_communicator_t* handle = self.handle();
             const hetcomm_buffer_t bytes = buffer_of(buffer);
             return start(keep(buffer), [&](hetcomm_request_t** request) {
@@ -315,6 +331,7 @@ void bind_queues(nb::module_& module, nb::class_<Communicator>& communicator) {
             hetcomm_operation_options_t options{};
             options.struct_size = sizeof(options);
             options.timeout_ns = nanoseconds(timeout);
+            options.stream = stream_of(buffer);
             hetcomm_queue_t* handle = self.handle();
             const hetcomm_buffer_t bytes = buffer_of(buffer);
             return start(keep(buffer), [&](hetcomm_request_t** request) {
@@ -330,6 +347,7 @@ void bind_queues(nb::module_& module, nb::class_<Communicator>& communicator) {
             hetcomm_operation_options_t options{};
             options.struct_size = sizeof(options);
             options.timeout_ns = nanoseconds(timeout);
+            options.stream = stream_of(buffer);
             hetcomm_queue_t* handle = self.handle();
             const hetcomm_buffer_t bytes = buffer_of(buffer);
             return start(keep(buffer), [&](hetcomm_request_t** request) {
@@ -365,7 +383,8 @@ void bind_collectives(nb::class_<Communicator>& type) {
           "broadcast",
           [](const Communicator& self, Output buffer, int32_t root, Seconds timeout,
              Name algorithm) {
-            const CollectiveArguments common(timeout, std::move(algorithm), 1, 0);
+            const CollectiveArguments common(timeout, std::move(algorithm), 1, 0,
+                                             stream_of(buffer));
             hetcomm_communicator_t* handle = self.handle();
             const hetcomm_buffer_t bytes = buffer_of(buffer);
             const hetcomm_datatype_t datatype = datatype_of(buffer.dtype());
@@ -380,7 +399,8 @@ void bind_collectives(nb::class_<Communicator>& type) {
           [](const Communicator& self, Input send, Output recv, int32_t root, const std::string& op,
              double factor, Seconds timeout, Name algorithm) {
             same_type(send.dtype(), recv.dtype());
-            const CollectiveArguments common(timeout, std::move(algorithm), factor, 0);
+            const CollectiveArguments common(timeout, std::move(algorithm), factor, 0,
+                                             stream_of(send, recv));
             hetcomm_communicator_t* handle = self.handle();
             const hetcomm_buffer_t from = buffer_of(send);
             const hetcomm_buffer_t to = buffer_of(recv);
@@ -403,7 +423,8 @@ void bind_collectives(nb::class_<Communicator>& type) {
             const hetcomm_datatype_t datatype = common_type(sends);
             same_type(sends[0].dtype(), recvs[0].dtype());
             common_type(recvs);
-            const CollectiveArguments common(timeout, std::move(algorithm), 1, 0);
+            const CollectiveArguments common(timeout, std::move(algorithm), 1, 0,
+                                             stream_of(sends, recvs));
             hetcomm_communicator_t* handle = self.handle();
             const std::vector<hetcomm_buffer_t> from = buffers_of(sends);
             const std::vector<hetcomm_buffer_t> to = buffers_of(recvs);
@@ -426,7 +447,8 @@ void bind_move(nb::class_<Communicator>& type, const char* name, Function functi
       [function](const Communicator& self, Input send, Output recv, std::optional<double> timeout,
                  std::optional<std::string> algorithm) {
         same_type(send.dtype(), recv.dtype());
-        const CollectiveArguments common(timeout, std::move(algorithm), 1, 0);
+        const CollectiveArguments common(timeout, std::move(algorithm), 1, 0,
+                                         stream_of(send, recv));
         hetcomm_communicator_t* handle = self.handle();
         const hetcomm_buffer_t from = buffer_of(send);
         const hetcomm_buffer_t to = buffer_of(recv);
@@ -449,7 +471,8 @@ void bind_rooted(nb::class_<Communicator>& type, const char* name, Function func
                  std::optional<std::string> algorithm) {
         if (!send && !recv) throw nb::value_error("neither a buffer to send nor one to receive");
         if (send && recv) same_type(send->dtype(), recv->dtype());
-        const CollectiveArguments common(timeout, std::move(algorithm), 1, 0);
+        const CollectiveArguments common(timeout, std::move(algorithm), 1, 0,
+                                         stream_of(send, recv));
         hetcomm_communicator_t* handle = self.handle();
         const hetcomm_buffer_t none = hetcomm_buffer_host(nullptr, 0);
         const hetcomm_buffer_t from = send ? buffer_of(*send) : none;
@@ -473,7 +496,7 @@ void bind_reduction(nb::class_<Communicator>& type, const char* name, Function f
                  std::optional<std::string> algorithm) {
         same_type(send.dtype(), recv.dtype());
         const CollectiveArguments common(timeout, std::move(algorithm), factor,
-                                         exclusive ? kExclusive : 0);
+                                         exclusive ? kExclusive : 0, stream_of(send, recv));
         hetcomm_communicator_t* handle = self.handle();
         const hetcomm_buffer_t from = buffer_of(send);
         const hetcomm_buffer_t to = buffer_of(recv);

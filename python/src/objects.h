@@ -1,6 +1,7 @@
 // What all parts of the Python module share: arrays, errors, contexts, requests, communicators.
 //
-// Buffers are whatever offers DLPack or Python's buffer protocol, in host memory and contiguous:
+// Buffers are whatever offers DLPack or Python's buffer protocol, in host memory and contiguous, or
+// memory of a device that another module has named (DeviceArray):
 // arguments are taken as they are (noconvert), since results must not land in a converted copy. An
 // object that refuses to be exported raises its own exception. A request keeps its buffers until it
 // is done; one that is dropped before is cancelled. Any number of threads may wait for one request,
@@ -69,30 +70,61 @@ inline std::string described(const nb::object& exception) {
   return text;
 }
 
+// Contiguous memory of a device, which another module has made known to the library. Operations on it
+// take their place in a stream.
+class DeviceArray {
+ public:
+  // |memory| and |stream| are handles of the C ABI, which live as long as |owner|; a stream may be null.
+  DeviceArray(uint64_t memory, uint64_t bytes, uint8_t type_code, uint8_t type_bits,
+              uint64_t stream, nb::object owner)
+      : buffer_(hetcomm_buffer_memory(reinterpret_cast<hetcomm_memory_t*>(memory), 0, bytes)),
+        type_{.code = type_code, .bits = type_bits, .lanes = 1},
+        stream_(reinterpret_cast<hetcomm_stream_t*>(stream)),
+        owner_(std::move(owner)) {}
+
+  const hetcomm_buffer_t& buffer() const { return buffer_; }
+  nb::dlpack::dtype dtype() const { return type_; }
+  hetcomm_stream_t* stream() const { return stream_; }
+
+ private:
+  const hetcomm_buffer_t buffer_;
+  const nb::dlpack::dtype type_;
+  hetcomm_stream_t* const stream_;
+  const nb::object owner_;
+};
+
 // An array that a caller gives. Of one that refuses to be exported the exception is kept, and
 // raised where the array is used: nanobind's conversions cannot raise.
 template <typename Array>
-class HostArray {
+class AnyArray {
  public:
   void set(Array&& array) {
     array_ = std::move(array);
-    refusal_.reset();
+    other_.reset();
   }
-  void set_refusal(nb::object exception) { refusal_ = std::move(exception); }
+  void set_device_array(nb::object array) {
+    on_device_ = nb::inst_ptr<DeviceArray>(array);
+    other_ = std::move(array);
+  }
+  void set_refusal(nb::object exception) { other_ = std::move(exception); }
   const Array& get() const {
-    if (refusal_.is_valid()) [[unlikely]]
-      raise(refusal_);
+    if (other_.is_valid()) [[unlikely]]
+      raise(other_);
     return array_;
   }
-  nb::dlpack::dtype dtype() const { return get().dtype(); }
+  nb::dlpack::dtype dtype() const { return on_device_ ? on_device_->dtype() : get().dtype(); }
+  // Null: it lies in host memory.
+  const DeviceArray* on_device() const { return on_device_; }
+  const nb::object& device_array() const { return other_; }
 
  private:
   Array array_;
-  nb::object refusal_;
+  nb::object other_;  // in place of |array_|: what |on_device_| belongs to, or the refusal
+  const DeviceArray* on_device_ = nullptr;
 };
 
-using Input = HostArray<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>;
-using Output = HostArray<nb::ndarray<nb::c_contig, nb::device::cpu>>;
+using Input = AnyArray<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>;
+using Output = AnyArray<nb::ndarray<nb::c_contig, nb::device::cpu>>;
 
 // A versioned capsule says whether memory is read-only. Older nanobind does not take it.
 inline constexpr bool kVersionedCapsules = NB_VERSION_MAJOR >= 3;
@@ -154,21 +186,25 @@ inline bool holds_its_values(nb::handle exporter) {
 // about memory, or else by torch's function to_dlpack, which does not ask for conjugation and
 // gradients. So objects without the buffer protocol are asked here.
 template <typename Array>
-struct nanobind::detail::type_caster<hetcomm_python::HostArray<Array>> {
-  using HostArray = hetcomm_python::HostArray<Array>;
-  NB_TYPE_CASTER(HostArray, make_caster<Array>::Name)
+struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
+  using AnyArray = hetcomm_python::AnyArray<Array>;
+  NB_TYPE_CASTER(AnyArray, make_caster<Array>::Name)
 
   template <typename Flags>
   bool from_python(handle source, Flags flags, cleanup_list* cleanup) noexcept {
     if (PyObject_CheckBuffer(source.ptr())) [[likely]]
       return take(source, flags, cleanup);
+    if (isinstance<hetcomm_python::DeviceArray>(source)) {
+      value.set_device_array(borrow(source));
+      return true;
+    }
     static const handle kDlpack = hetcomm_python::interned("__dlpack__");
     const object dlpack = hetcomm_python::find_attribute(source, kDlpack);
     if (!dlpack.is_valid()) return take(source, flags, cleanup);
     object capsule;
     if (hetcomm_python::holds_its_values(source)) {
       capsule =
-          hetcomm_python::export_capsule(dlpack, !std::is_same_v<HostArray, hetcomm_python::Input>);
+          hetcomm_python::export_capsule(dlpack, !std::is_same_v<AnyArray, hetcomm_python::Input>);
     }
     if (capsule.is_valid()) return take(capsule, flags, cleanup);
     value.set_refusal(hetcomm_python::take_exception());
@@ -176,8 +212,9 @@ struct nanobind::detail::type_caster<hetcomm_python::HostArray<Array>> {
   }
 
   // An object that keeps the memory.
-  static handle from_cpp(const HostArray& array, rv_policy /*policy*/,
+  static handle from_cpp(const AnyArray& array, rv_policy /*policy*/,
                          cleanup_list* cleanup) noexcept {
+    if (array.on_device() != nullptr) return array.device_array().inc_ref();
     return make_caster<Array>::from_cpp(array.get(), rv_policy::reference, cleanup);
   }
 
@@ -222,6 +259,7 @@ inline uint64_t nanoseconds(std::optional<double> seconds) {
 template <typename Array>
 hetcomm_buffer_t buffer_of(const Array& array) {
   static constexpr char kNowhere = 0;
+  if (array.on_device() != nullptr) return array.on_device()->buffer();
   const auto& memory = array.get();
   if (memory.nbytes() == 0) return hetcomm_buffer_host(&kNowhere, 0);
   return hetcomm_buffer_host(memory.data(), memory.nbytes());
@@ -232,6 +270,28 @@ std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Array>& arrays) {
   std::vector<hetcomm_buffer_t> buffers;
   for (const Array& array : arrays) buffers.push_back(buffer_of(array));
   return buffers;
+}
+
+// The stream of the first of |arrays| that has one; null: none has.
+template <typename Array>
+hetcomm_stream_t* stream_of(const Array& array) {
+  return array.on_device() != nullptr ? array.on_device()->stream() : nullptr;
+}
+template <typename Array>
+hetcomm_stream_t* stream_of(const std::optional<Array>& array) {
+  return array ? stream_of(*array) : nullptr;
+}
+template <typename Array>
+hetcomm_stream_t* stream_of(const std::vector<Array>& arrays) {
+  for (const Array& array : arrays) {
+    if (hetcomm_stream_t* const stream = stream_of(array)) return stream;
+  }
+  return nullptr;
+}
+template <typename First, typename Second>
+hetcomm_stream_t* stream_of(const First& first, const Second& second) {
+  hetcomm_stream_t* const stream = stream_of(first);
+  return stream != nullptr ? stream : stream_of(second);
 }
 
 inline hetcomm_datatype_t datatype_of(nb::dlpack::dtype type) {
@@ -290,7 +350,11 @@ class Context {
     options.settings = settings ? settings->c_str() : nullptr;
     check(hetcomm_context_create(&options, &handle_));
   }
+  // One that belongs to |owner|, at |address|.
+  Context(uint64_t address, nb::object owner)
+      : handle_(reinterpret_cast<hetcomm_context_t*>(address)), owner_(std::move(owner)) {}
   ~Context() {
+    if (owner_.is_valid()) return;
     const nb::gil_scoped_release unlocked;
     static_cast<void>(hetcomm_context_destroy(handle_));
   }
@@ -300,6 +364,7 @@ class Context {
 
  private:
   hetcomm_context_t* handle_ = nullptr;
+  nb::object owner_;
 };
 
 struct Completion {

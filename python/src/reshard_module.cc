@@ -372,6 +372,7 @@ void bind_reshard(nb::module_& module) {
             hetcomm_operation_options_t options{};
             options.struct_size = sizeof(options);
             options.timeout_ns = nanoseconds(timeout);
+            options.stream = stream_of(sources, destinations);
             hetcomm_reshard_t* const handle = self.handle();
             const Plan::Use use(self);
             const std::vector<hetcomm_buffer_t> from = self.buffers(sources, 0);

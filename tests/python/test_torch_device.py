@@ -18,8 +18,12 @@ import unittest
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
 
+import hetcomm.torch
 import ranks
+from hetcomm import reshard
 
 COUNT = 300_000  # elements: several chunks
 
@@ -323,6 +327,73 @@ def given_back(rank, size, folder):
     return start == (0, 0)
 
 
+def own_calls(rank, size, folder, backend):
+    """The calls of hetcomm itself take tensors of devices, behind what their stream holds."""
+    standin = init(rank, size, folder, backend=backend)
+    standin._set_jitter(200)
+    world = hetcomm.torch.communicator()
+    array = hetcomm.torch.device_array
+    before = standin.memory_allocated()
+    for _ in range(5):
+        own, into = filled(-1), filled(-1, device=f"standin:{rank % 2}")
+        torch.accelerator.synchronize()
+        standin._sleep(20)
+        own.fill_(rank + 1.0)
+        works = [world.recv(array(into, world), (rank - 1) % size),
+                 world.send(array(own, world), (rank + 1) % size)]
+        assert not works[1].test()
+        for work in works:
+            work.wait()
+        assert is_all(into, (rank - 1) % size + 1)
+        world.allreduce(array(own, world), array(into, world)).wait()
+        assert is_all(into, sum(range(1, size + 1)))
+        host = torch.empty(size * COUNT)
+        world.allgather(array(own, world), host).wait()
+        assert is_all(host[COUNT:2 * COUNT], 2)
+        world.broadcast(array(own, world), 1).wait()
+        assert is_all(own, 2)
+        del own, into, works, work, host
+    torch.accelerator.synchronize()
+    ranks.until(lambda: standin.memory_allocated() == before)
+    world.allreduce(array(filled(0, 0), world), array(filled(0, 0), world)).wait()
+    for wrong, kind in ((torch.ones(4, 4, device="standin").t(), BufferError),
+                        (torch.ones(4, device="standin", requires_grad=True), BufferError)):
+        try:
+            array(wrong, world)
+        except kind:
+            continue
+        raise AssertionError(f"{wrong} was taken")
+    dist.barrier()
+    return True
+
+
+def resharded(rank, size, folder, backend):
+    """DTensors of the device on other meshes; a model from devices to devices and to the host."""
+    standin = init(rank, size, folder, backend=backend)
+    standin._set_jitter(200)
+    whole = torch.arange(240.0).reshape(20, 12)
+    rows = DeviceMesh("standin", [0, 1])
+    columns = DeviceMesh("standin", [2, 3])
+    there = whole.to("standin")
+    source = DTensor.from_local(there[rank * 10:rank * 10 + 10] if rank < 2 else there[:0], rows,
+                                [Shard(0)], run_check=False, shape=whole.shape, stride=whole.stride())
+    for _ in range(3):
+        result = reshard.redistribute(source, columns, [Shard(1)])
+        if rank >= 2:
+            part = (rank - 2) * 6
+            assert torch.equal(result.to_local().cpu(), whole[:, part:part + 6])
+    # From two ranks' devices into memory of the host of one and of the device of the other.
+    state = {"weight": source} if rank < 2 else {}
+    target = {}
+    if rank >= 2:
+        target = {"weight": torch.zeros(20, 12, device="cpu" if rank == 2 else "standin:1")}
+    reshard.transfer_state(state or None, target or None)
+    if rank >= 2:
+        assert torch.equal(target["weight"].cpu(), whole), target["weight"].cpu()
+    dist.barrier()
+    return True
+
+
 def lost(rank, size, folder, later):
     """Rank 0's device fails. What uses it ends with its words; the host's operations go on."""
     standin = init(rank, size, folder, timeout_s=8)
@@ -474,6 +545,14 @@ class Device(ranks.TestCase):
 
     def test_bound_to_a_device(self):
         self.all_equal(ranks.run(3, bound), True)
+
+    def test_own_calls(self):
+        for backend in ("hetcomm", "gloo"):
+            self.all_equal(ranks.run(3, own_calls, backend), True)
+
+    def test_resharded(self):
+        for backend in ("hetcomm", "cpu:gloo,standin:hetcomm"):
+            self.all_equal(ranks.run(4, resharded, backend), True)
 
     def test_given_back(self):
         self.all_equal(ranks.run(2, given_back), True)

@@ -110,6 +110,7 @@ class Group : public std::enable_shared_from_this<Group> {
   bool alive() const { return context_->alive(); }
   uint32_t generation() const { return generation_; }
   SharedContext& context() const { return *context_; }
+  const std::shared_ptr<SharedContext>& shared_context() const { return context_; }
 
  private:
   void keep(const WorkRef& work);

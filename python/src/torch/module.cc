@@ -1,5 +1,7 @@
 // The Python module of the process group. It is built for one minor version of torch.
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <chrono>
+#include <memory>
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
 #include <string>
@@ -8,15 +10,42 @@
 #include <vector>
 
 #include "python/src/torch/process_group.h"
+#include "python/src/torch/shared_context.h"
 
 namespace py = pybind11;
 
 namespace {
 
 using hetcomm::torch_backend::ProcessGroup;
+using hetcomm::torch_backend::SharedContext;
 using Options = ProcessGroup::Options;
 template <typename T>
 using Ref = c10::intrusive_ptr<T>;
+
+// A tensor on a device, which is named to a context while this lives.
+class NamedTensor {
+ public:
+  NamedTensor(std::shared_ptr<SharedContext> context, const at::Tensor& tensor)
+      : context_(std::move(context)),
+        memory_(context_->wrap(tensor)),
+        bytes_(tensor.nbytes()),
+        stream_(context_->stream(
+            c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()))) {}
+  NamedTensor(const NamedTensor&) = delete;
+  NamedTensor& operator=(const NamedTensor&) = delete;
+  ~NamedTensor() {
+    if (context_->alive()) SharedContext::unwrap(memory_);
+  }
+  uint64_t memory() const { return reinterpret_cast<uintptr_t>(memory_); }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t stream() const { return reinterpret_cast<uintptr_t>(stream_); }
+
+ private:
+  const std::shared_ptr<SharedContext> context_;
+  hetcomm_memory_t* const memory_;
+  const uint64_t bytes_;
+  hetcomm_stream_t* const stream_;
+};
 
 }  // namespace
 
@@ -36,6 +65,20 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
           "__deepcopy__",
           [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); },
           py::arg("memo"));
+
+  py::class_<NamedTensor>(module, "NamedTensor")
+      .def_property_readonly("memory", &NamedTensor::memory)
+      .def_property_readonly("bytes", &NamedTensor::bytes)
+      .def_property_readonly("stream", &NamedTensor::stream);
+  py::class_<SharedContext, std::shared_ptr<SharedContext>>(
+      module, "SharedContext", "The context of all process groups with the same settings.")
+      .def(py::init([] { return SharedContext::get(""); }))
+      .def_property_readonly(
+          "address",
+          [](const SharedContext& self) { return reinterpret_cast<uintptr_t>(self.handle()); })
+      .def("name", [](const std::shared_ptr<SharedContext>& self, const at::Tensor& tensor) {
+        return std::make_unique<NamedTensor>(self, tensor);
+      });
 
   py::class_<ProcessGroup, Ref<ProcessGroup>, c10d::Backend> process_group(
       module, "ProcessGroupHetcomm", "The hetcomm backend of one process group.");
@@ -68,6 +111,7 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
         return reinterpret_cast<uintptr_t>(self.lend(std::move(forget)));
       },
       py::arg("forget"));
+  process_group.def("_context", &ProcessGroup::context);
   // torch calls it on ranks that a new group leaves out, where the default group has a device.
   process_group.def("perform_nocolor_split", [](ProcessGroup&, const py::object&) {});
 #if HETCOMM_TORCH_HAS_HOOKS

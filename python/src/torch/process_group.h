@@ -160,6 +160,7 @@ class ProcessGroup final : public c10d::Backend {
 
   c10::intrusive_ptr<Options> options() const { return options_; }
   uint32_t generation() const { return group_->generation(); }
+  std::shared_ptr<SharedContext> context() const { return group_->shared_context(); }
 
  private:
   // The device whose current stream a barrier follows: the one that is named, or the group's.
