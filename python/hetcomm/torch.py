@@ -195,12 +195,17 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
             return None
         return store.get(key)
 
-    context = _load().SharedContext()
+    try:
+        shared = _load().SharedContext()
+    except ImportError:  # not built for this torch: tensors on devices are refused
+        shared = None
+    own = hetcomm.Context(thread=True) if shared is None else (
+        hetcomm.Context._borrow(shared.address, shared))
     made = hetcomm.Communicator.from_store(
-        hetcomm.Context._borrow(context.address, context), rank, size, put=store.set, get=get,
-        name=group.group_name
+        own, rank, size, put=store.set, get=get, name=group.group_name
     )
-    _contexts[made] = context
+    if shared is not None:
+        _contexts[made] = shared
     # Plans that redistribute() keeps would keep it for ever.
     weakref.finalize(group, _close, made).atexit = False
     return made
@@ -225,7 +230,7 @@ def device_array(tensor: torch.Tensor, communicator: Any) -> Any:
     """A contiguous tensor on a device, for calls of ``communicator``, which :func:`communicator` has
     given, and of its queues and plans.
 
-    Operations on it start when the stream that is current for its device now has come to them; use
+    Operations on it start when the stream that is current for its device has come to this call; use
     the data after their requests have ended. It keeps the tensor.
     """
     import hetcomm

@@ -272,7 +272,13 @@ std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Array>& arrays) {
   return buffers;
 }
 
-// The stream of the first of |arrays| that has one; null: none has.
+// The stream of what lies on devices; null: nothing does.
+inline hetcomm_stream_t* common_stream(hetcomm_stream_t* one, hetcomm_stream_t* other) {
+  if (one != nullptr && other != nullptr && one != other) {
+    throw nb::value_error("arrays of one call are in the order of different streams");
+  }
+  return one != nullptr ? one : other;
+}
 template <typename Array>
 hetcomm_stream_t* stream_of(const Array& array) {
   return array.on_device() != nullptr ? array.on_device()->stream() : nullptr;
@@ -283,15 +289,13 @@ hetcomm_stream_t* stream_of(const std::optional<Array>& array) {
 }
 template <typename Array>
 hetcomm_stream_t* stream_of(const std::vector<Array>& arrays) {
-  for (const Array& array : arrays) {
-    if (hetcomm_stream_t* const stream = stream_of(array)) return stream;
-  }
-  return nullptr;
+  hetcomm_stream_t* stream = nullptr;
+  for (const Array& array : arrays) stream = common_stream(stream, stream_of(array));
+  return stream;
 }
 template <typename First, typename Second>
 hetcomm_stream_t* stream_of(const First& first, const Second& second) {
-  hetcomm_stream_t* const stream = stream_of(first);
-  return stream != nullptr ? stream : stream_of(second);
+  return common_stream(stream_of(first), stream_of(second));
 }
 
 inline hetcomm_datatype_t datatype_of(nb::dlpack::dtype type) {

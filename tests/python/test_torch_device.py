@@ -345,8 +345,14 @@ def own_calls(rank, size, folder, backend):
         for work in works:
             work.wait()
         assert is_all(into, (rank - 1) % size + 1)
-        world.allreduce(array(own, world), array(into, world)).wait()
+        # What is received into is written behind what its own device's stream holds.
+        with standin.stream(torch.Stream(into.device)):
+            standin._sleep(20)
+            into.fill_(-7)
+            received = array(into, world)
+        world.allreduce(array(own, world), received).wait()
         assert is_all(into, sum(range(1, size + 1)))
+        del received
         host = torch.empty(size * COUNT)
         world.allgather(array(own, world), host).wait()
         assert is_all(host[COUNT:2 * COUNT], 2)

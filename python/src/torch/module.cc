@@ -1,5 +1,4 @@
 // The Python module of the process group. It is built for one minor version of torch.
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <chrono>
 #include <memory>
 #include <pybind11/chrono.h>
@@ -27,10 +26,9 @@ class NamedTensor {
  public:
   NamedTensor(std::shared_ptr<SharedContext> context, const at::Tensor& tensor)
       : context_(std::move(context)),
-        memory_(context_->wrap(tensor)),
+        stream_(context_->joint_stream(tensor.device())),
         bytes_(tensor.nbytes()),
-        stream_(context_->stream(
-            c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()))) {}
+        memory_(context_->wrap(tensor)) {}
   NamedTensor(const NamedTensor&) = delete;
   NamedTensor& operator=(const NamedTensor&) = delete;
   ~NamedTensor() {
@@ -42,9 +40,9 @@ class NamedTensor {
 
  private:
   const std::shared_ptr<SharedContext> context_;
-  hetcomm_memory_t* const memory_;
-  const uint64_t bytes_;
   hetcomm_stream_t* const stream_;
+  const uint64_t bytes_;
+  hetcomm_memory_t* const memory_;  // the last one: what fails before leaves nothing
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <cstdlib>
@@ -82,6 +84,19 @@ hetcomm_stream_t* SharedContext::stream(const c10::Stream& torchs) {
           hetcomm_stream_wrap(context_, index, &native, HETCOMM_STREAM_NOT_HELD, &stream));
   }
   return stream;
+}
+
+hetcomm_stream_t* SharedContext::joint_stream(c10::Device device) {
+  c10::Event reached(device.type());
+  reached.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  std::unique_lock lock(mutex_);
+  auto found = joint_streams_.find(device.type());
+  if (found == joint_streams_.end()) {
+    found = joint_streams_.emplace(device.type(), make_stream(device)).first;
+  }
+  reached.block(found->second);
+  lock.unlock();  // an entry stays
+  return stream(found->second);
 }
 
 c10::Stream SharedContext::copy_stream(c10::Device device) {

@@ -31,6 +31,9 @@ class SharedContext {
 
   // What the library calls the stream |torchs|. It stays the context's. [any-thread]
   hetcomm_stream_t* stream(const c10::Stream& torchs);
+  // The same for a stream that has come to where the current streams of |device|, and of others of its
+  // type, were at this and earlier calls: for operations on several devices. [any-thread]
+  hetcomm_stream_t* joint_stream(c10::Device device);
   // A stream for copies within |device|, the same one for all. [any-thread]
   c10::Stream copy_stream(c10::Device device);
   // A memory that names the contents of |packed|, which is contiguous and lies on a device. It keeps
@@ -52,6 +55,7 @@ class SharedContext {
   std::mutex mutex_;  // of what follows
   std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, DeviceEntry> devices_;
   std::map<std::pair<int32_t, c10::StreamId>, hetcomm_stream_t*> streams_;  // by device
+  std::map<c10::DeviceType, c10::Stream> joint_streams_;
 };
 
 }  // namespace hetcomm::torch_backend
