@@ -34,8 +34,8 @@ bool span_of(const DeviceRows& rows, uint64_t* out_size);
 // Whether |name| can be that of a kind of devices.
 bool is_device_kind(std::string_view name);
 
-// What |status|, with which a call to |device| has just failed, means: with what the vendor said, if it
-// is the device that failed.
+// Tells what |status| means, with which a call to |device| has just failed. It adds what the vendor
+// said, if it is the device that failed.
 std::string failure_text(const Device& device, hetcomm_status_t status);
 
 // A copy of |given|, which may be of another version of the header. UNSUPPORTED: it lacks an entry

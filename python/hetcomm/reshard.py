@@ -515,13 +515,9 @@ def _plain(tensor: Any) -> Any:
     return tensor.detach() if hasattr(tensor, "detach") else tensor
 
 
-def _on_device(array: Any) -> bool:
-    return getattr(getattr(array, "device", None), "type", "cpu") != "cpu"
-
-
 def _array(array: Any, communicator: Communicator) -> Any:
     """What the plans of |communicator| take for an array, or a tensor on a device."""
-    if not _on_device(array):
+    if getattr(getattr(array, "device", None), "type", "cpu") == "cpu":
         return array
     from hetcomm.torch import device_array
 

@@ -34,13 +34,6 @@ void check_list(const char* name, const Tensors& list, size_t size, const at::Te
   for (const at::Tensor& tensor : list) check_same(name, tensor, model);
 }
 
-std::vector<Packed> packed_inputs(OperationWork& work, const Tensors& tensors) {
-  std::vector<Packed> packed;
-  packed.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) packed.push_back(packed_input(work, tensor));
-  return packed;
-}
-
 std::vector<Packed> packed_outputs(OperationWork& work, const Tensors& tensors) {
   std::vector<Packed> packed;
   packed.reserve(tensors.size());
@@ -49,7 +42,10 @@ std::vector<Packed> packed_outputs(OperationWork& work, const Tensors& tensors) 
 }
 
 Buffers input_buffers(OperationWork& work, const Tensors& tensors) {
-  return buffers_of(packed_inputs(work, tensors));
+  Buffers buffers;
+  buffers.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) buffers.push_back(buffer_of(packed_input(work, tensor)));
+  return buffers;
 }
 
 Buffers output_buffers(OperationWork& work, const Tensors& tensors) {

@@ -70,7 +70,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // The stream in whose order |work| is posted, under the lock of post(): the one that is current for
   // its device; null where its tensors are in host memory.
   hetcomm_stream_t* stream_of(const OperationWork& work);
-  // The same for a message. Messages keep the order of the calls, whatever streams are current: from
+  // Gives that of a message. Messages keep the order of the calls, whatever streams are current: from
   // the first one of a device on all go through one stream, those of the host too.
   hetcomm_stream_t* stream_of_message(const OperationWork& work);
 

@@ -29,15 +29,15 @@ class SharedContext {
   // False in a forked child.
   bool alive() const;
 
-  // What the library calls the stream |torchs|. It stays the context's. [any-thread]
+  // Gives what the library calls the stream |torchs|. It stays the context's. [any-thread]
   hetcomm_stream_t* stream(const c10::Stream& torchs);
-  // The same for a stream that has come to where the current streams of |device|, and of others of its
-  // type, were at this and earlier calls: for operations on several devices. [any-thread]
+  // Gives a stream that waits for what the current streams of |device|, and of others of its type, held
+  // at this and earlier calls. Operations on several devices go in its order. [any-thread]
   hetcomm_stream_t* joint_stream(c10::Device device);
   // A stream for copies within |device|, the same one for all. [any-thread]
   c10::Stream copy_stream(c10::Device device);
-  // A memory that names the contents of |packed|, which is contiguous and lies on a device. It keeps
-  // the tensor. [any-thread]
+  // Makes a memory of the contents of |packed|, which is contiguous and lies on a device. It keeps the
+  // tensor. [any-thread]
   hetcomm_memory_t* wrap(const at::Tensor& packed);
   // Frees what wrap() gave. No operation uses it. [any-thread]
   static void unwrap(hetcomm_memory_t* memory);

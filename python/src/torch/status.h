@@ -12,7 +12,7 @@ namespace hetcomm::torch_backend {
 // Throws c10::DistBackendError (a RuntimeError in Python) with |what| and the thread's last error.
 [[noreturn]] void fail(const std::string& what, hetcomm_status_t status);
 
-// The same for a device, whose |error| torch has thrown.
+// Does so with DEVICE_LOST and the words of |error|, which torch has thrown for a device.
 [[noreturn]] void fail_of_device(const char* operation, const c10::Error& error);
 
 inline void check(const char* what, hetcomm_status_t status) {

@@ -54,8 +54,8 @@ class OperationWork final : public c10d::Work {
 
   // Before it is posted, or while it is: what has to live until it is done.
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
-  // The same for a contiguous tensor on a device, of which all of a work's are on one. Gives the name
-  // of its memory, which is null if it is empty.
+  // Does so with a contiguous tensor on a device; all of a work's are on one device. Gives the name of
+  // its memory, which is null if it is empty.
   hetcomm_memory_t* wrap(const at::Tensor& tensor);
   // It is posted in the order of the current stream of |device|, and has no tensors.
   void follow(c10::Device device) { device_ = device; }

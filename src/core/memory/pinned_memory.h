@@ -31,8 +31,8 @@ class PinnedMemory {
   // Takes |size| bytes, from |maker|'s allocator if it is not null and has one, else near |node|.
   // False: there is no memory. The devices outlive this. May throw std::bad_alloc.
   bool allocate(const DeviceSet& devices, const Device* maker, size_t size, int node);
-  // The same with |*pins|, unless users' streams are held back: to pin might wait for them. Then, or
-  // without |*pins|, it is memory that no device knows of, and |*pins| is false.
+  // Does so if |*pins|, unless users' streams are held back: to pin might wait for them. Then, or
+  // without |*pins|, it takes memory that no device knows of, and |*pins| is false.
   bool allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size, int node,
                             bool* pins);
   // Memory that no device knows of.
