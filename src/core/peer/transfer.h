@@ -146,8 +146,9 @@ class ReceiveTransfer final : public Mortal {
 
   void start() HETCOMM_UNDER_BATON;
   uint64_t sender_id() const HETCOMM_UNDER_BATON { return sender_id_; }
-  void withdrawn(Code code) HETCOMM_UNDER_BATON;              // the sender ended it
-  void end(Code code, std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the sender
+  void withdrawn(Code code) HETCOMM_UNDER_BATON;  // the sender ended it
+  // This side ends it and tells the sender, unless all of it has come.
+  void end(Code code, std::string text) HETCOMM_UNDER_BATON;
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
   void rail_ready() HETCOMM_UNDER_BATON { start_chunks(); }
@@ -192,6 +193,7 @@ class ReceiveTransfer final : public Mortal {
   void chunk_failed(Code code, std::string_view why) HETCOMM_UNDER_BATON;
   void finish_as(Code code, std::string text) HETCOMM_UNDER_BATON;
   void maybe_finish() HETCOMM_UNDER_BATON;
+  bool only_copies_are_left() const HETCOMM_UNDER_BATON;
   bool message_is_complete() const HETCOMM_UNDER_BATON { return finished_ == accepted_; }
 
   TransferTable& table_;

@@ -483,8 +483,18 @@ void ReceiveTransfer::withdrawn(Code code) {
                                           association_.rank()));
 }
 
+// All of the message has come, and nothing but this side's device has to do with it any more.
+bool ReceiveTransfer::only_copies_are_left() const {
+  uint64_t arrived = finished_;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (chunks_[i].copying()) arrived += chunks_[i].length();
+  }
+  return arrived == accepted_;
+}
+
 void ReceiveTransfer::end(Code code, std::string text) {
-  if (ending_) return;
+  // Copies have to be waited for anyway.
+  if (ending_ || only_copies_are_left()) return;
   // An abort reaches the sender of a message by itself, and shall be its reason. The other side of
   // a one-sided operation may be of another communicator.
   const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
