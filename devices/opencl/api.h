@@ -7,6 +7,7 @@
 #endif
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
+#include <CL/cl_ext.h>
 #include <string>
 
 #include "src/base/status.h"
@@ -14,39 +15,40 @@
 namespace hetcomm::opencl {
 
 // name of a function, without "cl"
-#define HETCOMM_OPENCL_FUNCTIONS(X) \
-  X(CreateBuffer)                   \
-  X(CreateCommandQueue)             \
-  X(CreateContext)                  \
-  X(CreateSubBuffer)                \
-  X(CreateUserEvent)                \
-  X(EnqueueBarrierWithWaitList)     \
-  X(EnqueueMapBuffer)               \
-  X(EnqueueMarkerWithWaitList)      \
-  X(EnqueueReadBuffer)              \
-  X(EnqueueReadBufferRect)          \
-  X(EnqueueUnmapMemObject)          \
-  X(EnqueueWriteBuffer)             \
-  X(EnqueueWriteBufferRect)         \
-  X(Finish)                         \
-  X(Flush)                          \
-  X(GetCommandQueueInfo)            \
-  X(GetContextInfo)                 \
-  X(GetDeviceIDs)                   \
-  X(GetDeviceInfo)                  \
-  X(GetEventInfo)                   \
-  X(GetMemObjectInfo)               \
-  X(GetPlatformIDs)                 \
-  X(GetPlatformInfo)                \
-  X(ReleaseCommandQueue)            \
-  X(ReleaseContext)                 \
-  X(ReleaseEvent)                   \
-  X(ReleaseMemObject)               \
-  X(RetainCommandQueue)             \
-  X(RetainContext)                  \
-  X(RetainMemObject)                \
-  X(SetEventCallback)               \
-  X(SetUserEventStatus)             \
+#define HETCOMM_OPENCL_FUNCTIONS(X)         \
+  X(CreateBuffer)                           \
+  X(CreateCommandQueue)                     \
+  X(CreateContext)                          \
+  X(CreateSubBuffer)                        \
+  X(CreateUserEvent)                        \
+  X(EnqueueBarrierWithWaitList)             \
+  X(EnqueueMapBuffer)                       \
+  X(EnqueueMarkerWithWaitList)              \
+  X(EnqueueReadBuffer)                      \
+  X(EnqueueReadBufferRect)                  \
+  X(EnqueueUnmapMemObject)                  \
+  X(EnqueueWriteBuffer)                     \
+  X(EnqueueWriteBufferRect)                 \
+  X(Finish)                                 \
+  X(Flush)                                  \
+  X(GetCommandQueueInfo)                    \
+  X(GetContextInfo)                         \
+  X(GetDeviceIDs)                           \
+  X(GetDeviceInfo)                          \
+  X(GetEventInfo)                           \
+  X(GetExtensionFunctionAddressForPlatform) \
+  X(GetMemObjectInfo)                       \
+  X(GetPlatformIDs)                         \
+  X(GetPlatformInfo)                        \
+  X(ReleaseCommandQueue)                    \
+  X(ReleaseContext)                         \
+  X(ReleaseEvent)                           \
+  X(ReleaseMemObject)                       \
+  X(RetainCommandQueue)                     \
+  X(RetainContext)                          \
+  X(RetainMemObject)                        \
+  X(SetEventCallback)                       \
+  X(SetUserEventStatus)                     \
   X(WaitForEvents)
 
 struct Api {

@@ -24,4 +24,44 @@ Code Context::make(const Api& api, cl_device_id device, std::unique_ptr<Context>
   return Code::kOk;
 }
 
+Code Context::find(const void* address, void** out_base, uint64_t* out_size) {
+  if (buffers_.find(address, out_size) == Code::kOk) {
+    *out_base = const_cast<void*>(address);
+    return Code::kOk;
+  }
+  return pointers_.find(address, out_base, out_size) ? Code::kOk : Code::kNotFound;
+}
+
+namespace {
+
+// The bytes from |address| to the end of its allocation.
+uint64_t rest_of(const void* address, const void* base, uint64_t size) {
+  return size - static_cast<uint64_t>(static_cast<const std::byte*>(address) -
+                                      static_cast<const std::byte*>(base));
+}
+
+}  // namespace
+
+Code Context::retain(void* address, uint64_t size) {
+  void* base = nullptr;
+  uint64_t whole = 0;
+  if (!pointers_.find(address, &base, &whole)) return buffers_.retain(address, size);
+  return size <= rest_of(address, base, whole) ? Code::kOk : Code::kOutOfRange;
+}
+
+Code Context::locate(const void* address, uint64_t offset, uint64_t size, Place* out_place) {
+  const Code code = buffers_.check(address, offset, size, &out_place->buffer);
+  if (code != Code::kInvalidArgument) {
+    out_place->offset = offset;
+    return code;
+  }
+  void* base = nullptr;
+  uint64_t whole = 0;
+  if (!pointers_.find(address, &base, &whole)) return Code::kInvalidArgument;
+  const uint64_t rest = rest_of(address, base, whole);
+  if (offset > rest || size > rest - offset) return Code::kOutOfRange;
+  out_place->pointer = static_cast<std::byte*>(const_cast<void*>(address)) + offset;
+  return Code::kOk;
+}
+
 }  // namespace hetcomm::opencl

@@ -1,6 +1,9 @@
 // A context of OpenCL, with what the library keeps in it: buffers, pinned host memory, notices.
+// Its memory is named by buffers (cl_mem), and by pointers where the vendor has such memory.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -8,6 +11,7 @@
 #include "devices/opencl/host_memory.h"
 #include "devices/opencl/memory.h"
 #include "devices/opencl/notices.h"
+#include "devices/opencl/pointers.h"
 #include "devices/opencl/setup_queue.h"
 #include "src/base/status.h"
 
@@ -30,6 +34,18 @@ class ContextReference {
   cl_context context_;
 };
 
+// Bytes of a context's memory: from |offset| of |buffer| on, or, where that is null, from |pointer|.
+struct Place {
+  cl_mem buffer = nullptr;
+  uint64_t offset = 0;
+  std::byte* pointer = nullptr;
+
+  Place further(uint64_t bytes) const {
+    if (pointer != nullptr) return {.pointer = pointer + bytes};
+    return {.buffer = buffer, .offset = offset + bytes};
+  }
+};
+
 class Context {
  public:
   // A new context of |device|.
@@ -39,18 +55,29 @@ class Context {
       : context_(std::move(context)),
         queue_(api, get(), device),
         buffers_(api, get(), queue_),
+        pointers_(api, get(), device),
         host_memory_(api, get(), queue_),
         notices_(api) {}
 
   cl_context get() const { return context_.get(); }
   Buffers& buffers() { return buffers_; }
+  const Pointers& pointers() const { return pointers_; }
   HostMemory& host_memory() { return host_memory_; }
   Notices& notices() { return notices_; }
+
+  // The three below take the name of any memory. [any-thread]
+  // Gives the allocation that contains |address|, which may be any number.
+  Code find(const void* address, void** out_base, uint64_t* out_size);
+  // Begins to use memory that somebody else has allocated; release() of buffers() ends that.
+  Code retain(void* address, uint64_t size);
+  // Gives where the |size| bytes from |address| + |offset| on are, which are going to be copied.
+  Code locate(const void* address, uint64_t offset, uint64_t size, Place* out_place);
 
  private:
   const ContextReference context_;  // goes last
   SetupQueue queue_;
   Buffers buffers_;
+  const Pointers pointers_;
   HostMemory host_memory_;
   Notices notices_;
 };

@@ -190,34 +190,47 @@ bool are_pictures(const DeviceRows& rows) {
 
 }  // namespace
 
-// Rows of one plane whose distances OpenCL can name: the inner distance is a row's place in a
-// picture, the outer one that of a picture.
-Code OpenClDevice::copy_plane(Stream& stream, cl_mem buffer, const DeviceRows& rows,
-                              std::byte* host, bool to_host) {
-  const auto& [offset, row_bytes, extents, strides] = rows;
-  const cl_command_queue queue = stream.queue;
+Code OpenClDevice::copy_row(Stream& stream, const Place& place, uint64_t size, std::byte* host,
+                            bool to_host) {
+  const auto& [buffer, offset, pointer] = place;
   stream.copies.push_back(nullptr);
   cl_event* const event = &stream.copies.back();
   cl_int status = CL_SUCCESS;
-  if (is_one_row(rows)) {
-    status = to_host ? api_.EnqueueReadBuffer(queue, buffer, CL_FALSE, offset, row_bytes, host, 0,
-                                              nullptr, event)
-                     : api_.EnqueueWriteBuffer(queue, buffer, CL_FALSE, offset, row_bytes, host, 0,
-                                               nullptr, event);
+  if (pointer != nullptr) {
+    const Pointers& pointers = context()->pointers();
+    status = to_host ? pointers.copy(stream.queue, host, pointer, size, event)
+                     : pointers.copy(stream.queue, pointer, host, size, event);
   } else {
-    const uint64_t pitch = strides[1];
-    const uint64_t slice = extents[0] > 1 ? strides[0] : pitch * extents[1];
-    const std::array<size_t, 3> zero = {0, 0, 0};
-    const std::array<size_t, 3> from = {offset % slice % pitch, offset % slice / pitch,
-                                        offset / slice};
-    const std::array<size_t, 3> region = {row_bytes, extents[1], extents[0]};
-    status = to_host ? api_.EnqueueReadBufferRect(queue, buffer, CL_FALSE, from.data(), zero.data(),
-                                                  region.data(), pitch, slice, row_bytes, 0, host,
-                                                  0, nullptr, event)
-                     : api_.EnqueueWriteBufferRect(queue, buffer, CL_FALSE, from.data(),
-                                                   zero.data(), region.data(), pitch, slice,
-                                                   row_bytes, 0, host, 0, nullptr, event);
+    status = to_host ? api_.EnqueueReadBuffer(stream.queue, buffer, CL_FALSE, offset, size, host, 0,
+                                              nullptr, event)
+                     : api_.EnqueueWriteBuffer(stream.queue, buffer, CL_FALSE, offset, size, host,
+                                               0, nullptr, event);
   }
+  if (status != CL_SUCCESS) stream.copies.pop_back();
+  return code_of(status);
+}
+
+// |rows|, which begin at |place|, are one row or a part of pictures. The inner distance is then a
+// row's place in a picture, the outer one that of a picture.
+Code OpenClDevice::copy_plane(Stream& stream, const Place& place, const DeviceRows& rows,
+                              std::byte* host, bool to_host) {
+  const auto& [offset, row_bytes, extents, strides] = rows;
+  if (is_one_row(rows)) return copy_row(stream, place, row_bytes, host, to_host);
+  stream.copies.push_back(nullptr);
+  cl_event* const event = &stream.copies.back();
+  const uint64_t pitch = strides[1];
+  const uint64_t slice = extents[0] > 1 ? strides[0] : pitch * extents[1];
+  const std::array<size_t, 3> zero = {0, 0, 0};
+  const std::array<size_t, 3> from = {offset % slice % pitch, offset % slice / pitch,
+                                      offset / slice};
+  const std::array<size_t, 3> region = {row_bytes, extents[1], extents[0]};
+  const cl_int status =
+      to_host ? api_.EnqueueReadBufferRect(stream.queue, place.buffer, CL_FALSE, from.data(),
+                                           zero.data(), region.data(), pitch, slice, row_bytes, 0,
+                                           host, 0, nullptr, event)
+              : api_.EnqueueWriteBufferRect(stream.queue, place.buffer, CL_FALSE, from.data(),
+                                            zero.data(), region.data(), pitch, slice, row_bytes, 0,
+                                            host, 0, nullptr, event);
   if (status != CL_SUCCESS) stream.copies.pop_back();
   return code_of(status);
 }
@@ -227,27 +240,31 @@ Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& row
   uint64_t span = 0;
   if (!span_of(rows, &span)) return Code::kOutOfRange;
   if (stream == nullptr || (host == nullptr && span != 0)) return Code::kInvalidArgument;
-  cl_mem buffer = nullptr;
   if (context() == nullptr) return Code::kInvalidArgument;
-  const Code code = context()->buffers().check(address, rows.offset, span, &buffer);
+  Place first;
+  const Code code = context()->locate(address, rows.offset, span, &first);
   if (code != Code::kOk || span == 0) return code;
+  const auto is_plane = [&](const DeviceRows& some) {
+    return is_one_row(some) || (first.buffer != nullptr && are_pictures(some));
+  };
   Stream& own = *static_cast<Stream*>(stream);
   auto* next = static_cast<std::byte*>(host);
-  if (is_one_row(rows) || are_pictures(rows)) return copy_plane(own, buffer, rows, next, to_host);
+  if (is_plane(rows)) return copy_plane(own, first, rows, next, to_host);
   // Picture by picture, and row by row where that does not do either.
   DeviceRows plane = rows;
   plane.extents[0] = 1;
   for (uint64_t i = 0; i < rows.extents[0]; ++i) {
     plane.offset = rows.offset + i * rows.strides[0];
-    if (is_one_row(plane) || are_pictures(plane)) {
-      const Code copied = copy_plane(own, buffer, plane, next, to_host);
+    const Place begin = first.further(i * rows.strides[0]);
+    if (is_plane(plane)) {
+      const Code copied = copy_plane(own, begin, plane, next, to_host);
       if (copied != Code::kOk) return copied;
       next += bytes_of(plane);
       continue;
     }
     for (uint64_t j = 0; j < rows.extents[1]; ++j) {
-      const DeviceRows row = one_row(plane.offset + j * rows.strides[1], rows.row_bytes);
-      const Code copied = copy_plane(own, buffer, row, next, to_host);
+      const Code copied =
+          copy_row(own, begin.further(j * rows.strides[1]), rows.row_bytes, next, to_host);
       if (copied != Code::kOk) return copied;
       next += rows.row_bytes;
     }
@@ -347,10 +364,9 @@ void release(void* device, void* address) {
 hetcomm_status_t find(void* device, const void* address, void** out_base, uint64_t* out_size) {
   if (out_base == nullptr || out_size == nullptr) return HETCOMM_INVALID_ARGUMENT;
   Context* const context = of(device).context();
-  const Code code =
-      context != nullptr ? context->buffers().find(address, out_size) : Code::kNotFound;
-  if (code == Code::kOk) *out_base = const_cast<void*>(address);
-  return static_cast<hetcomm_status_t>(code);
+  return context != nullptr
+             ? static_cast<hetcomm_status_t>(context->find(address, out_base, out_size))
+             : HETCOMM_NOT_FOUND;
 }
 
 hetcomm_status_t copy(void* device, void* stream, const void* address, const DeviceRows& rows,
@@ -386,8 +402,7 @@ hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address,
 }
 
 hetcomm_status_t retain(void* device, void* address, uint64_t size_bytes) {
-  return in_context(
-      device, [&](Context& context) { return context.buffers().retain(address, size_bytes); });
+  return in_context(device, [&](Context& context) { return context.retain(address, size_bytes); });
 }
 
 hetcomm_status_t allocate_host(void* device, uint64_t size_bytes, void** out_host) {

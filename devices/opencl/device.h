@@ -54,7 +54,8 @@ class OpenClDevice {
 
  private:
   OpenClDevice(const Api& api, cl_device_id device);
-  Code copy_plane(Stream& stream, cl_mem buffer, const DeviceRows& rows, std::byte* host,
+  Code copy_row(Stream& stream, const Place& place, uint64_t size, std::byte* host, bool to_host);
+  Code copy_plane(Stream& stream, const Place& place, const DeviceRows& rows, std::byte* host,
                   bool to_host);
 
   const Api& api_;

@@ -4,6 +4,7 @@
 //   * one is added while a communicator is in use, and memory of it moves at once
 //   * the same context is the same device, for threads that ask at the same time too
 //   * the framework may let go of its context and buffers first
+//   * memory that pointers name moves, too
 //   * what is no context is refused, and the rest goes on
 #include <atomic>
 #include <memory>
@@ -81,6 +82,53 @@ TEST_P(NativeDevices, AreAddedWhileACommunicatorIsInUse) {
       EXPECT_TRUE(holds(own.contents(), 7, 100'000));
     }
     me.meet();
+  });
+}
+
+// Memory that pointers name, of vendors that have it; the other rank's may be a buffer.
+TEST_P(NativeDevices, PointersOfTheFramework) {
+  run(2, [](Member& me) {
+    constexpr uint64_t kSize = 3'000'000;
+    constexpr uint64_t kBefore = 1000;
+    Framework framework(me.rank());
+    const int32_t device = add_device(me, framework);
+    const hetcomm::test::Usm usm = framework.usm();
+    const std::vector<std::byte> sent = pattern(kSize, 9);
+    for (const bool wrapped : {false, true}) {
+      std::byte* pointer = nullptr;
+      hetcomm_memory_t* memory = nullptr;
+      hetcomm_buffer_t buffer;
+      if (!usm.offered()) {
+        ASSERT_EQ(hetcomm_memory_allocate(me.context(), device, kSize, &memory), HETCOMM_OK);
+        buffer = hetcomm_buffer_memory(memory, 0, kSize);
+      } else {
+        pointer = usm.allocate(kBefore + kSize);
+        if (wrapped) {
+          ASSERT_EQ(hetcomm_memory_wrap(me.context(), device, pointer + kBefore, kSize, &memory),
+                    HETCOMM_OK)
+              << hetcomm_last_error();
+          buffer = hetcomm_buffer_memory(memory, 0, kSize);
+        } else {
+          ASSERT_EQ(hetcomm_buffer_pointer(me.context(), pointer + kBefore, kSize, &buffer),
+                    HETCOMM_OK)
+              << hetcomm_last_error();
+          ASSERT_NE(buffer.memory, nullptr) << "it is no memory of the host";
+          EXPECT_EQ(buffer.offset, kBefore);
+        }
+      }
+      const auto write = [&](const std::vector<std::byte>& bytes) {
+        EXPECT_EQ(hetcomm_memory_write(buffer.memory, buffer.offset, bytes.data(), kSize),
+                  HETCOMM_OK);
+      };
+      write(me.rank() == 0 ? sent : std::vector<std::byte>(kSize));
+      move(me, buffer);
+      std::vector<std::byte> got(kSize);
+      EXPECT_EQ(hetcomm_memory_read(buffer.memory, buffer.offset, got.data(), kSize), HETCOMM_OK);
+      EXPECT_TRUE(got == sent);
+      me.meet();
+      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+      if (pointer != nullptr) usm.free(pointer);
+    }
   });
 }
 

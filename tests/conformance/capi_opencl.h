@@ -11,6 +11,7 @@
 
 #include "devices/opencl/api.h"
 #include "tests/conformance/capi_job.h"
+#include "tests/support/usm.h"
 
 namespace hetcomm_test {
 
@@ -31,6 +32,7 @@ class Framework {
   void release();
   const OpenCl& api() const { return api_; }
   cl_context context() const { return context_; }
+  hetcomm::test::Usm usm() const { return {api_, context_}; }
   // The vendor tells its objects apart. NVIDIA's (of GPUs) reads through any as what it was given as.
   bool knows_its_objects() const;
   cl_mem buffer(const std::vector<std::byte>& bytes);

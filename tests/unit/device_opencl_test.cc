@@ -10,6 +10,7 @@
 
 #include "devices/opencl/api.h"
 #include "devices/opencl/options.h"
+#include "tests/support/usm.h"
 #include "tests/unit/device_fixture.h"
 
 namespace hetcomm {
@@ -75,12 +76,18 @@ class OpenClBuffers : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     address_ = device_.allocate(16);
-    ASSERT_EQ(api_.GetMemObjectInfo(static_cast<cl_mem>(address_), CL_MEM_CONTEXT, sizeof(context_),
-                                    &context_, nullptr),
-              CL_SUCCESS);
+    context_ = context_of(address_);
+    ASSERT_NE(context_, nullptr);
   }
   void TearDown() override { device_.free(address_); }
 
+  cl_context context_of(void* buffer) const {
+    cl_context context = nullptr;
+    EXPECT_EQ(api_.GetMemObjectInfo(static_cast<cl_mem>(buffer), CL_MEM_CONTEXT, sizeof(context),
+                                    &context, nullptr),
+              CL_SUCCESS);
+    return context;
+  }
   cl_mem make(uint64_t size) {
     const cl_mem buffer = api_.CreateBuffer(context_, CL_MEM_READ_WRITE, size, nullptr, nullptr);
     EXPECT_NE(buffer, nullptr);
@@ -191,13 +198,14 @@ TEST_P(OpenClBuffers, PartsAreBuffers) {
   device_.destroy_stream(stream);
 }
 
-// Rows that OpenCL's rectangles can and cannot name, as large as tensors are.
-TEST_P(OpenClBuffers, RowsOfTensors) {
-  void* const stream = device_.stream();
-  constexpr uint64_t kSize = 1 << 20;
-  void* const memory = device_.allocate(kSize);
-  std::vector<std::byte> model = random_bytes(kSize, 3);
-  ASSERT_EQ(device_.write(stream, memory, 0, model.data(), kSize), HETCOMM_OK);
+// Rows that OpenCL's rectangles can and cannot name, as large as tensors are, go into |memory| and
+// back. It has kRowsSize bytes.
+constexpr uint64_t kRowsSize = 1 << 20;
+
+void check_rows(TestDevice& device, void* memory) {
+  void* const stream = device.stream();
+  std::vector<std::byte> model = random_bytes(kRowsSize, 3);
+  ASSERT_EQ(device.write(stream, memory, 0, model.data(), kRowsSize), HETCOMM_OK);
   const DeviceRows cases[] = {
       {.offset = 128, .row_bytes = 256, .extents = {1, 500}, .strides = {0, 1024}},
       {.offset = 1000, .row_bytes = 100, .extents = {1, 500}, .strides = {0, 1024}},
@@ -210,14 +218,14 @@ TEST_P(OpenClBuffers, RowsOfTensors) {
     SCOPED_TRACE(testing::Message() << rows.offset << "+" << rows.row_bytes);
     const std::vector<std::byte> sent = random_bytes(bytes_of(rows), 4);
     std::vector<std::byte> back(sent.size());
-    std::vector<std::byte> whole(kSize);
-    const DeviceTable& table = device_.table();
-    ASSERT_EQ(table.copy_rows_from_host(device_.instance(), stream, memory, &rows, sent.data()),
+    std::vector<std::byte> whole(kRowsSize);
+    const DeviceTable& table = device.table();
+    ASSERT_EQ(table.copy_rows_from_host(device.instance(), stream, memory, &rows, sent.data()),
               HETCOMM_OK);
-    ASSERT_EQ(table.copy_rows_to_host(device_.instance(), stream, back.data(), memory, &rows),
+    ASSERT_EQ(table.copy_rows_to_host(device.instance(), stream, back.data(), memory, &rows),
               HETCOMM_OK);
-    ASSERT_EQ(device_.read(stream, whole.data(), memory, 0, kSize), HETCOMM_OK);
-    device_.finish(stream);
+    ASSERT_EQ(device.read(stream, whole.data(), memory, 0, kRowsSize), HETCOMM_OK);
+    device.finish(stream);
     size_t next = 0;
     for (uint64_t i = 0; i < rows.extents[0]; ++i) {
       for (uint64_t j = 0; j < rows.extents[1]; ++j) {
@@ -230,8 +238,13 @@ TEST_P(OpenClBuffers, RowsOfTensors) {
     EXPECT_TRUE(whole == model);
     EXPECT_TRUE(back == sent);
   }
+  device.destroy_stream(stream);
+}
+
+TEST_P(OpenClBuffers, RowsOfTensors) {
+  void* const memory = device_.allocate(kRowsSize);
+  check_rows(device_, memory);
   device_.free(memory);
-  device_.destroy_stream(stream);
 }
 
 TEST_P(OpenClBuffers, NothingIsLeft) {
@@ -269,6 +282,93 @@ TEST_P(OpenClBuffers, NothingIsLeft) {
   api_.ReleaseMemObject(buffer);
 }
 
+// Memory that pointers name, of vendors that have it.
+class OpenClPointers : public OpenClBuffers {
+ protected:
+  void SetUp() override {
+    OpenClBuffers::SetUp();
+    usm_ = test::Usm(api_, context_);
+    const std::string name = device_.table().name(device_.instance());
+    ASSERT_TRUE(usm_.offered() || name.find("Intel") == std::string::npos) << name;
+    if (!usm_.offered()) GTEST_SKIP() << "this vendor has no memory that pointers name (USM)";
+    pointer_ = usm_.allocate(kSize);
+  }
+  void TearDown() override {
+    if (pointer_ != nullptr) usm_.free(pointer_);
+    OpenClBuffers::TearDown();
+  }
+
+  static constexpr uint64_t kSize = kRowsSize;
+  test::Usm usm_{api_, nullptr};
+  std::byte* pointer_ = nullptr;
+};
+
+TEST_P(OpenClPointers, AreFound) {
+  for (const uint64_t before : {uint64_t{0}, uint64_t{1}, uint64_t{777}, kSize - 1}) {
+    void* base = nullptr;
+    uint64_t size = 0;
+    ASSERT_EQ(device_.table().find(device_.instance(), pointer_ + before, &base, &size),
+              HETCOMM_OK);
+    EXPECT_EQ(base, pointer_);
+    EXPECT_GE(size, kSize);
+  }
+  EXPECT_EQ(find(pointer_ - 1), HETCOMM_NOT_FOUND);
+  EXPECT_EQ(find(&pointer_), HETCOMM_NOT_FOUND);
+  EXPECT_EQ(find(nullptr), HETCOMM_NOT_FOUND);
+  EXPECT_EQ(find(reinterpret_cast<void*>(~uintptr_t{0})), HETCOMM_NOT_FOUND);
+}
+
+TEST_P(OpenClPointers, AreCopiedFromAnyPlaceOn) {
+  void* const stream = device_.stream();
+  const std::vector<std::byte> sent = random_bytes(5000, 1);
+  ASSERT_EQ(retain(pointer_ + 300, kSize - 300), HETCOMM_OK);
+  ASSERT_EQ(device_.write(stream, pointer_ + 300, 40, sent.data(), 5000), HETCOMM_OK);
+  std::vector<std::byte> back(5000);
+  ASSERT_EQ(device_.read(stream, back.data(), pointer_, 340, 5000), HETCOMM_OK);
+  device_.finish(stream);
+  EXPECT_EQ(back, sent);
+  release(pointer_ + 300);
+  EXPECT_EQ(find(pointer_), HETCOMM_OK) << "it stays its owner's";
+  device_.destroy_stream(stream);
+}
+
+TEST_P(OpenClPointers, RowsOfTensors) { check_rows(device_, pointer_); }
+
+TEST_P(OpenClPointers, RangesThatLeaveTheirAllocation) {
+  void* base = nullptr;
+  uint64_t size = 0;
+  ASSERT_EQ(device_.table().find(device_.instance(), pointer_, &base, &size), HETCOMM_OK);
+  EXPECT_EQ(retain(pointer_, size), HETCOMM_OK);
+  EXPECT_EQ(retain(pointer_, size + 1), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(retain(pointer_ + 10, size - 9), HETCOMM_OUT_OF_RANGE);
+  void* const stream = device_.stream();
+  std::vector<std::byte> bytes(100);
+  EXPECT_EQ(device_.read(stream, bytes.data(), pointer_, size - 99, 100), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(device_.write(stream, pointer_ + 50, size - 100, bytes.data(), 51),
+            HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(device_.read(stream, bytes.data(), pointer_, ~uint64_t{0}, 2), HETCOMM_OUT_OF_RANGE);
+  const DeviceRows rows = {
+      .offset = size - 900, .row_bytes = 100, .extents = {1, 10}, .strides = {0, 100}};
+  std::vector<std::byte> packed(1000);
+  EXPECT_EQ(
+      device_.table().copy_rows_to_host(device_.instance(), stream, packed.data(), pointer_, &rows),
+      HETCOMM_OUT_OF_RANGE);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(OpenClPointers, OfOtherContextsAreRefused) {
+  TestDevice other(GetParam());
+  void* const memory = other.allocate(16);
+  const test::Usm usm(api_, context_of(memory));
+  std::byte* const strange = usm.allocate(64);
+  EXPECT_EQ(retain(strange, 64), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(find(strange), HETCOMM_NOT_FOUND);
+  usm.free(strange);
+  other.free(memory);
+}
+
+INSTANTIATE_TEST_SUITE_P(RunTimes, OpenClPointers, testing::ValuesIn(kinds_to_test()), kind_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenClPointers);
 INSTANTIATE_TEST_SUITE_P(RunTimes, OpenClBuffers, testing::ValuesIn(kinds_to_test()), kind_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenClBuffers);
 

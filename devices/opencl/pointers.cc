@@ -1,0 +1,50 @@
+#include "devices/opencl/pointers.h"
+
+#include <string>
+
+namespace hetcomm::opencl {
+namespace {
+
+bool has_extension(const Api& api, cl_device_id device) {
+  size_t size = 0;
+  if (api.GetDeviceInfo(device, CL_DEVICE_EXTENSIONS, 0, nullptr, &size) != CL_SUCCESS) {
+    return false;
+  }
+  std::string names(size, '\0');
+  return api.GetDeviceInfo(device, CL_DEVICE_EXTENSIONS, size, names.data(), nullptr) ==
+             CL_SUCCESS &&
+         names.find("cl_intel_unified_shared_memory") != std::string::npos;
+}
+
+}  // namespace
+
+Pointers::Pointers(const Api& api, cl_context context, cl_device_id device) : context_(context) {
+  cl_platform_id platform = nullptr;
+  if (!has_extension(api, device) || api.GetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof(platform),
+                                                       &platform, nullptr) != CL_SUCCESS) {
+    return;
+  }
+  copy_ = reinterpret_cast<clEnqueueMemcpyINTEL_fn>(
+      api.GetExtensionFunctionAddressForPlatform(platform, "clEnqueueMemcpyINTEL"));
+  if (copy_ == nullptr) return;
+  get_info_ = reinterpret_cast<clGetMemAllocInfoINTEL_fn>(
+      api.GetExtensionFunctionAddressForPlatform(platform, "clGetMemAllocInfoINTEL"));
+}
+
+bool Pointers::find(const void* pointer, void** out_base, uint64_t* out_size) const {
+  if (get_info_ == nullptr) return false;
+  void* base = nullptr;
+  size_t size = 0;
+  if (get_info_(context_, pointer, CL_MEM_ALLOC_BASE_PTR_INTEL, sizeof(base), &base, nullptr) !=
+          CL_SUCCESS ||
+      base == nullptr ||
+      get_info_(context_, pointer, CL_MEM_ALLOC_SIZE_INTEL, sizeof(size), &size, nullptr) !=
+          CL_SUCCESS) {
+    return false;
+  }
+  *out_base = base;
+  *out_size = size;
+  return true;
+}
+
+}  // namespace hetcomm::opencl

@@ -1,0 +1,33 @@
+// Memory of a context that pointers name: "unified shared memory" (USM), where the vendor has the
+// extension cl_intel_unified_shared_memory. It stays with whoever allocated it.
+#pragma once
+
+#include <cstdint>
+
+#include "devices/opencl/api.h"
+
+namespace hetcomm::opencl {
+
+// All functions may be called by any thread.
+class Pointers {
+ public:
+  // |context| has |device|, and outlives this.
+  Pointers(const Api& api, cl_context context, cl_device_id device);
+
+  // Gives the allocation that contains |pointer|, which may be any number. False: there is none.
+  // The vendor may still know one that was freed.
+  bool find(const void* pointer, void** out_base, uint64_t* out_size) const;
+  // Starts to copy |size| bytes; either side may be memory of the host. There is such an
+  // allocation.
+  cl_int copy(cl_command_queue queue, void* to, const void* from, uint64_t size,
+              cl_event* out_event) const {
+    return copy_(queue, CL_FALSE, to, from, size, 0, nullptr, out_event);
+  }
+
+ private:
+  const cl_context context_;
+  clGetMemAllocInfoINTEL_fn get_info_ = nullptr;  // null: the vendor has no such memory
+  clEnqueueMemcpyINTEL_fn copy_ = nullptr;
+};
+
+}  // namespace hetcomm::opencl
