@@ -517,11 +517,20 @@ def _plain(tensor: Any) -> Any:
 
 def _array(array: Any, communicator: Communicator) -> Any:
     """What the plans of |communicator| take for an array, or a tensor on a device."""
-    if getattr(getattr(array, "device", None), "type", "cpu") == "cpu":
+    if not _lies_on_a_device(array):
         return array
     from hetcomm.torch import device_array
 
     return device_array(array, communicator)
+
+
+def _lies_on_a_device(array: Any) -> bool:
+    kind = getattr(getattr(array, "device", None), "type", None)
+    if isinstance(kind, str):  # a tensor
+        return kind != "cpu"
+    if hasattr(array, "__dlpack_device__"):
+        return array.__dlpack_device__()[0] != 1  # that of a CPU
+    return hasattr(array, "__cuda_array_interface__")
 
 
 def _hashable_mesh(mesh: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

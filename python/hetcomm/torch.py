@@ -216,39 +216,46 @@ _made: dict[str, int] = {}
 # By communicator: the context in which tensors on devices are named for it.
 _contexts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
-# As DLPack has them: the kind of number, and its bits.
-_DLPACK = {
-    torch.bool: (6, 8), torch.uint8: (1, 8), torch.int8: (0, 8), torch.int16: (0, 16),
-    torch.int32: (0, 32), torch.int64: (0, 64), torch.float16: (2, 16), torch.bfloat16: (4, 16),
-    torch.float32: (2, 32), torch.float64: (2, 64), torch.complex64: (5, 64),
-    torch.complex128: (5, 128), torch.float8_e4m3fn: (10, 8), torch.float8_e5m2: (12, 8),
-    torch.uint16: (1, 16), torch.uint32: (1, 32), torch.uint64: (1, 64),
-}
+def device_array(array: Any, communicator: Any) -> Any:
+    """A contiguous array on a device of torch's, for calls of ``communicator``, which
+    :func:`communicator` has given, and of its queues and plans.
 
-
-def device_array(tensor: torch.Tensor, communicator: Any) -> Any:
-    """A contiguous tensor on a device, for calls of ``communicator``, which :func:`communicator` has
-    given, and of its queues and plans.
-
+    It is a tensor, or what another library gives by DLPack or ``__cuda_array_interface__``.
     Operations on it start when the stream that is current for its device has come to this call; use
-    the data after their requests have ended. It keeps the tensor.
+    the data after their requests have ended. It keeps the array.
     """
     import hetcomm
 
     context = _contexts.get(communicator)
     if context is None:
         raise ValueError("tensors on devices need a communicator of hetcomm.torch.communicator()")
+    tensor = array if isinstance(array, torch.Tensor) else _tensor_of(array)
     if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         raise BufferError("the tensor is not contiguous: use contiguous(), resolve_conj(), resolve_neg()")
     if tensor.requires_grad:
         raise BufferError("the tensor requires gradients: use detach()")
-    if tensor.dtype not in _DLPACK:
-        raise TypeError(f"hetcomm has no type like {tensor.dtype}")
     if tensor.numel() == 0:
         return torch.empty(0, dtype=tensor.dtype, device="cpu")  # it has no memory to be named
     named = context.name(tensor)
-    return hetcomm._core.DeviceArray(named.memory, named.bytes, *_DLPACK[tensor.dtype], named.stream,
-                                     named)
+    type_name = str(tensor.dtype).removeprefix("torch.")
+    return hetcomm._core.DeviceArray(named.memory, named.bytes, type_name, named.stream, named)
+
+
+def _tensor_of(array: Any) -> torch.Tensor:
+    """The memory of another library's array. The current stream waits for what makes its contents."""
+    if hasattr(array, "__dlpack__"):
+        return torch.from_dlpack(array)
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        raise TypeError(f"{type(array).__name__} gives no memory: it has neither __dlpack__ nor "
+                        "__cuda_array_interface__")
+    tensor = torch.as_tensor(array, device="cuda")
+    if tensor.numel() > 0 and tensor.data_ptr() != interface["data"][0]:
+        raise ValueError("the array lies on another device than the current one: use torch.cuda.device()")
+    if interface.get("stream") is not None:
+        maker = torch.cuda.ExternalStream(interface["stream"], device=tensor.device)
+        torch.cuda.current_stream(tensor.device).wait_stream(maker)
+    return tensor
 
 
 def _close(communicator: Any) -> None:

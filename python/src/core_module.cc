@@ -1,5 +1,5 @@
 // The Python module of the C ABI: contexts, communicators, messages, queues, collective operations.
-// Resharding is in reshard_module.cc.
+// Resharding is in reshard_module.cc, devices in device_module.cc.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -18,6 +18,7 @@
 
 #include <hetcomm/hetcomm.h>
 
+#include "python/src/device_module.h"
 #include "python/src/objects.h"
 #include "python/src/reshard_module.h"
 
@@ -139,7 +140,9 @@ void translate(const std::exception_ptr& pointer, void* type) {
 }
 
 void bind_objects(nb::module_& module) {
-  nb::class_<Context>(module, "Context", "Configuration, devices, transports and progress.")
+  nb::class_<Context> context(module, "Context",
+                              "Configuration, devices, transports and progress.");
+  context
       .def(nb::init<bool, const std::optional<std::string>&>(), "thread"_a = false,
            "settings"_a = nb::none(),
            "thread: a background thread makes progress too. settings: \"NAME=value;...\", before "
@@ -153,13 +156,7 @@ void bind_objects(nb::module_& module) {
       .def(
           "progress", [](const Context& self) { check(hetcomm_context_progress(self.handle())); },
           nb::call_guard<nb::gil_scoped_release>(), "Drives communication once; never blocks.");
-
-  nb::class_<DeviceArray>(module, "DeviceArray",
-                          "Memory of a device, for any call that takes arrays. Made by "
-                          "hetcomm.torch.device_array.")
-      .def(nb::init<uint64_t, uint64_t, uint8_t, uint8_t, uint64_t, nb::object>(), "memory"_a,
-           "size"_a, "type_code"_a, "type_bits"_a, "stream"_a, "owner"_a)
-      .def_prop_ro("nbytes", [](const DeviceArray& self) { return self.buffer().length; });
+  bind_devices(module, context);
 
   nb::class_<Completion>(module, "Completion", "How an operation ended.")
       .def_ro("status", &Completion::status)

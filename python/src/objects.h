@@ -74,12 +74,12 @@ inline std::string described(const nb::object& exception) {
 // take their place in a stream.
 class DeviceArray {
  public:
-  // |memory| and |stream| are handles of the C ABI, which live as long as |owner|; a stream may be null.
-  DeviceArray(uint64_t memory, uint64_t bytes, uint8_t type_code, uint8_t type_bits,
-              uint64_t stream, nb::object owner)
-      : buffer_(hetcomm_buffer_memory(reinterpret_cast<hetcomm_memory_t*>(memory), 0, bytes)),
-        type_{.code = type_code, .bits = type_bits, .lanes = 1},
-        stream_(reinterpret_cast<hetcomm_stream_t*>(stream)),
+  // |memory| and |stream|, which may be null, live as long as |owner|.
+  DeviceArray(hetcomm_memory_t* memory, uint64_t bytes, nb::dlpack::dtype type,
+              hetcomm_stream_t* stream, nb::object owner)
+      : buffer_(hetcomm_buffer_memory(memory, 0, bytes)),
+        type_(type),
+        stream_(stream),
         owner_(std::move(owner)) {}
 
   const hetcomm_buffer_t& buffer() const { return buffer_; }

@@ -8,13 +8,11 @@ and what a store raises, reaches the caller.
 
 import concurrent.futures
 import gc
-import multiprocessing
 import os
 import pathlib
 import tempfile
 import threading
 import time
-import traceback
 import unittest
 
 import numpy
@@ -25,69 +23,10 @@ except ImportError:
     torch = None
 
 import hetcomm
+from package_ranks import run, store
 
 
-def store(folder):
-    """put and get over files."""
-    root = pathlib.Path(folder)
-
-    def put(key, value):
-        path = root / key.replace("/", "_")
-        path.with_suffix(".new").write_bytes(value)
-        path.with_suffix(".new").rename(path)
-
-    def get(key, seconds):
-        path = root / key.replace("/", "_")
-        deadline = time.monotonic() + seconds
-        while not path.exists():
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(0.001)
-        return path.read_bytes()
-
-    return put, get
-
-
-def main(pipe, function, rank, size, folder):
-    try:
-        put, get = store(folder)
-        context = hetcomm.Context(thread=function is queues)
-        world = hetcomm.Communicator.from_store(context, rank, size, put, get, timeout=20)
-        result = function(world)
-        world.barrier().wait()
-        world.close()
-        pipe.send((True, result))
-    except BaseException:
-        pipe.send((False, traceback.format_exc()))
-
-
-def run(size, function, limit_s=60):
-    context = multiprocessing.get_context("fork")
-    started = []
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        for rank in range(size):
-            mine, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=main, args=(theirs, function, rank, size, folder))
-            process.start()
-            theirs.close()
-            started.append((process, mine))
-        deadline = time.monotonic() + limit_s
-        for process, pipe in started:
-            if not pipe.poll(max(0, deadline - time.monotonic())):
-                results.append((False, "did not come to an end"))
-            else:
-                results.append(pipe.recv())
-        for process, _ in started:
-            process.kill()
-            process.join()
-    for rank, (good, result) in enumerate(results):
-        if not good:
-            raise AssertionError(f"rank {rank}: {result}")
-    return [result for _, result in results]
-
-
-def messages(world):
+def messages(world, _):
     other = 1 - world.rank
     numbers = numpy.arange(10000, dtype=numpy.float64) + world.rank
     into = numpy.empty_like(numbers)
@@ -104,7 +43,7 @@ def messages(world):
     return bytes(text) == b"hello" and request.test()
 
 
-def queues(world):
+def queues(world, _):
     other = 1 - world.rank
     sizes = [100_000 - i for i in range(20)]
     if world.rank == 0:
@@ -139,7 +78,7 @@ def queues(world):
     return True
 
 
-def failures(world):
+def failures(world, _):
     other = 1 - world.rank
     found = []
     try:
@@ -168,7 +107,7 @@ def failures(world):
     return found
 
 
-def collectives(world):
+def collectives(world, _):
     size, rank = world.size, world.rank
     for kind in ("float32", "float64", "int64", "uint8", "int16"):
         own = (numpy.arange(1000) % 7 + rank).astype(kind)
@@ -255,7 +194,7 @@ class Package(unittest.TestCase):
         self.assertEqual(run(2, messages), [True, True])
 
     def test_queues(self):
-        self.assertEqual(run(2, queues), [True, True])
+        self.assertEqual(run(2, queues, thread=True), [True, True])
 
     def test_failures(self):
         expected = ["TIMED_OUT", "TRUNCATED", "CANCELLED", "OUT_OF_RANGE"]

@@ -327,6 +327,22 @@ def given_back(rank, size, folder):
     return start == (0, 0)
 
 
+EXTENSION_DEVICE = 12  # as DLPack counts
+
+
+class Given:
+    """An array that gives its memory by DLPack, and is no tensor."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, **_):
+        return torch.utils.dlpack.to_dlpack(self.tensor)
+
+    def __dlpack_device__(self):
+        return EXTENSION_DEVICE, self.tensor.device.index
+
+
 def own_calls(rank, size, folder, backend):
     """The calls of hetcomm itself take tensors of devices, behind what their stream holds."""
     standin = init(rank, size, folder, backend=backend)
@@ -362,7 +378,13 @@ def own_calls(rank, size, folder, backend):
     torch.accelerator.synchronize()
     ranks.until(lambda: standin.memory_allocated() == before)
     world.allreduce(array(filled(0, 0), world), array(filled(0, 0), world)).wait()
+    # Another library's array.
+    given = Given(filled(rank + 1.0))
+    world.allreduce(array(given, world), array(into := filled(-1), world)).wait()
+    assert is_all(into, sum(range(1, size + 1)))
     for wrong, kind in ((torch.ones(4, 4, device="standin").t(), BufferError),
+                        (Given(torch.ones(4, 4, device="standin").t()), BufferError),
+                        ([1.0], TypeError),
                         (torch.ones(4, device="standin", requires_grad=True), BufferError)):
         try:
             array(wrong, world)

@@ -1,0 +1,143 @@
+#include "python/src/device_module.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+using nb::literals::operator""_a;
+
+namespace hetcomm_python {
+namespace {
+
+nb::dlpack::dtype type_named(const std::string& name) {
+  struct Named {
+    const char* name;
+    uint8_t code;  // as DLPack 1.1 has it
+    uint8_t bits;
+  };
+  static constexpr std::array<Named, 17> kTypes = {{{"bool", 6, 8},
+                                                    {"int8", 0, 8},
+                                                    {"uint8", 1, 8},
+                                                    {"int16", 0, 16},
+                                                    {"uint16", 1, 16},
+                                                    {"int32", 0, 32},
+                                                    {"uint32", 1, 32},
+                                                    {"int64", 0, 64},
+                                                    {"uint64", 1, 64},
+                                                    {"float16", 2, 16},
+                                                    {"bfloat16", 4, 16},
+                                                    {"float8_e4m3fn", 10, 8},
+                                                    {"float8_e5m2", 12, 8},
+                                                    {"float32", 2, 32},
+                                                    {"float64", 2, 64},
+                                                    {"complex64", 5, 64},
+                                                    {"complex128", 5, 128}}};
+  for (const Named& type : kTypes) {
+    if (name == type.name) return {.code = type.code, .bits = type.bits, .lanes = 1};
+  }
+  throw nb::type_error(("hetcomm has no type like " + name).c_str());
+}
+
+// A stream of a vendor's. It keeps its context.
+class Stream {
+ public:
+  Stream(nb::object context, int32_t device, uint64_t native, bool held)
+      : context_(std::move(context)) {
+    const uint32_t flags = held ? 0 : HETCOMM_STREAM_NOT_HELD;
+    hetcomm_context_t* const handle = nb::cast<Context&>(context_).handle();
+    hetcomm_status_t status;
+    {
+      const nb::gil_scoped_release unlocked;  // it may wait for the device
+      status =
+          hetcomm_stream_wrap(handle, device, reinterpret_cast<void*>(native), flags, &stream_);
+    }
+    check(status);
+  }
+  ~Stream() {
+    const nb::gil_scoped_release unlocked;
+    static_cast<void>(hetcomm_stream_release(stream_));  // one in use goes with the context
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  hetcomm_stream_t* handle() const { return stream_; }
+
+ private:
+  const nb::object context_;
+  hetcomm_stream_t* stream_ = nullptr;
+};
+
+void free_memory(void* memory) noexcept {
+  const nb::gil_scoped_release unlocked;
+  static_cast<void>(hetcomm_memory_free(static_cast<hetcomm_memory_t*>(memory)));
+}
+
+DeviceArray wrap(nb::object context, int32_t device, uint64_t address, uint64_t size,
+                 const std::string& type, nb::object stream, nb::object owner) {
+  const nb::dlpack::dtype dtype = type_named(type);
+  hetcomm_stream_t* const in_order_of =
+      stream.is_none() ? nullptr : nb::cast<Stream&>(stream).handle();
+  hetcomm_memory_t* memory = nullptr;
+  check(hetcomm_memory_wrap(nb::cast<Context&>(context).handle(), device,
+                            reinterpret_cast<void*>(address), size, &memory));
+  nb::capsule freed(memory, free_memory);
+  // A tuple lets go of its last element first.
+  nb::object kept =
+      nb::make_tuple(std::move(context), std::move(owner), std::move(stream), std::move(freed));
+  return {memory, size, dtype, in_order_of, std::move(kept)};
+}
+
+}  // namespace
+
+void bind_devices(nb::module_& module, nb::class_<Context>& context) {
+  nb::class_<Stream>(module, "Stream", "A stream of a vendor's. Made by Context.wrap_stream.");
+  nb::class_<DeviceArray>(module, "DeviceArray",
+                          "Memory of a device, for any call that takes arrays. Made by "
+                          "Context.wrap and hetcomm.torch.device_array.")
+      .def(
+          "__init__",
+          [](DeviceArray* self, uint64_t memory, uint64_t size, const std::string& dtype,
+             uint64_t stream, nb::object owner) {
+            new (self)
+                DeviceArray(reinterpret_cast<hetcomm_memory_t*>(memory), size, type_named(dtype),
+                            reinterpret_cast<hetcomm_stream_t*>(stream), std::move(owner));
+          },
+          "memory"_a, "size"_a, "dtype"_a, "stream"_a, "owner"_a,
+          "Of handles of the C ABI, which live as long as owner.")
+      .def_prop_ro("nbytes", [](const DeviceArray& self) { return self.buffer().length; });
+
+  context
+      .def(
+          "device_from_native",
+          [](const Context& self, const std::string& kind, uint64_t native) {
+            int32_t device = 0;
+            hetcomm_status_t status;
+            {
+              const nb::gil_scoped_release unlocked;
+              status = hetcomm_device_from_native(self.handle(), kind.c_str(),
+                                                  reinterpret_cast<void*>(native), &device);
+            }
+            check(status);
+            return device;
+          },
+          "kind"_a, "native"_a,
+          "The number of the device that a framework works with already: for \"opencl\" the "
+          "address "
+          "of a cl_context.")
+      .def(
+          "wrap_stream",
+          [](nb::object self, int32_t device, uint64_t native, bool held) {
+            return std::make_unique<Stream>(std::move(self), device, native, held);
+          },
+          "device"_a, "native"_a, "held"_a = true,
+          "A vendor's stream, such as the address of a cl_command_queue: operations on arrays that "
+          "name it start when it has come to them. held: it waits for them. The context has a "
+          "thread.")
+      .def("wrap", &wrap, "device"_a, "address"_a, "size"_a, "dtype"_a = "uint8",
+           "stream"_a = nb::none(), "owner"_a = nb::none(),
+           "An array of size bytes of a device's memory, from a pointer or a handle such as that "
+           "of a cl_mem on. It keeps owner.");
+}
+
+}  // namespace hetcomm_python

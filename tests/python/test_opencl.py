@@ -1,0 +1,199 @@
+"""Memory of OpenCL through the Python package, by addresses, as a program with pyopencl has them.
+
+Proves: buffers of a framework's context go as messages and through collective operations, with ranks
+of two vendors and of the host; a queue orders them behind what it holds; arrays keep what they name;
+what is no memory, queue or context is refused.
+"""
+
+import ctypes
+import gc
+import unittest
+
+import numpy
+
+import hetcomm
+from package_ranks import run
+
+COUNT = 100_000
+CL_MEM_READ_WRITE = 1
+CL_MEM_REFERENCE_COUNT = 0x1105
+
+
+def number(value):
+    return ctypes.c_void_p(value)
+
+
+class Framework:
+    """A context of one of this machine's vendors."""
+
+    def __init__(self, index):
+        self.cl = cl = ctypes.CDLL("libOpenCL.so.1")
+        for name in ("clCreateContext", "clCreateBuffer", "clCreateCommandQueue", "clCreateUserEvent"):
+            getattr(cl, name).restype = ctypes.c_void_p
+        count = ctypes.c_uint()
+        assert cl.clGetPlatformIDs(0, None, ctypes.byref(count)) == 0
+        platforms = (ctypes.c_void_p * count.value)()
+        assert cl.clGetPlatformIDs(count, platforms, None) == 0
+        self.device = ctypes.c_void_p()
+        platform = number(platforms[index % count.value])
+        every = ctypes.c_ulong(0xFFFFFFFF)
+        assert cl.clGetDeviceIDs(platform, every, 1, ctypes.byref(self.device), None) == 0
+        self.context = cl.clCreateContext(None, 1, ctypes.byref(self.device), None, None, None)
+        self.queue = cl.clCreateCommandQueue(number(self.context), self.device, ctypes.c_ulong(0), None)
+        assert self.context and self.queue
+
+    def buffer(self, array):
+        made = self.cl.clCreateBuffer(number(self.context), ctypes.c_ulong(CL_MEM_READ_WRITE),
+                                      ctypes.c_size_t(array.nbytes), None, None)
+        assert made
+        self.write(made, array)
+        return made
+
+    def write(self, buffer, array):
+        assert self.cl.clEnqueueWriteBuffer(
+            number(self.queue), number(buffer), 1, ctypes.c_size_t(0), ctypes.c_size_t(array.nbytes),
+            array.ctypes.data_as(ctypes.c_void_p), 0, None, None) == 0
+        assert self.cl.clFinish(number(self.queue)) == 0
+
+    def read(self, buffer, like):
+        array = numpy.empty_like(like)
+        assert self.cl.clEnqueueReadBuffer(
+            number(self.queue), number(buffer), 1, ctypes.c_size_t(0), ctypes.c_size_t(array.nbytes),
+            array.ctypes.data_as(ctypes.c_void_p), 0, None, None) == 0
+        return array
+
+    def references(self, buffer):
+        count = ctypes.c_uint()
+        assert self.cl.clGetMemObjectInfo(number(buffer), CL_MEM_REFERENCE_COUNT,
+                                          ctypes.c_size_t(4), ctypes.byref(count), None) == 0
+        return count.value
+
+    def hold(self):
+        """What is put into the queue from now on waits for set()."""
+        event = self.cl.clCreateUserEvent(number(self.context), None)
+        one = (ctypes.c_void_p * 1)(event)
+        assert self.cl.clEnqueueBarrierWithWaitList(number(self.queue), 1, one, None) == 0
+        return event
+
+    def set(self, event):
+        assert self.cl.clSetUserEventStatus(number(event), 0) == 0
+        self.cl.clReleaseEvent(number(event))
+
+
+def calls(world, context):
+    framework = Framework(world.rank)
+    device = context.device_from_native("opencl", framework.context)
+    assert context.device_from_native("opencl", framework.context) == device
+    own = numpy.full(COUNT, world.rank + 1, numpy.float32)
+    buffers = framework.buffer(own), framework.buffer(own * 0)
+    mine, into = (context.wrap(device, one, own.nbytes, "float32") for one in buffers)
+    assert mine.nbytes == own.nbytes
+    world.allreduce(mine, into).wait()
+    total = sum(range(1, world.size + 1))
+    assert (framework.read(buffers[1], own) == total).all()
+    # Between a device and the host, of the other vendor and of none.
+    peer = 1 - world.rank
+    if world.rank == 0:
+        world.send(mine, peer).wait()
+        got = numpy.empty_like(own)
+        world.recv(got, peer).wait()
+        assert (got == total).all()
+    else:
+        host = numpy.empty_like(own)
+        world.recv(host, peer).wait()
+        assert (host == 1).all()
+        world.send(into, peer).wait()
+    # Requests keep arrays, and arrays buffers.
+    requests = [world.recv(context.wrap(device, buffers[1], own.nbytes, "float32"), peer),
+                world.send(context.wrap(device, buffers[0], own.nbytes, "float32"), peer)]
+    gc.collect()
+    for request in requests:
+        request.wait()
+    assert (framework.read(buffers[1], own) == peer + 1).all()
+    assert framework.references(buffers[0]) == 2
+    del mine, into, requests, request
+    gc.collect()
+    assert framework.references(buffers[0]) == 1 and framework.references(buffers[1]) == 1
+    return True
+
+
+def ordered(world, context):
+    """Operations start behind what the queue holds."""
+    framework = Framework(world.rank)
+    device = context.device_from_native("opencl", framework.context)
+    stream = context.wrap_stream(device, framework.queue)
+    own = numpy.full(COUNT, world.rank + 1, numpy.float32)
+    buffers = framework.buffer(own), framework.buffer(own * 0)
+    mine, into = (context.wrap(device, one, own.nbytes, "float32", stream) for one in buffers)
+    event = framework.hold()
+    request = world.allreduce(mine, into)
+    assert not request.test()
+    framework.set(event)
+    request.wait()
+    assert (framework.read(buffers[1], own) == sum(range(1, world.size + 1))).all()
+    return True
+
+
+def wrong(world, context):
+    framework = Framework(world.rank)
+    device = context.device_from_native("opencl", framework.context)
+    own = numpy.ones(COUNT, numpy.float32)
+    buffer = framework.buffer(own)
+    word = numpy.zeros(8, numpy.uint64)
+    for call in (lambda: context.device_from_native("opencl", word.ctypes.data),
+                 lambda: context.device_from_native("opencl", 0),
+                 lambda: context.device_from_native("acme", framework.context),
+                 lambda: context.wrap(device, word.ctypes.data, 8),
+                 lambda: context.wrap(device, buffer, own.nbytes + 1),
+                 lambda: context.wrap(device, buffer, 0),
+                 lambda: context.wrap(device + 1, buffer, 8),
+                 lambda: context.wrap_stream(device, 0),
+                 lambda: context.wrap_stream(device, word.ctypes.data)):
+        try:
+            call()
+        except hetcomm.Error as error:
+            assert str(error)
+            continue
+        raise AssertionError("it was taken")
+    for call in (lambda: context.wrap(device, buffer, 8, "float128"),
+                 lambda: context.wrap(device, buffer, 8, "float32", object())):
+        try:
+            call()
+        except (TypeError, RuntimeError):
+            continue
+        raise AssertionError("it was taken")
+    # The rest goes on.
+    world.allreduce(context.wrap(device, buffer, own.nbytes, "float32"),
+                    into := numpy.empty_like(own)).wait()
+    assert (into == world.size).all()
+    return True
+
+
+def has_opencl(world, context):
+    Framework(0)
+    return True
+
+
+class OpenCl(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # A child looks: a process with a vendor's run-time cannot fork.
+        try:
+            found = run(1, has_opencl)
+        except AssertionError:
+            found = [False]
+        if found != [True]:
+            raise unittest.SkipTest("this machine has no OpenCL device")
+
+    def test_calls(self):
+        self.assertEqual(run(2, calls), [True] * 2)
+
+    def test_ordered(self):
+        self.assertEqual(run(2, ordered, thread=True), [True] * 2)
+
+    def test_wrong(self):
+        self.assertEqual(run(2, wrong, thread=True), [True] * 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
