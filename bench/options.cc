@@ -28,6 +28,7 @@ constexpr const char* kTests[] = {
 // "all" leaves out this test, which needs devices.
 constexpr const char* kStaging = "staging";
 constexpr const char* kPost = "post_latency";
+constexpr const char* kPointer = "pointer_latency";
 // These can take their place in a stream.
 constexpr const char* kStreamTests[] = {"latency", "bandwidth", "bibandwidth", "msgrate", kPost};
 // "all" leaves out these too. Each is asked for by its name, or all of them as "collectives".
@@ -70,6 +71,7 @@ constexpr TestDefaults kDefaults[] = {
     {"msgrate", 8, 4 * kKi, 2, 8, 4 * kKi, 16, 4},
     {"overlap", 4 * kKi, 64 * kMi, 4, 16, 16 * kMi, 1, 2},
     {"post_latency", 8, 8, 8, 8, 8, 1, 2},
+    {"pointer_latency", 8, 8, 8, 8, 8, 1, 2},
     {"staging", 4 * kMi, 64 * kMi, 4, 4, 64 * kMi, 4, 2},
     {"put_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
     {"put_bandwidth", 64 * kKi, 64 * kMi, 4, 16, 64 * kMi, 64, 2},
@@ -129,8 +131,8 @@ std::string memory_kind(const std::string& name) { return name == "sim" ? "sim-a
 
 // The tests that |word| stands for; none when it is unknown.
 std::vector<std::string> tests_of(const std::string& word) {
-  if (is_one_of(word, kTests) || word == kStaging || word == kPost || is_one_of(word, kJobTests) ||
-      is_one_of(word, kCollectiveTests)) {
+  if (is_one_of(word, kTests) || word == kStaging || word == kPost || word == kPointer ||
+      is_one_of(word, kJobTests) || is_one_of(word, kCollectiveTests)) {
     return {word};
   }
   if (word == "collectives") return {std::begin(kCollectiveTests), std::end(kCollectiveTests)};
@@ -147,7 +149,7 @@ std::vector<std::string> known_tests() {
   known.insert(known.end(), std::begin(kCollectiveTests), std::end(kCollectiveTests));
   known.insert(known.end(), std::begin(kJobTests), std::end(kJobTests));
   for (const char* word :
-       {kStaging, kPost, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
+       {kStaging, kPost, kPointer, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
     known.emplace_back(word);
   }
   return known;

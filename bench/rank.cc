@@ -10,6 +10,7 @@
 #include "bench/hetcomm_backend.h"
 #include "bench/loops/run.h"
 #include "bench/mpi/bridge.h"
+#include "bench/pointer.h"
 #include "bench/post.h"
 #include "bench/staging.h"
 
@@ -23,6 +24,8 @@ void run_work(Session& session, const Work& work, int number,
       session.create_communicator(fmt::format("bench-{}", number), work.transport);
   if (work.workload.test == "staging") {
     run_staging(session, communicator, work, report);
+  } else if (work.workload.test == "pointer_latency") {
+    run_pointer(session, work, report);
   } else if (work.workload.test == "post_latency") {
     run_post(session, communicator, work, report);
   } else {

@@ -18,6 +18,7 @@ auto key_of(const Row& row) {
 constexpr Titles kTitles[] = {
     {"latency", "Latency", "Latency, one way"},
     {"post_latency", "Post Latency", "Post behind a stream that is held back"},
+    {"pointer_latency", "Pointer Latency", "Finding a plain pointer, 1000 times"},
     {"bandwidth", "Bandwidth", "Bandwidth"},
     {"bibandwidth", "Bi-Directional Bandwidth", "Bandwidth, both directions"},
     {"msgrate", "Multiple Pair Message Rate", "Message rate, all pairs"},

@@ -213,6 +213,13 @@ class Formats(unittest.TestCase):
         self.assertEqual([(row["impl"], row["staging_memory"], row["wrong"]) for row in rows],
                          [("hetcomm", "pinned", 0), ("hetcomm/shm, pageable", "pageable", 0)])
 
+    def test_plain_pointers(self):
+        for memory in ("host", "sim-address"):
+            rows = json.loads(self.run_ok("pointer_latency", "-n", "5", "--transport", "shm", "--memory", memory,
+                                          "--format", "json"))["rows"]
+            self.assertEqual([(row["test"], row["memory"]) for row in rows], [("pointer_latency", memory)])
+            self.assertTrue(all(0.1 < row["avg_us"] < 10_000 for row in rows))
+
     def test_messages_in_the_order_of_a_stream(self):
         for memory in ("sim-address", "sim-handle:sim-address"):
             rows = json.loads(self.run_ok(
