@@ -27,6 +27,12 @@ inline uint64_t bytes_of(const DeviceRows& rows) {
   return rows.extents[0] * rows.extents[1] * rows.row_bytes;
 }
 
+// Whether the rows of one can be copied to those of the other, row to row.
+inline bool have_one_shape(const DeviceRows& one, const DeviceRows& other) {
+  return one.row_bytes == other.row_bytes && one.extents[0] == other.extents[0] &&
+         one.extents[1] == other.extents[1];
+}
+
 // Gives the bytes from the beginning of the first row to the end of the last one; 0: there are no
 // rows. False: they are more than there are addresses.
 bool span_of(const DeviceRows& rows, uint64_t* out_size);

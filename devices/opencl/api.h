@@ -22,6 +22,8 @@ namespace hetcomm::opencl {
   X(CreateSubBuffer)                        \
   X(CreateUserEvent)                        \
   X(EnqueueBarrierWithWaitList)             \
+  X(EnqueueCopyBuffer)                      \
+  X(EnqueueCopyBufferRect)                  \
   X(EnqueueMapBuffer)                       \
   X(EnqueueMarkerWithWaitList)              \
   X(EnqueueReadBuffer)                      \

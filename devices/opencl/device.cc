@@ -210,29 +210,117 @@ Code OpenClDevice::copy_row(Stream& stream, const Place& place, uint64_t size, s
   return code_of(status);
 }
 
-// |rows|, which begin at |place|, are one row or a part of pictures. The inner distance is then a
-// row's place in a picture, the outer one that of a picture.
+namespace {
+
+// Rows that are a part of pictures, as OpenCL names them: the inner distance is a row's place in a
+// picture, the outer one that of a picture.
+struct Pictures {
+  explicit Pictures(const DeviceRows& rows)
+      : pitch(rows.strides[1]),
+        slice(rows.extents[0] > 1 ? rows.strides[0] : pitch * rows.extents[1]),
+        origin{rows.offset % slice % pitch, rows.offset % slice / pitch, rows.offset / slice},
+        region{rows.row_bytes, rows.extents[1], rows.extents[0]} {}
+
+  const size_t pitch;
+  const size_t slice;
+  const std::array<size_t, 3> origin;
+  const std::array<size_t, 3> region;
+};
+
+}  // namespace
+
+// |rows|, which begin at |place|, are one row or a part of pictures.
 Code OpenClDevice::copy_plane(Stream& stream, const Place& place, const DeviceRows& rows,
                               std::byte* host, bool to_host) {
-  const auto& [offset, row_bytes, extents, strides] = rows;
-  if (is_one_row(rows)) return copy_row(stream, place, row_bytes, host, to_host);
+  if (is_one_row(rows)) return copy_row(stream, place, rows.row_bytes, host, to_host);
   stream.copies.push_back(nullptr);
   cl_event* const event = &stream.copies.back();
-  const uint64_t pitch = strides[1];
-  const uint64_t slice = extents[0] > 1 ? strides[0] : pitch * extents[1];
+  const Pictures own(rows);
   const std::array<size_t, 3> zero = {0, 0, 0};
-  const std::array<size_t, 3> from = {offset % slice % pitch, offset % slice / pitch,
-                                      offset / slice};
-  const std::array<size_t, 3> region = {row_bytes, extents[1], extents[0]};
   const cl_int status =
-      to_host ? api_.EnqueueReadBufferRect(stream.queue, place.buffer, CL_FALSE, from.data(),
-                                           zero.data(), region.data(), pitch, slice, row_bytes, 0,
-                                           host, 0, nullptr, event)
-              : api_.EnqueueWriteBufferRect(stream.queue, place.buffer, CL_FALSE, from.data(),
-                                            zero.data(), region.data(), pitch, slice, row_bytes, 0,
-                                            host, 0, nullptr, event);
+      to_host ? api_.EnqueueReadBufferRect(stream.queue, place.buffer, CL_FALSE, own.origin.data(),
+                                           zero.data(), own.region.data(), own.pitch, own.slice,
+                                           rows.row_bytes, 0, host, 0, nullptr, event)
+              : api_.EnqueueWriteBufferRect(stream.queue, place.buffer, CL_FALSE, own.origin.data(),
+                                            zero.data(), own.region.data(), own.pitch, own.slice,
+                                            rows.row_bytes, 0, host, 0, nullptr, event);
   if (status != CL_SUCCESS) stream.copies.pop_back();
   return code_of(status);
+}
+
+// As copy_plane(); both sides are named alike.
+Code OpenClDevice::copy_plane_between(Stream& stream, const Place& from,
+                                      const DeviceRows& from_rows, const Place& to,
+                                      const DeviceRows& to_rows) {
+  stream.copies.push_back(nullptr);
+  cl_event* const event = &stream.copies.back();
+  const uint64_t size = from_rows.row_bytes;
+  cl_int status = CL_SUCCESS;
+  if (from.pointer != nullptr) {
+    status = context()->pointers().copy(stream.queue, to.pointer, from.pointer, size, event);
+  } else if (is_one_row(from_rows)) {
+    status = api_.EnqueueCopyBuffer(stream.queue, from.buffer, to.buffer, from.offset, to.offset,
+                                    size, 0, nullptr, event);
+  } else {
+    const Pictures source(from_rows);
+    const Pictures target(to_rows);
+    status =
+        api_.EnqueueCopyBufferRect(stream.queue, from.buffer, to.buffer, source.origin.data(),
+                                   target.origin.data(), source.region.data(), source.pitch,
+                                   source.slice, target.pitch, target.slice, 0, nullptr, event);
+  }
+  if (status != CL_SUCCESS) stream.copies.pop_back();
+  return code_of(status);
+}
+
+Code OpenClDevice::copy_between(void* stream, const void* from, const DeviceRows& from_rows,
+                                const OpenClDevice& to_device, void* to,
+                                const DeviceRows& to_rows) {
+  uint64_t from_span = 0;
+  uint64_t to_span = 0;
+  if (!have_one_shape(from_rows, to_rows)) return Code::kInvalidArgument;
+  if (!span_of(from_rows, &from_span) || !span_of(to_rows, &to_span)) return Code::kOutOfRange;
+  if (stream == nullptr && from_span != 0) return Code::kInvalidArgument;
+  if (context() == nullptr || to_device.context() == nullptr) return Code::kInvalidArgument;
+  Place source;
+  Place target;
+  Code code = context()->locate(from, from_rows.offset, from_span, &source);
+  if (code != Code::kOk) return code;
+  code = to_device.context()->locate(to, to_rows.offset, to_span, &target);
+  if (code != Code::kOk) return code;
+  // OpenCL moves nothing between contexts, nor between buffers and pointers.
+  const bool by_pointers = source.pointer != nullptr;
+  if (context()->get() != to_device.context()->get() ||
+      by_pointers != (target.pointer != nullptr)) {
+    return Code::kUnsupported;
+  }
+  if (from_span == 0) return Code::kOk;
+  const auto is_plane = [&](const DeviceRows& some, const DeviceRows& others) {
+    return is_one_row(some) || (!by_pointers && are_pictures(some) && are_pictures(others));
+  };
+  Stream& own = *static_cast<Stream*>(stream);
+  if (is_plane(from_rows, to_rows)) {
+    return copy_plane_between(own, source, from_rows, target, to_rows);
+  }
+  DeviceRows from_plane = from_rows;
+  DeviceRows to_plane = to_rows;
+  from_plane.extents[0] = to_plane.extents[0] = 1;
+  const DeviceRows row = one_row(0, from_rows.row_bytes);
+  for (uint64_t i = 0; i < from_rows.extents[0] && code == Code::kOk; ++i) {
+    from_plane.offset = from_rows.offset + i * from_rows.strides[0];
+    to_plane.offset = to_rows.offset + i * to_rows.strides[0];
+    const Place begin = source.further(i * from_rows.strides[0]);
+    const Place there = target.further(i * to_rows.strides[0]);
+    if (is_plane(from_plane, to_plane)) {
+      code = copy_plane_between(own, begin, from_plane, there, to_plane);
+      continue;
+    }
+    for (uint64_t j = 0; j < from_rows.extents[1] && code == Code::kOk; ++j) {
+      code = copy_plane_between(own, begin.further(j * from_rows.strides[1]), row,
+                                there.further(j * to_rows.strides[1]), row);
+    }
+  }
+  return code;
 }
 
 Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& rows, void* host,
@@ -401,6 +489,20 @@ hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address,
   return copy(device, stream, address, *rows, host, false);
 }
 
+hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
+                                   const DeviceRows* from_rows, void* to_device, void* to,
+                                   const DeviceRows* to_rows) {
+  if (from_rows == nullptr || to_device == nullptr || to_rows == nullptr) {
+    return HETCOMM_INVALID_ARGUMENT;
+  }
+  try {
+    return static_cast<hetcomm_status_t>(
+        of(device).copy_between(stream, from, *from_rows, of(to_device), to, *to_rows));
+  } catch (const std::bad_alloc&) {
+    return HETCOMM_OUT_OF_MEMORY;
+  }
+}
+
 hetcomm_status_t retain(void* device, void* address, uint64_t size_bytes) {
   return in_context(device, [&](Context& context) { return context.retain(address, size_bytes); });
 }
@@ -499,6 +601,7 @@ constexpr DeviceTable kTable = {
           const std::string said = last_failure() == CL_SUCCESS ? "" : name_of(last_failure());
           text[said.copy(text, size - 1)] = '\0';
         },
+    .copy_rows_between = copy_rows_between,
 };
 
 }  // namespace

@@ -46,6 +46,9 @@ class OpenClDevice {
   void stream_destroy(void* stream);
   // May throw std::bad_alloc.
   Code copy(void* stream, const void* address, const DeviceRows& rows, void* host, bool to_host);
+  // May throw std::bad_alloc.
+  Code copy_between(void* stream, const void* from, const DeviceRows& from_rows,
+                    const OpenClDevice& to_device, void* to, const DeviceRows& to_rows);
   Code event_record(void* stream, void** out_event);
   Code event_query(void* event);
   Code event_wait(void* event);
@@ -55,6 +58,8 @@ class OpenClDevice {
  private:
   OpenClDevice(const Api& api, cl_device_id device);
   Code copy_row(Stream& stream, const Place& place, uint64_t size, std::byte* host, bool to_host);
+  Code copy_plane_between(Stream& stream, const Place& from, const DeviceRows& from_rows,
+                          const Place& to, const DeviceRows& to_rows);
   Code copy_plane(Stream& stream, const Place& place, const DeviceRows& rows, std::byte* host,
                   bool to_host);
 

@@ -63,15 +63,44 @@ Code SimDevice::submit(void* stream, const void* address, const DeviceRows& rows
   uint64_t size = 0;
   if (!span_of(rows, &size)) return Code::kOutOfRange;
   if (stream == nullptr || (host == nullptr && size != 0)) return Code::kInvalidArgument;
-  SimCopy copy{.host = host,
-               .device = nullptr,
-               .rows = rows,
-               .to_host = to_host,
-               .bus = to_host ? &to_host_ : &to_device_,
-               .submitted_ns = now_ns()};
-  const Code code = memory_->resolve(address, rows.offset, size, &copy.device);
+  // In host memory they lie behind each other.
+  const SimSide packed{.first = host,
+                       .strides = {rows.row_bytes * rows.extents[1], rows.row_bytes}};
+  SimSide own{.strides = {rows.strides[0], rows.strides[1]}};
+  const Code code = memory_->resolve(address, rows.offset, size, &own.first);
   if (code != Code::kOk) return code;
-  static_cast<SimStream*>(stream)->submit(copy);
+  static_cast<SimStream*>(stream)->submit({.from = to_host ? own : packed,
+                                           .to = to_host ? packed : own,
+                                           .row_bytes = rows.row_bytes,
+                                           .extents = {rows.extents[0], rows.extents[1]},
+                                           .bus = to_host ? &to_host_ : &to_device_,
+                                           .submitted_ns = now_ns()});
+  return Code::kOk;
+}
+
+Code SimDevice::copy_rows_between(void* stream, const void* from, const DeviceRows* from_rows,
+                                  SimDevice& to_device, void* to, const DeviceRows* to_rows) {
+  if (from_rows == nullptr || to_rows == nullptr || !have_one_shape(*from_rows, *to_rows)) {
+    return Code::kInvalidArgument;
+  }
+  uint64_t from_size = 0;
+  uint64_t to_size = 0;
+  if (!span_of(*from_rows, &from_size) || !span_of(*to_rows, &to_size)) return Code::kOutOfRange;
+  if (stream == nullptr && from_size != 0) return Code::kInvalidArgument;
+  SimSide source{.strides = {from_rows->strides[0], from_rows->strides[1]}};
+  SimSide target{.strides = {to_rows->strides[0], to_rows->strides[1]}};
+  Code code = memory_->resolve(from, from_rows->offset, from_size, &source.first);
+  if (code == Code::kOk) {
+    code = to_device.memory_->resolve(to, to_rows->offset, to_size, &target.first);
+  }
+  if (code != Code::kOk || from_size == 0) return code;
+  static_cast<SimStream*>(stream)->submit(
+      {.from = source,
+       .to = target,
+       .row_bytes = from_rows->row_bytes,
+       .extents = {from_rows->extents[0], from_rows->extents[1]},
+       .bus = &inside_,
+       .submitted_ns = now_ns()});
   return Code::kOk;
 }
 
@@ -256,6 +285,15 @@ hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address,
   return guarded([&] { return of(device).copy_rows_from_host(stream, address, rows, host); });
 }
 
+hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
+                                   const DeviceRows* from_rows, void* to_device, void* to,
+                                   const DeviceRows* to_rows) {
+  if (to_device == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  return guarded([&] {
+    return of(device).copy_rows_between(stream, from, from_rows, of(to_device), to, to_rows);
+  });
+}
+
 hetcomm_status_t event_record(void* device, void* stream, void** out_event) {
   return guarded([&] { return of(device).event_record(stream, out_event); });
 }
@@ -383,6 +421,7 @@ constexpr DeviceTable make_table(const char* kind, const SimTraits& traits) {
       .user_stream_hold = user_stream_hold,
       .hold_end = hold_end,
       .stream_native = stream_native,
+      .copy_rows_between = traits.copies_rows ? copy_rows_between : nullptr,
   };
 }
 

@@ -47,6 +47,9 @@ class SimDevice final {
                       uint64_t size);
   Code copy_rows_to_host(void* stream, void* host, const void* address, const DeviceRows* rows);
   Code copy_rows_from_host(void* stream, void* address, const DeviceRows* rows, const void* host);
+  // As fast as memory, whatever the bandwidth to the host.
+  Code copy_rows_between(void* stream, const void* from, const DeviceRows* from_rows,
+                         SimDevice& to_device, void* to, const DeviceRows* to_rows);
 
   Code event_record(void* stream, void** out_event);
   static Code event_query(void* event);
@@ -76,6 +79,7 @@ class SimDevice final {
   const std::unique_ptr<SimMemory> memory_;
   SimBus to_device_;
   SimBus to_host_;
+  SimBus inside_{0};  // and to other devices
 
   std::mutex mutex_;
   std::deque<SimEvent> events_;  // stable addresses

@@ -49,20 +49,18 @@ void add_one(int eventfd) {
   static_cast<void>(put);  // a full one wakes its reader, too
 }
 
+std::byte* row_of(const SimSide& side, const SimCopy& copy, uint64_t row) {
+  return side.first + row / copy.extents[1] * side.strides[0] +
+         row % copy.extents[1] * side.strides[1];
+}
+
 // Copies |length| bytes of the rows, from byte |begin| of them on.
 void copy_part(const SimCopy& copy, uint64_t begin, uint64_t length) {
-  const DeviceRows& rows = copy.rows;
   while (length > 0) {
-    const uint64_t row = begin / rows.row_bytes;
-    const uint64_t within = begin % rows.row_bytes;
-    const uint64_t part = std::min(length, rows.row_bytes - within);
-    std::byte* const device = copy.device + row / rows.extents[1] * rows.strides[0] +
-                              row % rows.extents[1] * rows.strides[1] + within;
-    if (copy.to_host) {
-      std::memcpy(copy.host + begin, device, part);
-    } else {
-      std::memcpy(device, copy.host + begin, part);
-    }
+    const uint64_t row = begin / copy.row_bytes;
+    const uint64_t within = begin % copy.row_bytes;
+    const uint64_t part = std::min(length, copy.row_bytes - within);
+    std::memcpy(row_of(copy.to, copy, row) + within, row_of(copy.from, copy, row) + within, part);
     begin += part;
     length -= part;
   }
@@ -157,10 +155,10 @@ void SimStream::submit(const SimCopy& copy) {
 }
 
 void SimStream::submit(const std::shared_ptr<SimHold>& hold) {
-  submit({.host = nullptr,
-          .device = nullptr,
-          .rows = {},
-          .to_host = false,
+  submit({.from = {},
+          .to = {},
+          .row_bytes = 0,
+          .extents = {0, 0},
           .bus = nullptr,
           .submitted_ns = 0,
           .hold = hold});
@@ -203,7 +201,7 @@ void SimStream::execute(const SimCopy& copy) {
     return;
   }
   uint64_t due = std::max(due_ns_, copy.submitted_ns) + latency_ns_;
-  const uint64_t size = bytes_of(copy.rows);
+  const uint64_t size = copy.extents[0] * copy.extents[1] * copy.row_bytes;
   // If the bus has no limit, there is nothing to share, and one large copy is the fastest.
   const uint64_t slice = copy.bus->limited() ? kSlice : std::max<uint64_t>(size, 1);
   for (uint64_t done = 0; done < size; done += slice) {

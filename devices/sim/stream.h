@@ -71,11 +71,17 @@ class SimHold {
   bool is_over_ = false;  // under |mutex_|
 };
 
+// Rows on one side of a copy.
+struct SimSide {
+  std::byte* first = nullptr;
+  uint64_t strides[2] = {0, 0};
+};
+
 struct SimCopy {
-  std::byte* host;
-  std::byte* device;  // the first row
-  DeviceRows rows;
-  bool to_host;
+  SimSide from;
+  SimSide to;
+  uint64_t row_bytes;
+  uint64_t extents[2];
   SimBus* bus;
   uint64_t submitted_ns;
   std::shared_ptr<SimHold> hold{};  // instead of a copy, if it is not null

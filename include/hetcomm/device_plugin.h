@@ -174,6 +174,15 @@ typedef struct hetcomm_device_table {
    * |size| bytes with the NUL; an empty text where it has said nothing. People read it behind the
    * status. */
   void (*error_text)(void* device, char* text, uint64_t size);
+  /* Optional: starts to copy, row to row, |from_rows| of the allocation |from| to |to_rows| of the
+   * allocation |to| of |to_device|, which is |device| or another one with this function. The stream
+   * is |device|'s. Both sides have the same row_bytes and extents, else the call fails with
+   * INVALID_ARGUMENT, and no byte in common. UNSUPPORTED: there is no way from one to the other; then
+   * the library copies through the host. With rows of no bytes it copies nothing and tells that, too;
+   * the stream may be null then. */
+  hetcomm_status_t (*copy_rows_between)(void* device, void* stream, const void* from,
+                                        const hetcomm_device_rows_t* from_rows, void* to_device,
+                                        void* to, const hetcomm_device_rows_t* to_rows);
 } hetcomm_device_table_t;
 
 /* A device: what the functions of |table| take as their first argument is |instance|. */

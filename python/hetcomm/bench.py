@@ -32,6 +32,7 @@ import torch.distributed as dist
 
 import hetcomm
 import hetcomm.torch  # registers the backend where no installed package does
+from hetcomm import reshard
 
 DEFAULT_SIZES = (8, 1024, 65536, 1 << 20, 16 << 20)
 ROUND_SECONDS = 0.05
@@ -103,6 +104,25 @@ def _send(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
     return Call(ping_pong, [tensor], [tensor])
 
 
+def _redistribute(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
+    """A matrix from rows to columns, as DTensor.redistribute: hetcomm by a plan, others by an all to
+    all of packed pieces."""
+    edge = max(int((size / 4) ** 0.5) // ranks, 1) * ranks
+    rows = zeros(edge * edge // ranks).reshape(edge // ranks, edge)
+    columns = zeros(edge * edge // ranks).reshape(edge, edge // ranks)
+    if dist.get_backend(group) == "hetcomm":
+        layouts = [reshard.layout((edge, edge), range(ranks), [reshard.Shard(dimension)])
+                   for dimension in (0, 1)]
+        plan = reshard.Plan(hetcomm.torch.communicator(group), [(*layouts, "float32", "float32")])
+        return Call(lambda: plan.start([rows], [columns]).wait(), [rows], [columns])
+    pieces = list(columns.chunk(ranks))
+
+    def exchange() -> None:
+        dist.all_to_all(pieces, [piece.contiguous() for piece in rows.chunk(ranks, 1)], group=group)
+
+    return Call(exchange, [rows], [columns])
+
+
 def _by_hand(make: Callable[[Zeros], Call], device: str) -> Callable[[], Any]:
     """For a backend that takes tensors in host memory only: |make| makes the operation there, in pinned
     memory, and each call copies what it reads from the device, and back what it writes."""
@@ -135,6 +155,7 @@ OPERATIONS: dict[str, Callable[[Zeros, Any, int, int], Call]] = {
     "alltoall": _alltoall,
     "barrier": _barrier,
     "send": _send,
+    "redistribute": _redistribute,
 }
 
 

@@ -51,7 +51,36 @@ void DeviceCopies::add(StreamDirection direction, const SideMemory& side, const 
   }
 }
 
-void DeviceCopies::start(StreamDirection direction, const DeviceCopyUse& use) {
+void DeviceCopies::add(const SideMemory& source, const Region& from, const SideMemory& target,
+                       const Region& to, const CommonRows& rows) {
+  const size_t outer = rows.dimensions > 2 ? rows.dimensions - 2 : 0;
+  RowsBetween piece{.from = source.named_memory(),
+                    .from_rows = one_row(source.piece().offset + from.offset, rows.row_bytes),
+                    .to = target.named_memory(),
+                    .to_rows = one_row(target.piece().offset + to.offset, rows.row_bytes)};
+  for (size_t d = outer; d < rows.dimensions; ++d) {
+    const size_t inner = d + 2 - rows.dimensions;
+    piece.from_rows.extents[inner] = piece.to_rows.extents[inner] = rows.extents[d];
+    piece.from_rows.strides[inner] = rows.from_strides[d];
+    piece.to_rows.strides[inner] = rows.to_strides[d];
+  }
+  CommonRows::Sizes at{};
+  while (true) {
+    between_.push_back(piece);
+    size_t d = outer;
+    while (d > 0 && ++at[d - 1] == rows.extents[d - 1]) {
+      --d;
+      piece.from_rows.offset -= (rows.extents[d] - 1) * rows.from_strides[d];
+      piece.to_rows.offset -= (rows.extents[d] - 1) * rows.to_strides[d];
+      at[d] = 0;
+    }
+    if (d == 0) return;
+    piece.from_rows.offset += rows.from_strides[d - 1];
+    piece.to_rows.offset += rows.to_strides[d - 1];
+  }
+}
+
+DeviceCopies::Job& DeviceCopies::take_job(const DeviceCopyUse& use) {
   if (spare_.empty()) {
     spare_.reserve(jobs_.size() + 1);
     jobs_.push_back(std::make_unique<Job>(*this));
@@ -60,9 +89,20 @@ void DeviceCopies::start(StreamDirection direction, const DeviceCopyUse& use) {
   Job& job = *spare_.back();
   spare_.pop_back();
   job.use = use;
+  return job;
+}
+
+void DeviceCopies::start(StreamDirection direction, const DeviceCopyUse& use) {
+  Job& job = take_job(use);
   std::vector<StagedRows>& rows = rows_[static_cast<size_t>(direction)];
   staging_.start(job.job, direction, rows, job);
   rows.clear();
+}
+
+void DeviceCopies::start_between(const DeviceCopyUse& use) {
+  Job& job = take_job(use);
+  staging_.start(job.job, between_, job);
+  between_.clear();
 }
 
 void DeviceCopies::end(Job& job, const Status& status) {

@@ -1,5 +1,5 @@
-// Device copies: what one execution copies between device memory and host memory, in jobs of many
-// rows. Jobs are used again. Under the baton.
+// Device copies: what one execution copies between device memory and host memory, and between
+// memories of devices, in jobs of many rows. Jobs are used again. Under the baton.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace hetcomm::reshard {
 struct DeviceCopyUse {
   enum class Kind : uint8_t {
     kPack,      // of message |index|, which is sent
-    kUnpack,    // of the arrivals [index, end)
+    kUnpack,    // of the arrivals [index, end), or of this rank's own memory
     kFetchOwn,  // the sources of those of them that are from this rank's own memory
   };
   Kind kind{};
@@ -52,12 +52,20 @@ class DeviceCopies {
   // belong to the next job of this direction. May throw std::bad_alloc.
   void add(StreamDirection direction, const SideMemory& side, const Region& region,
            std::byte* host) HETCOMM_UNDER_BATON;
+  // The bytes of |from| of |source| go to |to| of |target|, whose devices can copy them by
+  // themselves; |rows| are the regions' own. They belong to the next job of that kind.
+  void add(const SideMemory& source, const Region& from, const SideMemory& target, const Region& to,
+           const CommonRows& rows) HETCOMM_UNDER_BATON;
+  bool has_rows_between() const HETCOMM_UNDER_BATON { return !between_.empty(); }
+  // Starts it, as start() does.
+  void start_between(const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   bool has_rows(StreamDirection direction) const HETCOMM_UNDER_BATON {
     return !rows_[static_cast<size_t>(direction)].empty();
   }
   // Forgets what was added.
   void clear() HETCOMM_UNDER_BATON {
     for (auto& rows : rows_) rows.clear();
+    between_.clear();
   }
   // Starts it. The handler hears of its end later. May throw std::bad_alloc, and has started
   // nothing then.
@@ -65,11 +73,13 @@ class DeviceCopies {
 
  private:
   struct Job;
+  Job& take_job(const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   void end(Job& job, const Status& status) HETCOMM_UNDER_BATON;
 
   Staging& staging_;
   DeviceCopyHandler& handler_;
   std::array<std::vector<StagedRows>, 2> rows_;  // of the next job of each direction
+  std::vector<RowsBetween> between_;             // of the next job that copies these
   std::vector<std::unique_ptr<Job>> jobs_;
   std::vector<Job*> spare_;  // has room for all
 };

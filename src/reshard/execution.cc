@@ -44,6 +44,7 @@ Execution::Execution(ExecutionOwner& owner, ExecutionCommons& shared)
       shared_(shared),
       sources_(shared.types.size()),
       destinations_(shared.types.size()),
+      copies_between_(shared.types.size()),
       device_copies_(shared.commons.staging, *this),
       phases_(shared.program.phases.size()) {
   size_t messages = 0;
@@ -67,6 +68,10 @@ void Execution::bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* de
     if (program.destinations[i].bytes > 0) {
       destinations_[i].bind(destinations[i], program.destinations[i]);
     }
+    copies_between_[i] =
+        program.sources[i].bytes > 0 && program.destinations[i].bytes > 0 &&
+        sources_[i].is_staged() && destinations_[i].is_staged() &&
+        can_copy_between(*sources_[i].named_memory(), *destinations_[i].named_memory());
   }
   for (const auto* side : {&sources_, &destinations_}) {
     for (const SideMemory& memory : *side) {
@@ -513,6 +518,14 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
   budget_ -= std::min(budget_, message.bytes);
 }
 
+// An arrival from this rank's own memory does not pass through the host. Gives the rows in which it
+// is copied.
+bool Execution::stays_on_device(const ProgramArrival& arrival, CommonRows* rows) const {
+  return arrival.receive < 0 && !arrival.adds && arrival.from.memory == Space::kSource &&
+         arrival.to.memory == Space::kDestination && copies_between_[arrival.to.tensor] &&
+         !converts(arrival.from) && find_common_rows(arrival.from, arrival.to, rows);
+}
+
 // Host memory that an arrival from this rank's own memory needs: room for its bytes, before and
 // after they are converted. 0: none of it lies on a device, or it is there already.
 uint64_t Execution::room_of(const ProgramArrival& arrival) const {
@@ -524,12 +537,17 @@ uint64_t Execution::room_of(const ProgramArrival& arrival) const {
       is_same_place(*from, arrival.from, *to, arrival.to)) {
     return 0;
   }
+  CommonRows rows;
+  if (stays_on_device(arrival, &rows)) return 0;
   return std::max(arrival.from.bytes(), arrival.to.bytes());
 }
 
 // It counts as so many bytes of budget_.
 uint64_t Execution::cost_of(const ProgramArrival& arrival) const {
   uint64_t copies = 0;
+  if (CommonRows rows; stays_on_device(arrival, &rows)) {
+    return rows.planes() * kBytesOfACopy;
+  }
   if (const SideMemory* const to = staged_side_of(arrival.to); to != nullptr) {
     copies += DeviceCopies::count(*to, arrival.to);
   }
@@ -560,7 +578,7 @@ void Execution::arrive(size_t index, bool must) {
 }
 
 // Takes the arrivals before |end|. What lies on a device and stays with this rank passes through the
-// host. False: there is no room for that.
+// host unless the device can copy it. False: there is no room for that.
 bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
   const std::vector<ProgramArrival>& arrivals = shared_.program.phases[phase_index].arrivals;
   const size_t begin = phases_[phase_index].next_arrival;
@@ -608,6 +626,10 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
       device_copies_.add(StreamDirection::kToHost, *from, arrival.from,
                          next_fetched + room - arrival.from.bytes());
       next_fetched += room;
+    } else if (CommonRows rows; to != nullptr &&
+                                !is_same_place(*from, arrival.from, *to, arrival.to) &&
+                                stays_on_device(arrival, &rows)) {
+      device_copies_.add(*from, arrival.from, *to, arrival.to, rows);
     }
   }
   use.memory = fetched;
@@ -615,6 +637,12 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
   use.kind = DeviceCopyUse::Kind::kUnpack;
   use.memory = stored;
   start_copies(StreamDirection::kFromHost, use);
+  if (device_copies_.has_rows_between()) {
+    use.memory = nullptr;
+    device_copies_.start_between(use);
+    ++copies_;
+    ++phases_[phase_index].copies;
+  }
   return true;
 }
 

@@ -159,6 +159,7 @@ class Execution final : public CompositeOperation,
              const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   void list_buffers(const ProgramMessage& message) HETCOMM_UNDER_BATON;
   void pack(const ProgramMessage& message, const MessageState& state) HETCOMM_UNDER_BATON;
+  bool stays_on_device(const ProgramArrival& arrival, CommonRows* rows) const HETCOMM_UNDER_BATON;
   uint64_t room_of(const ProgramArrival& arrival) const HETCOMM_UNDER_BATON;
   uint64_t cost_of(const ProgramArrival& arrival) const HETCOMM_UNDER_BATON;
   void arrive(size_t index, bool must) HETCOMM_UNDER_BATON;
@@ -185,6 +186,8 @@ class Execution final : public CompositeOperation,
   uint64_t number_ = 0;
   std::vector<SideMemory> sources_;       // by tensor
   std::vector<SideMemory> destinations_;  // by tensor
+  // By tensor: devices copy from its source to its destination by themselves.
+  std::vector<bool> copies_between_;
   DeviceCopies device_copies_;
   HostBlocks::Block scratch_;
   std::vector<PhaseState> phases_;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 
 #include "reshard/schedule.h"
 #include "src/reduce/reduce.h"
@@ -79,6 +80,29 @@ class RowCursor {
   uint64_t offset_;
   uint64_t left_;
 };
+
+// Rows that two regions have in common. Row (i, j, ...) lies i * from_strides[0] + ... bytes after
+// the first byte of one region, and i * to_strides[0] + ... after that of the other.
+struct CommonRows {
+  static constexpr size_t kMostDimensions = 2 * std::tuple_size_v<Numbers>;
+  using Sizes = std::array<uint64_t, kMostDimensions>;
+  uint64_t row_bytes = 0;
+  size_t dimensions = 0;
+  Sizes extents{};
+  Sizes from_strides{};
+  Sizes to_strides{};
+
+  // They consist of so many planes, which have at most two dimensions of rows.
+  uint64_t planes() const {
+    uint64_t count = 1;
+    for (size_t d = 0; d + 2 < dimensions; ++d) count *= extents[d];
+    return count;
+  }
+};
+
+// Finds rows, as long as can be, into which |from| and |to|, which have as many bytes, can be cut so
+// that rows at the same place in both have the same bytes. False: there are none such.
+bool find_common_rows(const Region& from, const Region& to, CommonRows* out);
 
 // Elements can be converted between the floating-point types of at most 32 bits, and between
 // float32 and float64. |from| and |to| may be equal.

@@ -738,6 +738,64 @@ TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
   });
 }
 
+// What a rank keeps in another place is copied by a device that can, whatever its way to the host
+// is like.
+TEST(ReshardingOnADevice, WhatStaysDoesNotPassThroughTheHost) {
+  CapiCase slow = cases().front();
+  slow.settings += "DEVICES=sim-address:bandwidth=1M,sim-address:bandwidth=1M;";
+  run_job(slow, 2, [](Member& me) {
+    constexpr uint64_t kRows = 1000;
+    constexpr uint64_t kColumns = 100;
+    constexpr uint64_t kPitch = 130;  // of the destination
+    Grid dense = on_one(0, kRows);
+    dense.shape = {kRows, kColumns};
+    dense.parts[0].end[1] = kColumns;
+    dense.parts[0].strides[0] = kColumns;
+    dense.parts[0].strides[1] = 1;
+    Grid wide = dense;
+    wide.parts[0].strides[0] = kPitch;
+    Task task;
+    task.sources = {dense};
+    task.destinations = {wide};
+    hetcomm_reshard_t* plan = create(me, task);
+    ASSERT_NE(plan, nullptr);
+    constexpr uint64_t kFromSize = kRows * kColumns * 4;
+    constexpr uint64_t kToSize = kRows * kPitch * 4;
+    const std::vector<std::byte> sent = pattern(kFromSize, 4);
+    for (const int32_t other : {1, 2}) {
+      hetcomm_request_t* request = nullptr;
+      if (me.rank() != 0) {
+        EXPECT_EQ(hetcomm_reshard_start(plan, nullptr, nullptr, nullptr, &request), HETCOMM_OK);
+        EXPECT_EQ(finish(request).status, HETCOMM_OK);
+        continue;
+      }
+      DeviceMemory from(me, 1, kFromSize);
+      DeviceMemory to(me, other, kToSize);
+      from.fill(sent);
+      to.fill(std::vector<std::byte>(kToSize, std::byte{0x77}));
+      const hetcomm_buffer_t out = from.part(0, kFromSize);
+      const hetcomm_buffer_t in = to.part(0, kToSize);
+      const uint64_t start = hetcomm::now_ns();
+      ASSERT_EQ(hetcomm_reshard_start(plan, &out, &in, nullptr, &request), HETCOMM_OK)
+          << hetcomm_last_error();
+      ASSERT_EQ(finish(request).status, HETCOMM_OK);
+      EXPECT_LT(hetcomm::now_ns() - start, 300 * kMs) << "through the host it takes 800 ms";
+      const std::vector<std::byte> got = to.contents();
+      for (uint64_t i = 0; i < kRows; ++i) {
+        const std::byte* const row = got.data() + i * kPitch * 4;
+        ASSERT_TRUE(std::equal(row, row + kColumns * 4, sent.data() + i * kColumns * 4)) << i;
+        if (i + 1 == kRows) break;
+        ASSERT_TRUE(std::all_of(row + kColumns * 4, row + kPitch * 4, [](std::byte byte) {
+          return byte == std::byte{0x77};
+        })) << i;
+      }
+    }
+    me.meet();
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    me.meet();
+  });
+}
+
 // Starts |task| and returns its end.
 template <typename Held>
 Outcome execute(hetcomm_reshard_t* plan, Held& values, uint64_t timeout_ns = 0) {

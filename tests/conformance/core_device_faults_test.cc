@@ -8,11 +8,16 @@
 #include <atomic>
 #include <barrier>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "reshard/mesh.h"
 #include "src/core/communicator/split.h"
+#include "src/reshard/preparation.h"
 #include "tests/support/core_job.h"
 #include "tests/support/on_device.h"
 #include "tests/support/pattern.h"
@@ -60,8 +65,25 @@ const DeviceTable& failing_table(const DeviceTable& given) {
                             const void* host, uint64_t size) {
     return fails(device) ? kLost : real.copy_from_host(device, stream, address, offset, host, size);
   };
-  table.copy_rows_to_host = nullptr;
-  table.copy_rows_from_host = nullptr;
+  if (real.copy_rows_to_host != nullptr) {
+    table.copy_rows_to_host = [](void* device, void* stream, void* host, const void* address,
+                                 const DeviceRows* rows) {
+      return fails(device) ? kLost : real.copy_rows_to_host(device, stream, host, address, rows);
+    };
+    table.copy_rows_from_host = [](void* device, void* stream, void* address,
+                                   const DeviceRows* rows, const void* host) {
+      return fails(device) ? kLost : real.copy_rows_from_host(device, stream, address, rows, host);
+    };
+  }
+  if (real.copy_rows_between != nullptr) {
+    table.copy_rows_between = [](void* device, void* stream, const void* from,
+                                 const DeviceRows* from_rows, void* to_device, void* to,
+                                 const DeviceRows* to_rows) {
+      return fails(device)
+                 ? kLost
+                 : real.copy_rows_between(device, stream, from, from_rows, to_device, to, to_rows);
+    };
+  }
   table.event_record = [](void* device, void* stream, void** out) {
     return fails(device) ? kLost : real.event_record(device, stream, out);
   };
@@ -134,10 +156,68 @@ struct Setting {
   const char* device;
 };
 
-enum class What : uint8_t { kMessages, kCollectives };
+enum class What : uint8_t { kMessages, kCollectives, kResharding };
 
-// Operations that run at the same time: a message to the next rank, or a reduction in place and an
-// allgather.
+// A matrix of bytes, of which a rank has kBytes: some of its lines, or of its columns.
+constexpr uint64_t kColumns = 1536;
+constexpr uint64_t kLines = kBytes * kRanks / kColumns;
+
+std::shared_ptr<const reshard::Layout> layout_by(size_t dimension) {
+  const reshard::Mesh mesh{.axes = {kRanks}, .ranks = {0, 1, 2}};
+  return std::make_shared<reshard::Layout>(
+      reshard::layout_of({kLines, kColumns}, mesh, {reshard::shard(dimension)}).value());
+}
+
+// Moves what is sent, some lines of the matrix, to what is received, some columns.
+class Resharding {
+ public:
+  explicit Resharding(Communicator& communicator) {
+    constexpr auto kType = reduce::Type::kUint8;
+    std::vector<reshard::TensorOrder> tensors = {
+        {.source = layout_by(0), .destination = layout_by(1), .types = {kType, kType}}};
+    order_ = reshard::Order::create(communicator, std::move(tensors), {}).value();
+    redistribution_ = order_->prepare();
+  }
+  Resharding(const Resharding&) = delete;
+  Resharding& operator=(const Resharding&) = delete;
+  ~Resharding() {
+    // Those of other ranks may end it yet.
+    const uint64_t until_ns = now_ns() + kLimitNs;
+    while (redistribution_->close().code() == Code::kBusy && now_ns() < until_ns) {
+      std::this_thread::yield();
+    }
+  }
+
+  Operation* post(Buffers& buffers) {
+    const hetcomm_buffer_t from = buffers.sent.part(0, kBytes);
+    const hetcomm_buffer_t to = buffers.received.part(0, kBytes);
+    Operation* operation = nullptr;
+    std::string text;
+    EXPECT_EQ(redistribution_->start(&from, &to, {}, &operation, &text), Code::kOk) << text;
+    return operation;
+  }
+  // What |rank| has then received, where rank r has sent pattern |first_seed| + r.
+  static std::vector<std::byte> expected(uint64_t rank, uint64_t first_seed) {
+    constexpr uint64_t kMine = kColumns / kRanks;
+    std::vector<std::byte> all;
+    std::vector<std::byte> sent(kBytes);
+    for (uint64_t from = 0; from < kRanks; ++from) {
+      fill_pattern(sent, first_seed + from);
+      for (uint64_t line = 0; line < kLines / kRanks; ++line) {
+        const std::byte* const begin = sent.data() + line * kColumns + rank * kMine;
+        all.insert(all.end(), begin, begin + kMine);
+      }
+    }
+    return all;
+  }
+
+ private:
+  std::unique_ptr<reshard::Order> order_;
+  std::unique_ptr<reshard::Redistribution> redistribution_;
+};
+
+// Operations that run at the same time: a message to the next rank; or a reduction in place and an
+// allgather; or a redistribution.
 class Round {
  public:
   // Collective operations are those of |collective|.
@@ -145,6 +225,7 @@ class Round {
       : me_(me), collective_(collective), buffers_(buffers), what_(what), tag_(tag) {
     buffers.sent.fill(tag * kRanks + rank());
     buffers.sum.fill(tag);
+    if (what == What::kResharding) resharding_.emplace(collective);
   }
 
   std::vector<Status> run() {
@@ -157,6 +238,8 @@ class Round {
       operations = {
           me_.post(OperationKind::kReceive, previous, tag_, buffers_.received.part(0, kBytes)),
           me_.post(OperationKind::kSend, next, tag_, sent)};
+    } else if (what_ == What::kResharding) {
+      operations = {resharding_->post(buffers_)};
     } else {
       operations = {post_collective_of(collective_, collectives::Kind::kAllreduce, sum, sum),
                     post_collective_of(collective_, collectives::Kind::kAllgather, sent,
@@ -171,6 +254,12 @@ class Round {
     if (what_ == What::kMessages) {
       const uint64_t previous = (rank() + kRanks - 1) % kRanks;
       if (outcomes[0].ok()) expect(buffers_.received, 0, tag_ * kRanks + previous);
+      return;
+    }
+    if (what_ == What::kResharding) {
+      if (!outcomes[0].ok()) return;
+      EXPECT_TRUE(buffers_.received.contents(0, kBytes) ==
+                  Resharding::expected(rank(), tag_ * kRanks));
       return;
     }
     if (outcomes[0].ok()) expect(buffers_.sum, 0, tag_);
@@ -189,6 +278,7 @@ class Round {
   Buffers& buffers_;
   const What what_;
   const uint64_t tag_;
+  std::optional<Resharding> resharding_;
 };
 
 // The ranks of one job, which have rounds together.
@@ -266,7 +356,7 @@ class DeviceFaults : public testing::TestWithParam<Setting> {
 TEST_P(DeviceFaults, AtEveryKindOfCall) {
   std::atomic<bool> stops{false};
   run_job([&](Rounds& rounds) {
-    for (const What what : {What::kMessages, What::kCollectives}) {
+    for (const What what : {What::kMessages, What::kCollectives, What::kResharding}) {
       int64_t calls = 0;
       for (int warm_up = 0; warm_up < 2; ++warm_up) {
         calls = rounds.run(what, INT64_MAX, false, &words_);
@@ -280,6 +370,7 @@ TEST_P(DeviceFaults, AtEveryKindOfCall) {
           // All are well again.
           rounds.run(What::kMessages, INT64_MAX, false, &words_);
           rounds.run(What::kCollectives, INT64_MAX, false, &words_);
+          rounds.run(What::kResharding, INT64_MAX, false, &words_);
           rounds.first_rank([&] { stops = HasFailure(); });
         }
       }

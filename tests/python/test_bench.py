@@ -58,10 +58,12 @@ class OnDevice(unittest.TestCase):
         device = os.environ["HETCOMM_TEST_DEVICE"]
         document = json.loads(bench("--json", "--compare", "gloo", "--device", device, "--import",
                                     device, "--op", "allreduce", "--op", "broadcast", "--op", "send",
-                                    "--op", "ddp", "--op", "ddp_after", "--size", "4096",
+                                    "--op", "redistribute", "--op", "ddp", "--op", "ddp_after",
+                                    "--size", "4096",
                                     "--rounds", "1"))
         self.assertEqual([(row["test"], row["impl"]) for row in document["rows"]],
-                         [(test, impl) for test in ("allreduce", "broadcast", "send", "ddp",
+                         [(test, impl) for test in ("allreduce", "broadcast", "send",
+                                                    "redistribute", "ddp",
                                                     "ddp_after") for impl in ("hetcomm", "gloo")])
         self.assertEqual({row["memory"] for row in document["rows"]}, {device})
 
@@ -92,7 +94,7 @@ class Bench(unittest.TestCase):
         self.assertEqual([line.split()[:2] for line in lines[1:]],
                          [[name, "0" if name == "barrier" else "1000"] for name in (
                              "allreduce", "broadcast", "allgather", "reduce_scatter", "alltoall",
-                             "barrier", "send")])
+                             "barrier", "send", "redistribute")])
 
 
 if __name__ == "__main__":

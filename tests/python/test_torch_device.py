@@ -422,6 +422,39 @@ def resharded(rank, size, folder, backend):
     return True
 
 
+def stays(rank, size, folder):
+    """Rows that stay on a rank's device do not pass through the host, to which the link is slow."""
+    standin = init(rank, size, folder)
+    world = hetcomm.torch.communicator()
+    lines, columns, pitch = 2000, 1000, 1100
+    source = reshard.layout((size * lines, columns), range(size), [Shard(0)])
+    target = reshard.layout((size * lines, columns), range(size), [Shard(0)], strides=[pitch, 1])
+    own = torch.arange(lines * columns, dtype=torch.int32, device="standin").reshape(lines, columns)
+    into = torch.full((lines, pitch), -1, dtype=torch.int32, device="standin")
+    plan = reshard.Plan(world, [(source, target, "int32", "int32")])
+    plan.start([own], [into]).wait()
+    into.fill_(-1)
+    standin._set_copy_rate(1_000_000)
+    start = time.monotonic()
+    plan.start([own], [into]).wait()
+    assert time.monotonic() - start < 4, "through the host it takes 16 s"
+    standin._set_copy_rate(0)
+    assert torch.equal(into[:, :columns].cpu(), own.cpu())
+    assert (into[:, columns:].cpu() == -1).all()
+    # Of what a rank keeps and what it sends, with rows of odd lengths.
+    for width in (3, 1001):
+        whole = torch.arange(4 * 40 * width, dtype=torch.int32).reshape(40, 4 * width)
+        plan = reshard.Plan(world, [(reshard.layout(whole.shape, range(size), [Shard(0)]),
+                                     reshard.layout(whole.shape, range(size), [Shard(1)]),
+                                     "int32", "int32")])
+        mine = whole.chunk(size)[rank].to("standin")
+        part = torch.full_like(whole.chunk(size, 1)[rank].contiguous(), -1, device="standin")
+        plan.start([mine], [part]).wait()
+        assert torch.equal(part.cpu(), whole.chunk(size, 1)[rank])
+    dist.barrier()
+    return True
+
+
 def lost(rank, size, folder, later):
     """Rank 0's device fails. What uses it ends with its words; the host's operations go on."""
     standin = init(rank, size, folder, timeout_s=8)
@@ -577,6 +610,9 @@ class Device(ranks.TestCase):
     def test_own_calls(self):
         for backend in ("hetcomm", "gloo"):
             self.all_equal(ranks.run(3, own_calls, backend), True)
+
+    def test_stays(self):
+        self.all_equal(ranks.run(2, stays), True)
 
     def test_resharded(self):
         for backend in ("hetcomm", "cpu:gloo,standin:hetcomm"):

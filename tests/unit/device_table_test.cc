@@ -30,6 +30,8 @@ class EveryDevice : public testing::TestWithParam<std::string> {
 // Those whose copy engines know rows.
 class DevicesWithRows : public EveryDevice {};
 
+// Those that copy inside of themselves.
+class DevicesThatCopyBetween : public EveryDevice {};
 // Those that tell by a descriptor when copies are done.
 class DevicesThatNotify : public EveryDevice {};
 // Those that allocate host memory.
@@ -88,6 +90,7 @@ TEST_P(EveryDevice, TableIsFilled) {
   EXPECT_EQ(table.copy_rows_to_host == nullptr, table.copy_rows_from_host == nullptr);
   EXPECT_EQ(table.copy_rows_to_host != nullptr,
             GetParam() == "sim-address" || GetParam().starts_with("opencl"));
+  EXPECT_EQ(table.copy_rows_between != nullptr, table.copy_rows_to_host != nullptr);
   EXPECT_EQ(table.allocate_host == nullptr, table.free_host == nullptr);
   EXPECT_EQ(table.allocate_host != nullptr,
             GetParam() == "sim-address" || GetParam().starts_with("opencl"));
@@ -153,6 +156,148 @@ TEST_P(DevicesWithRows, RowsReachTheRightBytes) {
     ASSERT_EQ(back.back(), std::byte{0x77});
   }
   device_.free(memory);
+  device_.destroy_stream(stream);
+}
+
+// Calls use(offset of the row in |rows|) for all rows in order.
+template <typename Use>
+void for_each_row(const DeviceRows& rows, Use&& use) {
+  for (uint64_t i = 0; i < rows.extents[0]; ++i) {
+    for (uint64_t j = 0; j < rows.extents[1]; ++j) {
+      use(rows.offset + i * rows.strides[0] + j * rows.strides[1]);
+    }
+  }
+}
+
+TEST_P(DevicesThatCopyBetween, RowsReachTheRightBytes) {
+  const DeviceTable& table = device_.table();
+  constexpr uint64_t kSize = 4000;
+  void* const stream = device_.stream();
+  void* const from = device_.allocate(kSize);
+  void* const to = device_.allocate(kSize);
+  const std::vector<std::byte> source = random_bytes(kSize, 1);
+  std::vector<std::byte> model = random_bytes(kSize, 2);
+  ASSERT_EQ(device_.write(stream, from, 0, source.data(), kSize), HETCOMM_OK);
+  ASSERT_EQ(device_.write(stream, to, 0, model.data(), kSize), HETCOMM_OK);
+  std::mt19937 random(5);
+  for (unsigned round = 0; round < 300; ++round) {
+    DeviceRows rows[2];
+    for (DeviceRows& side : rows) {
+      side.row_bytes = round % 9;
+      side.extents[0] = round % 5;
+      side.extents[1] = round % 6;
+      side.strides[1] = side.row_bytes + random() % 4;
+      side.strides[0] = side.strides[1] * side.extents[1] + random() % 7;
+      side.offset = random() % 3000;
+    }
+    ASSERT_EQ(table.copy_rows_between(device_.instance(), stream, from, &rows[0],
+                                      device_.instance(), to, &rows[1]),
+              HETCOMM_OK);
+    std::vector<uint64_t> places;
+    for_each_row(rows[0], [&](uint64_t at) { places.push_back(at); });
+    size_t next = 0;
+    for_each_row(rows[1], [&](uint64_t at) {
+      std::copy_n(source.data() + places[next++], rows[0].row_bytes, model.data() + at);
+    });
+    std::vector<std::byte> whole(kSize);
+    ASSERT_EQ(device_.read(stream, whole.data(), to, 0, kSize), HETCOMM_OK);
+    device_.finish(stream);
+    ASSERT_EQ(whole, model) << round;
+  }
+  device_.free(from);
+  device_.free(to);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(DevicesThatCopyBetween, PartsOfOneAllocation) {
+  void* const stream = device_.stream();
+  constexpr uint64_t kHalf = 1 << 20;
+  void* const memory = device_.allocate(2 * kHalf);
+  const std::vector<std::byte> sent = random_bytes(kHalf, 1);
+  ASSERT_EQ(device_.write(stream, memory, 0, sent.data(), kHalf), HETCOMM_OK);
+  const DeviceRows first = one_row(0, kHalf);
+  const DeviceRows second = one_row(kHalf, kHalf);
+  ASSERT_EQ(device_.table().copy_rows_between(device_.instance(), stream, memory, &first,
+                                              device_.instance(), memory, &second),
+            HETCOMM_OK);
+  std::vector<std::byte> back(kHalf);
+  ASSERT_EQ(device_.read(stream, back.data(), memory, kHalf, kHalf), HETCOMM_OK);
+  device_.finish(stream);
+  EXPECT_TRUE(back == sent);
+  device_.free(memory);
+  device_.destroy_stream(stream);
+}
+
+// There is a way to another device of the kind, or the call says that there is none.
+TEST_P(DevicesThatCopyBetween, ToAnotherDevice) {
+  TestDevice other(GetParam());
+  void* const stream = device_.stream();
+  void* const from = device_.allocate(1000);
+  void* const to = other.allocate(1000);
+  const std::vector<std::byte> sent = random_bytes(1000, 1);
+  std::vector<std::byte> back(1000);
+  ASSERT_EQ(device_.write(stream, from, 0, sent.data(), 1000), HETCOMM_OK);
+  const auto copy = [&](void* in, const DeviceRows& rows) {
+    return device_.table().copy_rows_between(device_.instance(), in, from, &rows, other.instance(),
+                                             to, &rows);
+  };
+  const hetcomm_status_t way = copy(nullptr, one_row(0, 0));
+  ASSERT_TRUE(way == HETCOMM_OK || way == HETCOMM_UNSUPPORTED) << way;
+  ASSERT_EQ(copy(stream, one_row(0, 1000)), way);
+  device_.finish(stream);
+  if (way == HETCOMM_OK) {
+    void* const others = other.stream();
+    ASSERT_EQ(other.read(others, back.data(), to, 0, 1000), HETCOMM_OK);
+    other.finish(others);
+    EXPECT_EQ(back, sent);
+    other.destroy_stream(others);
+  }
+  device_.free(from);
+  other.free(to);
+  device_.destroy_stream(stream);
+}
+
+TEST_P(DevicesThatCopyBetween, WhatIsWrongIsRefused) {
+  const DeviceTable& table = device_.table();
+  void* const stream = device_.stream();
+  void* const from = device_.allocate(100);
+  void* const to = device_.allocate(100);
+  const std::vector<std::byte> before(100, std::byte{0x77});
+  ASSERT_EQ(device_.write(stream, to, 0, before.data(), 100), HETCOMM_OK);
+  const auto copy = [&](void* in, const DeviceRows* from_rows, const DeviceRows* to_rows) {
+    return table.copy_rows_between(device_.instance(), in, from, from_rows, device_.instance(), to,
+                                   to_rows);
+  };
+  const DeviceRows right{.offset = 0, .row_bytes = 10, .extents = {1, 4}, .strides = {0, 20}};
+  const DeviceRows outside{.offset = 0, .row_bytes = 10, .extents = {1, 4}, .strides = {0, 31}};
+  const DeviceRows longer{.offset = 0, .row_bytes = 11, .extents = {1, 4}, .strides = {0, 20}};
+  const DeviceRows more{.offset = 0, .row_bytes = 10, .extents = {1, 5}, .strides = {0, 20}};
+  const DeviceRows late = one_row(~uint64_t{0}, 10);
+  const DeviceRows row = one_row(0, 10);
+  int here = 0;
+  EXPECT_EQ(copy(stream, &right, &outside), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(copy(stream, &outside, &right), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(copy(stream, &late, &row), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(copy(stream, &row, &late), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(copy(stream, &right, &longer), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(copy(stream, &more, &right), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(copy(stream, &right, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(copy(stream, nullptr, &right), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(copy(nullptr, &right, &right), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.copy_rows_between(device_.instance(), stream, from, &row, device_.instance(),
+                                    &here, &row),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.copy_rows_between(device_.instance(), stream, &here, &row, device_.instance(), to,
+                                    &row),
+            HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(table.copy_rows_between(device_.instance(), stream, from, &row, nullptr, to, &row),
+            HETCOMM_INVALID_ARGUMENT);
+  std::vector<std::byte> after(100);
+  ASSERT_EQ(device_.read(stream, after.data(), to, 0, 100), HETCOMM_OK);
+  device_.finish(stream);
+  EXPECT_EQ(after, before);
+  device_.free(from);
+  device_.free(to);
   device_.destroy_stream(stream);
 }
 
@@ -472,6 +617,9 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryDevice);
 INSTANTIATE_TEST_SUITE_P(Kinds, DevicesWithRows,
                          testing::ValuesIn(kinds_with(&DeviceTable::copy_rows_to_host)), kind_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesWithRows);
+INSTANTIATE_TEST_SUITE_P(Kinds, DevicesThatCopyBetween,
+                         testing::ValuesIn(kinds_with(&DeviceTable::copy_rows_between)), kind_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesThatCopyBetween);
 INSTANTIATE_TEST_SUITE_P(Kinds, DevicesThatNotify,
                          testing::ValuesIn(kinds_with(&DeviceTable::event_notify)), kind_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesThatNotify);

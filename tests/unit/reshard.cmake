@@ -5,6 +5,11 @@ foreach(name cost draw layout plan schedule)
     LABELS asan)
 endforeach()
 
+hetcomm_test(reshard_region_test
+  SOURCES reshard_region_test.cc
+  DEPENDS reshard_execution reshard core reduce base fmt::fmt
+  LABELS asan)
+
 # Hundreds of thousands of layouts.
 foreach(name cost plan schedule)
   hetcomm_ctest(reshard_${name}_long TARGET reshard_${name}_test

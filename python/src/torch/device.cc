@@ -1,6 +1,7 @@
 #include "python/src/torch/device.h"
 
 #include <ATen/Context.h>
+#include <array>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/InferenceMode.h>
@@ -213,6 +214,110 @@ hetcomm_status_t copy_from_host(void* device, void* stream, void* address, uint6
                     });
 }
 
+using Rows = hetcomm_device_rows_t;
+
+// The largest element, up to 8 bytes, of which everything is a multiple: kernels copy elements.
+class Width {
+ public:
+  void divide(uint64_t number) {
+    while (number % width_ != 0) width_ /= 2;
+  }
+  void divide(const Rows& rows) {
+    divide(rows.offset);
+    divide(rows.row_bytes);
+    for (size_t d = 0; d < 2; ++d) {
+      if (rows.extents[d] > 1) divide(rows.strides[d]);
+    }
+  }
+  int64_t bytes() const { return static_cast<int64_t>(width_); }
+  at::ScalarType type() const {
+    return width_ == 8 ? at::kLong : width_ == 4 ? at::kInt : width_ == 2 ? at::kShort : at::kByte;
+  }
+
+ private:
+  uint64_t width_ = 8;
+};
+
+std::array<int64_t, 3> sizes_of(const Rows& rows, int64_t width) {
+  return {static_cast<int64_t>(rows.extents[0]), static_cast<int64_t>(rows.extents[1]),
+          static_cast<int64_t>(rows.row_bytes) / width};
+}
+
+// The rows of |bytes| as a tensor.
+at::Tensor rows_of(const at::Tensor& bytes, const Rows& rows, const Width& width) {
+  const int64_t size = width.bytes();
+  const at::Tensor all = bytes.narrow(0, 0, bytes.numel() / size * size).view(width.type());
+  const std::array<int64_t, 3> strides = {static_cast<int64_t>(rows.strides[0]) / size,
+                                          static_cast<int64_t>(rows.strides[1]) / size, 1};
+  return all.as_strided(sizes_of(rows, size), strides,
+                        all.storage_offset() + static_cast<int64_t>(rows.offset) / size);
+}
+
+const at::Tensor& bytes_of(const void* address) {
+  return static_cast<const TensorMemory*>(address)->bytes;
+}
+
+uint64_t first_byte_of(const at::Tensor& bytes) {
+  return static_cast<uint64_t>(bytes.storage_offset());
+}
+
+// Copies in |stream| by |copy(rows, host)|, which are tensors of both sides.
+template <typename Copy>
+hetcomm_status_t copy_rows(void* device, void* stream, void* host, const void* address,
+                           const Rows& rows, Copy&& copy) {
+  return guarded(device, [&] {
+    const c10::InferenceMode mode;
+    const c10::StreamGuard there(copies_of(stream).stream);
+    Width width;
+    width.divide(rows);
+    width.divide(first_byte_of(bytes_of(address)));
+    width.divide(reinterpret_cast<uintptr_t>(host));
+    copy(rows_of(bytes_of(address), rows, width),
+         at::from_blob(host, sizes_of(rows, width.bytes()),
+                       at::TensorOptions().dtype(width.type())));
+    copies_of(stream).copies = true;
+    return HETCOMM_OK;
+  });
+}
+
+// Torch gathers the rows on the device first.
+hetcomm_status_t copy_rows_to_host(void* device, void* stream, void* host, const void* address,
+                                   const Rows* rows) {
+  return copy_rows(device, stream, host, address, *rows,
+                   [](const at::Tensor& there, const at::Tensor& packed) {
+                     packed.copy_(there, /*non_blocking=*/true);
+                   });
+}
+
+hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address, const Rows* rows,
+                                     const void* host) {
+  return copy_rows(device, stream, const_cast<void*>(host), address, *rows,
+                   [](const at::Tensor& there, const at::Tensor& packed) {
+                     there.copy_(packed, /*non_blocking=*/true);
+                   });
+}
+
+// Copies to another device would also wait for what that one's current stream holds.
+hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
+                                   const Rows* from_rows, void* to_device, void* to,
+                                   const Rows* to_rows) {
+  if (to_device != device) return HETCOMM_UNSUPPORTED;
+  if (stream == nullptr) return HETCOMM_OK;
+  return guarded(device, [&] {
+    const c10::InferenceMode mode;
+    const c10::StreamGuard there(copies_of(stream).stream);
+    Width width;
+    for (const Rows* rows : {from_rows, to_rows}) width.divide(*rows);
+    for (const void* address : {from, static_cast<const void*>(to)}) {
+      width.divide(first_byte_of(bytes_of(address)));
+    }
+    rows_of(bytes_of(to), *to_rows, width)
+        .copy_(rows_of(bytes_of(from), *from_rows, width), /*non_blocking=*/true);
+    copies_of(stream).copies = true;
+    return HETCOMM_OK;
+  });
+}
+
 Event record(const c10::Stream& stream) {
   auto event = std::make_shared<c10::Event>(stream.device_type());
   event->record(stream);
@@ -320,6 +425,9 @@ const hetcomm_device_table_t& table() {
     all.stream_destroy = stream_destroy;
     all.copy_to_host = copy_to_host;
     all.copy_from_host = copy_from_host;
+    all.copy_rows_to_host = copy_rows_to_host;
+    all.copy_rows_from_host = copy_rows_from_host;
+    all.copy_rows_between = copy_rows_between;
     all.event_record = event_record;
     all.event_query = event_query;
     all.event_wait = event_wait;

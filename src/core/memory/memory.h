@@ -19,7 +19,9 @@ namespace hetcomm {
 class Memory;
 class Registration;
 
-enum class StreamDirection : uint8_t { kToHost, kFromHost };
+// kAside: neither from the host nor to it.
+enum class StreamDirection : uint8_t { kToHost, kFromHost, kAside };
+inline constexpr size_t kStreamDirections = 3;
 
 // A user of memories has told others of them, and hears when one goes.
 class MemoryUser {
@@ -93,7 +95,7 @@ class DeviceSet {
     Entry(const DeviceTable& whole, const Device& given) : table(whole), device(given) {}
     const DeviceTable table;  // device.table
     Device device;
-    void* streams[2] = {nullptr, nullptr};
+    std::array<void*, kStreamDirections> streams{};
     std::atomic<bool> has_user_streams{false};
   };
   bool find_forbidden(uint64_t address) const;

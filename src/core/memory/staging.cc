@@ -19,7 +19,7 @@ constexpr uint64_t kPage = 4096;
 
 Status copy_failed(const Device& device, hetcomm_status_t status) {
   return Status(static_cast<Code>(status),
-                fmt::format("{}: a copy between host and device failed: {}", device.table->kind,
+                fmt::format("{}: a copy of the device failed: {}", device.table->kind,
                             failure_text(device, status)));
 }
 
@@ -64,6 +64,13 @@ hetcomm_status_t copy_rows(const Device& device, void* stream, StreamDirection d
     }
   }
   return status;
+}
+
+hetcomm_status_t copy_between(const Device& device, void* stream, const Memory& from,
+                              const DeviceRows& from_rows, const Memory& to,
+                              const DeviceRows& to_rows) {
+  return device.table->copy_rows_between(device.instance, stream, from.address(), &from_rows,
+                                         to.device().instance, to.address(), &to_rows);
 }
 
 }  // namespace
@@ -117,8 +124,8 @@ Staging::Staging(DeviceSet& devices, const StagingOptions& options)
 void Staging::meet_devices() {
   const size_t count = devices_.size();
   if (device_places_.size() == count) return;
-  loads_.resize(count * 2);
-  found_.resize(count * 2);
+  loads_.resize(count * kStreamDirections);
+  found_.resize(count * kStreamDirections);
   for (size_t i = device_places_.size(); i < count; ++i) {
     Place place;
     if (i < options_.device_nodes.size()) place.node = options_.device_nodes[i];
@@ -259,8 +266,11 @@ StandIns::Memory Staging::stand_in(uint64_t size, const std::vector<BufferPiece>
 
 void Staging::prepare_for_holds(size_t index) {
   meet_devices();
-  for (const StreamDirection direction : {StreamDirection::kToHost, StreamDirection::kFromHost}) {
-    static_cast<void>(devices_.stream(index, direction));  // it may be had later
+  // Those that fail may be had later.
+  static_cast<void>(devices_.stream(index, StreamDirection::kToHost));
+  static_cast<void>(devices_.stream(index, StreamDirection::kFromHost));
+  if (devices_.device(index).table->copy_rows_between != nullptr) {
+    static_cast<void>(devices_.stream(index, StreamDirection::kAside));
   }
   for (PoolState& pool : pools_) {
     size_t count = 0;
@@ -298,7 +308,7 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
   });
 }
 
-// copies(device, stream) starts the copies of |length| bytes between the host and |memory|.
+// copies(device, stream) starts the copies of |length| bytes that |memory|'s device makes.
 template <typename Submit>
 Status Staging::submit(CopyJob& job, StreamDirection direction, const Memory& memory,
                        uint64_t length, Submit&& copies) {
@@ -336,30 +346,63 @@ void Staging::enlist(CopyJob& job, CopyHandler& handler) {
   job.running_ = true;
 }
 
-// One event for all pieces of a device that follow each other.
+// Takes all pieces at the beginning that one device copies, by copy(device, stream, piece). They have
+// one event.
+template <typename Piece, typename Copy>
+Status Staging::submit_alike(CopyJob& job, StreamDirection direction,
+                             std::span<const Piece>& pieces, Memory* Piece::*memory,
+                             DeviceRows Piece::*rows, Copy&& copy) {
+  const Memory& first = *(pieces.front().*memory);
+  size_t count = 0;
+  uint64_t bytes = 0;
+  while (count < pieces.size() && (pieces[count].*memory)->device_index() == first.device_index()) {
+    bytes += bytes_of(pieces[count++].*rows);
+  }
+  const std::span<const Piece> alike = pieces.first(count);
+  pieces = pieces.subspan(count);
+  const auto copies = [&](const Device& device, void* stream) {
+    hetcomm_status_t status = HETCOMM_OK;
+    for (size_t i = 0; i < count && status == HETCOMM_OK; ++i) {
+      status = copy(device, stream, alike[i]);
+    }
+    return status;
+  };
+  try {
+    return submit(job, direction, first, bytes, copies);
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kOutOfMemory);
+  }
+}
+
 void Staging::start(CopyJob& job, StreamDirection direction, std::span<const StagedRows> pieces,
                     CopyHandler& handler) {
   enlist(job, handler);
+  const auto copy = [direction](const Device& device, void* stream, const StagedRows& piece) {
+    return copy_rows(device, stream, direction, piece);
+  };
   while (!pieces.empty() && job.status_.ok()) {
-    const Memory& memory = *pieces.front().memory;
-    size_t count = 0;
-    uint64_t bytes = 0;
-    while (count < pieces.size() && pieces[count].memory->device_index() == memory.device_index()) {
-      bytes += bytes_of(pieces[count++].rows);
-    }
-    const auto copies = [&](const Device& device, void* stream) {
-      hetcomm_status_t status = HETCOMM_OK;
-      for (size_t i = 0; i < count && status == HETCOMM_OK; ++i) {
-        status = copy_rows(device, stream, direction, pieces[i]);
-      }
-      return status;
-    };
-    try {
-      job.status_ = submit(job, direction, memory, bytes, copies);
-    } catch (const std::bad_alloc&) {
-      job.status_ = Status(Code::kOutOfMemory);
-    }
-    pieces = pieces.subspan(count);
+    job.status_ =
+        submit_alike(job, direction, pieces, &StagedRows::memory, &StagedRows::rows, copy);
+  }
+}
+
+bool can_copy_between(const Memory& from, const Memory& to) {
+  const DeviceTable& table = *from.device().table;
+  if (table.copy_rows_between == nullptr ||
+      table.copy_rows_between != to.device().table->copy_rows_between) {
+    return false;
+  }
+  return copy_between(from.device(), nullptr, from, one_row(0, 0), to, one_row(0, 0)) == HETCOMM_OK;
+}
+
+void Staging::start(CopyJob& job, std::span<const RowsBetween> pieces, CopyHandler& handler) {
+  enlist(job, handler);
+  const auto copy = [](const Device& device, void* stream, const RowsBetween& piece) {
+    return copy_between(device, stream, *piece.from, piece.from_rows, *piece.to, piece.to_rows);
+  };
+  while (!pieces.empty() && job.status_.ok()) {
+    job.status_ = submit_alike(job, StreamDirection::kAside, pieces, &RowsBetween::from,
+                               &RowsBetween::from_rows, copy);
   }
 }
 

@@ -91,6 +91,17 @@ struct StagedRows {
   std::byte* host = nullptr;
 };
 
+// Rows of device memory that are copied to other rows of devices.
+struct RowsBetween {
+  Memory* from = nullptr;
+  DeviceRows from_rows;
+  Memory* to = nullptr;
+  DeviceRows to_rows;
+};
+
+// Whether devices copy from |from| to |to| by themselves.
+bool can_copy_between(const Memory& from, const Memory& to);
+
 struct StagingOptions {
   uint64_t chunk_bytes = 0;  // 0: chosen for each transfer
   uint64_t depth = 0;        // chunks of a transfer under way in one direction; 0: chosen for it
@@ -177,6 +188,9 @@ class Staging {
   // Does so for rows.
   void start(CopyJob& job, StreamDirection direction, std::span<const StagedRows> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
+  // Does so for rows that stay on devices, where that is possible: can_copy_between().
+  void start(CopyJob& job, std::span<const RowsBetween> pieces,
+             CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
   // Asks the devices to end a sleep when the next copies complete. False: there is something to do,
@@ -220,6 +234,10 @@ class Staging {
   template <typename Check>
   bool check_first_events(Check&& check) const HETCOMM_UNDER_BATON;
   void enlist(CopyJob& job, CopyHandler& handler) HETCOMM_UNDER_BATON;
+  template <typename Piece, typename Copy>
+  Status submit_alike(CopyJob& job, StreamDirection direction, std::span<const Piece>& pieces,
+                      Memory* Piece::*memory, DeviceRows Piece::*rows,
+                      Copy&& copy) HETCOMM_UNDER_BATON;
   template <typename Submit>
   Status submit(CopyJob& job, StreamDirection direction, const Memory& memory, uint64_t length,
                 Submit&& copies) HETCOMM_UNDER_BATON;
@@ -231,7 +249,7 @@ class Staging {
   Block* acquire(Pool pool, size_t place, bool has_one, bool* exhausted) HETCOMM_UNDER_BATON;
   void release(Pool pool, Block* block) HETCOMM_UNDER_BATON;
   static size_t load_of(size_t device, StreamDirection direction) {
-    return device * 2 + static_cast<size_t>(direction);
+    return device * kStreamDirections + static_cast<size_t>(direction);
   }
 
   DeviceSet& devices_;
@@ -250,7 +268,7 @@ class Staging {
     Throughput copies;
     double start_s = 0;  // CopyCosts::start_s
   };
-  std::vector<Load> loads_;  // two for each device, one for each direction
+  std::vector<Load> loads_;  // one for each direction of each device
 };
 
 }  // namespace hetcomm
