@@ -115,10 +115,10 @@ def _redistribute(zeros: Zeros, group: Any, size: int, ranks: int) -> Call:
                    for dimension in (0, 1)]
         plan = reshard.Plan(hetcomm.torch.communicator(group), [(*layouts, "float32", "float32")])
         return Call(lambda: plan.start([rows], [columns]).wait(), [rows], [columns])
-    pieces = list(columns.chunk(ranks))
 
     def exchange() -> None:
-        dist.all_to_all(pieces, [piece.contiguous() for piece in rows.chunk(ranks, 1)], group=group)
+        packed = torch.cat(rows.chunk(ranks, 1))
+        dist.all_to_all_single(columns, packed, group=group)
 
     return Call(exchange, [rows], [columns])
 
