@@ -14,6 +14,12 @@ constexpr uint64_t kGoodShareBytes = 512u << 10;
 // of all ranks.
 constexpr uint64_t kMinPackedBytes = 4u << 10;
 
+// What is only moved is cut so that copies of devices run beside it, on all ranks alike, those with
+// memory of the host too. A wire of long delay needs many bytes under way, so pipelines are as large
+// as that a few, which is what runs at once, are the whole or fill it.
+constexpr uint64_t kMovesAtOnce = 4;
+constexpr uint64_t kMostMovedBytes = 4 * kPipelineBytes;
+
 // Whether two levels put blocks of several ranks into one message.
 bool packs_blocks(Kind kind) {
   return kind == Kind::kAlltoall || kind == Kind::kGather || kind == Kind::kScatter;
@@ -26,10 +32,15 @@ uint64_t bytes_per_pipeline(const Problem& problem) {
   const bool two_level = algorithm == Algorithm::kTwoLevel;
   const bool cuts =
       algorithm == Algorithm::kRing || two_level || (reduces(problem.kind) && problem.ranks > 1);
-  // The connections cut data that is only moved, unless it is packed on its way.
   const bool packs = two_level && packs_blocks(problem.kind);
   const bool moves = !reduces(problem.kind) && problem.kind != Kind::kBroadcast;
-  if (!cuts || (moves && !packs)) return UINT64_MAX;
+  if (moves && !packs) {
+    if (problem.kind == Kind::kBarrier || !blocks_are_known(problem.kind)) return UINT64_MAX;
+    const uint64_t part = longest_block(problem) / kMovesAtOnce;
+    const uint64_t slice = std::clamp(part, kPipelineBytes, kMostMovedBytes);
+    return slice / problem.element_bytes * problem.element_bytes;
+  }
+  if (!cuts) return UINT64_MAX;
   uint64_t slice = kPipelineBytes;
   if (packs) {
     slice = std::max(kPipelineBytes / problem.ranks, kMinPackedBytes);
