@@ -295,8 +295,14 @@ Code OpenClDevice::copy_between(void* stream, const void* from, const DeviceRows
     return Code::kUnsupported;
   }
   if (from_span == 0) return Code::kOk;
+  const bool in_one_buffer = !by_pointers && source.buffer == target.buffer;
   const auto is_plane = [&](const DeviceRows& some, const DeviceRows& others) {
-    return is_one_row(some) || (!by_pointers && are_pictures(some) && are_pictures(others));
+    if (is_one_row(some)) return true;
+    if (by_pointers || !are_pictures(some) || !are_pictures(others)) return false;
+    // Inside of one buffer OpenCL wants pictures of one size.
+    const Pictures first(some);
+    const Pictures second(others);
+    return !in_one_buffer || (first.pitch == second.pitch && first.slice == second.slice);
   };
   Stream& own = *static_cast<Stream*>(stream);
   if (is_plane(from_rows, to_rows)) {

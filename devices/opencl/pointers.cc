@@ -18,7 +18,8 @@ bool has_extension(const Api& api, cl_device_id device) {
 
 }  // namespace
 
-Pointers::Pointers(const Api& api, cl_context context, cl_device_id device) : context_(context) {
+Pointers::Pointers(const Api& api, cl_context context, cl_device_id device)
+    : context_(context), device_(device) {
   cl_platform_id platform = nullptr;
   if (!has_extension(api, device) || api.GetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof(platform),
                                                        &platform, nullptr) != CL_SUCCESS) {
@@ -33,13 +34,17 @@ Pointers::Pointers(const Api& api, cl_context context, cl_device_id device) : co
 
 bool Pointers::find(const void* pointer, void** out_base, uint64_t* out_size) const {
   if (get_info_ == nullptr) return false;
+  const auto ask = [&](cl_mem_info_intel what, auto* answer) {
+    return get_info_(context_, pointer, what, sizeof(*answer), answer, nullptr) == CL_SUCCESS;
+  };
+  cl_unified_shared_memory_type_intel type = CL_MEM_TYPE_UNKNOWN_INTEL;
+  if (!ask(CL_MEM_ALLOC_TYPE_INTEL, &type) || type != CL_MEM_TYPE_DEVICE_INTEL) return false;
+  cl_device_id owner = nullptr;
   void* base = nullptr;
   size_t size = 0;
-  if (get_info_(context_, pointer, CL_MEM_ALLOC_BASE_PTR_INTEL, sizeof(base), &base, nullptr) !=
-          CL_SUCCESS ||
-      base == nullptr ||
-      get_info_(context_, pointer, CL_MEM_ALLOC_SIZE_INTEL, sizeof(size), &size, nullptr) !=
-          CL_SUCCESS) {
+  if (!ask(CL_MEM_ALLOC_DEVICE_INTEL, &owner) || owner != device_ ||
+      !ask(CL_MEM_ALLOC_BASE_PTR_INTEL, &base) || base == nullptr ||
+      !ask(CL_MEM_ALLOC_SIZE_INTEL, &size)) {
     return false;
   }
   *out_base = base;

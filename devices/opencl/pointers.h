@@ -1,5 +1,6 @@
 // Memory of a context that pointers name: "unified shared memory" (USM), where the vendor has the
-// extension cl_intel_unified_shared_memory. It stays with whoever allocated it.
+// extension cl_intel_unified_shared_memory. It stays with whoever allocated it. USM of the host, and
+// USM that host and devices share, is memory of the host here: the CPU may touch it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ class Pointers {
   // |context| has |device|, and outlives this.
   Pointers(const Api& api, cl_context context, cl_device_id device);
 
-  // Gives the allocation that contains |pointer|, which may be any number. False: there is none.
+  // Gives the device's allocation that contains |pointer|, which may be any number. False: there is
+  // none.
   // The vendor may still know one that was freed.
   bool find(const void* pointer, void** out_base, uint64_t* out_size) const;
   // Starts to copy |size| bytes; either side may be memory of the host. There is such an
@@ -26,6 +28,7 @@ class Pointers {
 
  private:
   const cl_context context_;
+  const cl_device_id device_;
   clGetMemAllocInfoINTEL_fn get_info_ = nullptr;  // null: the vendor has no such memory
   clEnqueueMemcpyINTEL_fn copy_ = nullptr;
 };

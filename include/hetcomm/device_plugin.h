@@ -126,7 +126,8 @@ typedef struct hetcomm_device_table {
    * it are found; null where it has none. The text lives as long as the device. */
   const char* (*pci_address)(void* device);
   /* Optional: begins to use |size_bytes| from |address| on that allocate() has not given
-   * (hetcomm_memory_wrap), so that find() knows it and the vendor's object stays until release().
+   * (hetcomm_memory_wrap), so that find() knows it, and the vendor's object stays until release()
+   * where the vendor counts its users; else the owner keeps it.
    * Each call is ended by one of release(), with the same address. Where they are null find()
    * knows all memory of the device. They come together. */
   hetcomm_status_t (*retain)(void* device, void* address, uint64_t size_bytes);
@@ -176,10 +177,12 @@ typedef struct hetcomm_device_table {
   void (*error_text)(void* device, char* text, uint64_t size);
   /* Optional: starts to copy, row to row, |from_rows| of the allocation |from| to |to_rows| of the
    * allocation |to| of |to_device|, which is |device| or another one with this function. The stream
-   * is |device|'s. Both sides have the same row_bytes and extents, else the call fails with
-   * INVALID_ARGUMENT, and no byte in common. UNSUPPORTED: there is no way from one to the other; then
-   * the library copies through the host. With rows of no bytes it copies nothing and tells that, too;
-   * the stream may be null then. */
+   * is |device|'s. Both allocations stay valid until an event that was recorded after the copy has
+   * completed. Both sides have the same row_bytes and extents; else the call fails with
+   * INVALID_ARGUMENT. They have no byte in common.
+   * The library asks first, for each operation, with rows of no bytes, perhaps with a null stream,
+   * and from any thread. OK says that there is a way between these allocations for all rows;
+   * UNSUPPORTED says that there is none, and the library copies through the host. */
   hetcomm_status_t (*copy_rows_between)(void* device, void* stream, const void* from,
                                         const hetcomm_device_rows_t* from_rows, void* to_device,
                                         void* to, const hetcomm_device_rows_t* to_rows);

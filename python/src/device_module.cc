@@ -1,15 +1,16 @@
 #include "python/src/device_module.h"
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 using nb::literals::operator""_a;
 
 namespace hetcomm_python {
-namespace {
 
 nb::dlpack::dtype type_named(const std::string& name) {
   struct Named {
@@ -37,8 +38,10 @@ nb::dlpack::dtype type_named(const std::string& name) {
   for (const Named& type : kTypes) {
     if (name == type.name) return {.code = type.code, .bits = type.bits, .lanes = 1};
   }
-  throw nb::type_error(("hetcomm has no type like " + name).c_str());
+  throw nb::value_error(("there is no data type '" + name + "'").c_str());
 }
+
+namespace {
 
 // A stream of a vendor's. It keeps its context.
 class Stream {
@@ -57,7 +60,11 @@ class Stream {
   }
   ~Stream() {
     const nb::gil_scoped_release unlocked;
-    static_cast<void>(hetcomm_stream_release(stream_));  // one in use goes with the context
+    // Its operations have ended. The vendor may say a little later that the stream has come to them.
+    constexpr int kTries = 1000;
+    for (int i = 0; i < kTries && hetcomm_stream_release(stream_) == HETCOMM_BUSY; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -75,12 +82,20 @@ void free_memory(void* memory) noexcept {
 
 DeviceArray wrap(nb::object context, int32_t device, uint64_t address, uint64_t size,
                  const std::string& type, nb::object stream, nb::object owner) {
+  if (!stream.is_none() && !nb::isinstance<Stream>(stream)) {
+    throw nb::type_error("a stream is one of Context.wrap_stream, or None");
+  }
   const nb::dlpack::dtype dtype = type_named(type);
   hetcomm_stream_t* const in_order_of =
       stream.is_none() ? nullptr : nb::cast<Stream&>(stream).handle();
   hetcomm_memory_t* memory = nullptr;
-  check(hetcomm_memory_wrap(nb::cast<Context&>(context).handle(), device,
-                            reinterpret_cast<void*>(address), size, &memory));
+  hetcomm_context_t* const handle = nb::cast<Context&>(context).handle();
+  hetcomm_status_t status;
+  {
+    const nb::gil_scoped_release unlocked;  // it asks the vendor
+    status = hetcomm_memory_wrap(handle, device, reinterpret_cast<void*>(address), size, &memory);
+  }
+  check(status);
   nb::capsule freed(memory, free_memory);
   // A tuple lets go of its last element first.
   nb::object kept =

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <string>
 
 #include "python/src/objects.h"
 
 namespace hetcomm_python {
+
+// The type of elements that torch and NumPy call |name|. Raises ValueError.
+nanobind::dlpack::dtype type_named(const std::string& name);
 
 void bind_devices(nanobind::module_& module, nanobind::class_<Context>& context);
 

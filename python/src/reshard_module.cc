@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/device_module.h"
 #include "python/src/objects.h"
 
 using nb::literals::operator""_a;
@@ -19,16 +20,7 @@ namespace {
 
 using Sizes = std::vector<uint64_t>;
 
-hetcomm_datatype_t datatype_named(const std::string& name) {
-  static constexpr const char* kNames[] = {
-      "bool",        "int8",    "uint8",   "int16",     "uint16",    "int32",
-      "uint32",      "int64",   "uint64",  "float16",   "bfloat16",  "float8_e4m3fn",
-      "float8_e5m2", "float32", "float64", "complex64", "complex128"};
-  for (size_t i = 0; i < std::size(kNames); ++i) {
-    if (name == kNames[i]) return static_cast<hetcomm_datatype_t>(i);
-  }
-  throw nb::value_error(("there is no data type '" + name + "'").c_str());
-}
+hetcomm_datatype_t datatype_named(const std::string& name) { return datatype_of(type_named(name)); }
 
 int32_t number_of(const char* const* names, size_t count, const std::string& name,
                   const char* what) {

@@ -155,11 +155,11 @@ def wrong(world, context):
             assert str(error)
             continue
         raise AssertionError("it was taken")
-    for call in (lambda: context.wrap(device, buffer, 8, "float128"),
-                 lambda: context.wrap(device, buffer, 8, "float32", object())):
+    for call, kind in ((lambda: context.wrap(device, buffer, 8, "float128"), ValueError),
+                       (lambda: context.wrap(device, buffer, 8, "float32", object()), TypeError)):
         try:
             call()
-        except (TypeError, RuntimeError):
+        except kind:
             continue
         raise AssertionError("it was taken")
     # The rest goes on.
@@ -170,19 +170,19 @@ def wrong(world, context):
 
 
 def has_opencl(world, context):
-    Framework(0)
-    return True
+    try:
+        cl = ctypes.CDLL("libOpenCL.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_uint()
+    return cl.clGetPlatformIDs(0, None, ctypes.byref(count)) == 0 and count.value > 0
 
 
 class OpenCl(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         # A child looks: a process with a vendor's run-time cannot fork.
-        try:
-            found = run(1, has_opencl)
-        except AssertionError:
-            found = [False]
-        if found != [True]:
+        if run(1, has_opencl) != [True]:
             raise unittest.SkipTest("this machine has no OpenCL device")
 
     def test_calls(self):

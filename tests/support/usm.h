@@ -11,6 +11,8 @@
 
 namespace hetcomm::test {
 
+enum class UsmKind : uint8_t { kDevice, kHost, kShared };
+
 class Usm {
  public:
   // |context| null: of no vendor.
@@ -24,15 +26,23 @@ class Usm {
               CL_SUCCESS);
     allocate_ = reinterpret_cast<clDeviceMemAllocINTEL_fn>(
         api.GetExtensionFunctionAddressForPlatform(platform, "clDeviceMemAllocINTEL"));
+    allocate_host_ = reinterpret_cast<clHostMemAllocINTEL_fn>(
+        api.GetExtensionFunctionAddressForPlatform(platform, "clHostMemAllocINTEL"));
+    allocate_shared_ = reinterpret_cast<clSharedMemAllocINTEL_fn>(
+        api.GetExtensionFunctionAddressForPlatform(platform, "clSharedMemAllocINTEL"));
     free_ = reinterpret_cast<clMemBlockingFreeINTEL_fn>(
         api.GetExtensionFunctionAddressForPlatform(platform, "clMemBlockingFreeINTEL"));
   }
 
   bool offered() const { return allocate_ != nullptr && free_ != nullptr; }
-  std::byte* allocate(uint64_t size) const {
+  // Null: the vendor has none of this kind.
+  std::byte* allocate(uint64_t size, UsmKind kind = UsmKind::kDevice) const {
     cl_int status = CL_SUCCESS;
-    void* const made = allocate_(context_, device_, nullptr, size, 0, &status);
-    EXPECT_EQ(status, CL_SUCCESS);
+    void* const made =
+        kind == UsmKind::kDevice ? allocate_(context_, device_, nullptr, size, 0, &status)
+        : kind == UsmKind::kHost ? allocate_host_(context_, nullptr, size, 0, &status)
+                                 : allocate_shared_(context_, device_, nullptr, size, 0, &status);
+    EXPECT_TRUE(made != nullptr || kind != UsmKind::kDevice) << status;
     return static_cast<std::byte*>(made);
   }
   void free(void* pointer) const { EXPECT_EQ(free_(context_, pointer), CL_SUCCESS); }
@@ -41,6 +51,8 @@ class Usm {
   cl_context context_;
   cl_device_id device_ = nullptr;
   clDeviceMemAllocINTEL_fn allocate_ = nullptr;
+  clHostMemAllocINTEL_fn allocate_host_ = nullptr;
+  clSharedMemAllocINTEL_fn allocate_shared_ = nullptr;
   clMemBlockingFreeINTEL_fn free_ = nullptr;
 };
 

@@ -224,6 +224,28 @@ TEST_P(DevicesThatCopyBetween, PartsOfOneAllocation) {
   ASSERT_EQ(device_.read(stream, back.data(), memory, kHalf, kHalf), HETCOMM_OK);
   device_.finish(stream);
   EXPECT_TRUE(back == sent);
+  // Rows with other distances: into the half that is free.
+  const DeviceRows dense{.offset = 0, .row_bytes = 64, .extents = {4, 100}, .strides = {6400, 64}};
+  for (const uint64_t pitch : {80u, 96u, 128u}) {
+    const DeviceRows wide{.offset = kHalf + 128,
+                          .row_bytes = 64,
+                          .extents = {4, 100},
+                          .strides = {pitch * 130, pitch}};
+    ASSERT_EQ(device_.table().copy_rows_between(device_.instance(), stream, memory, &dense,
+                                                device_.instance(), memory, &wide),
+              HETCOMM_OK)
+        << pitch;
+    std::vector<std::byte> half(kHalf);
+    ASSERT_EQ(device_.read(stream, half.data(), memory, kHalf, kHalf), HETCOMM_OK);
+    device_.finish(stream);
+    size_t next = 0;
+    for_each_row(wide, [&](uint64_t at) {
+      ASSERT_TRUE(std::equal(sent.begin() + static_cast<ptrdiff_t>(next),
+                             sent.begin() + static_cast<ptrdiff_t>(next + 64),
+                             half.begin() + static_cast<ptrdiff_t>(at - kHalf)));
+      next += 64;
+    });
+  }
   device_.free(memory);
   device_.destroy_stream(stream);
 }

@@ -229,6 +229,12 @@ class Width {
       if (rows.extents[d] > 1) divide(rows.strides[d]);
     }
   }
+  // Its elements are aligned, in its storage and in memory.
+  void divide(const at::Tensor& tensor) {
+    if (!tensor.has_storage()) return divide(uint64_t{1});
+    divide(static_cast<uint64_t>(tensor.storage_offset()));
+    divide(reinterpret_cast<uintptr_t>(tensor.const_data_ptr()));
+  }
   int64_t bytes() const { return static_cast<int64_t>(width_); }
   at::ScalarType type() const {
     return width_ == 8 ? at::kLong : width_ == 4 ? at::kInt : width_ == 2 ? at::kShort : at::kByte;
@@ -257,20 +263,32 @@ const at::Tensor& bytes_of(const void* address) {
   return static_cast<const TensorMemory*>(address)->bytes;
 }
 
-uint64_t first_byte_of(const at::Tensor& bytes) {
-  return static_cast<uint64_t>(bytes.storage_offset());
+// Whether all rows lie in |bytes|.
+bool fits(const at::Tensor& bytes, const Rows& rows) {
+  if (rows.row_bytes == 0 || rows.extents[0] == 0 || rows.extents[1] == 0) return true;
+  uint64_t end = 0;
+  if (__builtin_add_overflow(rows.offset, rows.row_bytes, &end)) return false;
+  for (size_t d = 0; d < 2; ++d) {
+    uint64_t distance = 0;
+    if (__builtin_mul_overflow(rows.extents[d] - 1, rows.strides[d], &distance) ||
+        __builtin_add_overflow(end, distance, &end)) {
+      return false;
+    }
+  }
+  return end <= static_cast<uint64_t>(bytes.numel());
 }
 
 // Copies in |stream| by |copy(rows, host)|, which are tensors of both sides.
 template <typename Copy>
 hetcomm_status_t copy_rows(void* device, void* stream, void* host, const void* address,
                            const Rows& rows, Copy&& copy) {
+  if (!fits(bytes_of(address), rows)) return HETCOMM_OUT_OF_RANGE;
   return guarded(device, [&] {
     const c10::InferenceMode mode;
     const c10::StreamGuard there(copies_of(stream).stream);
     Width width;
     width.divide(rows);
-    width.divide(first_byte_of(bytes_of(address)));
+    width.divide(bytes_of(address));
     width.divide(reinterpret_cast<uintptr_t>(host));
     copy(rows_of(bytes_of(address), rows, width),
          at::from_blob(host, sizes_of(rows, width.bytes()),
@@ -280,21 +298,43 @@ hetcomm_status_t copy_rows(void* device, void* stream, void* host, const void* a
   });
 }
 
-// Torch gathers the rows on the device first.
+// Copies row by row by |copy(offset, host)|, until one fails.
+template <typename Copy>
+hetcomm_status_t for_each_row(const Rows& rows, std::byte* host, Copy&& copy) {
+  hetcomm_status_t status = HETCOMM_OK;
+  for (uint64_t i = 0; i < rows.extents[0]; ++i) {
+    for (uint64_t j = 0; j < rows.extents[1] && status == HETCOMM_OK; ++j) {
+      status = copy(rows.offset + i * rows.strides[0] + j * rows.strides[1], host);
+      host += rows.row_bytes;
+    }
+  }
+  return status;
+}
+
+// Torch gathers the rows on the device first, where there is room for them.
 hetcomm_status_t copy_rows_to_host(void* device, void* stream, void* host, const void* address,
                                    const Rows* rows) {
-  return copy_rows(device, stream, host, address, *rows,
-                   [](const at::Tensor& there, const at::Tensor& packed) {
-                     packed.copy_(there, /*non_blocking=*/true);
-                   });
+  const hetcomm_status_t status = copy_rows(device, stream, host, address, *rows,
+                                            [](const at::Tensor& there, const at::Tensor& packed) {
+                                              packed.copy_(there, /*non_blocking=*/true);
+                                            });
+  if (status != HETCOMM_OUT_OF_MEMORY) return status;
+  return for_each_row(*rows, static_cast<std::byte*>(host), [&](uint64_t offset, std::byte* to) {
+    return copy_to_host(device, stream, to, address, offset, rows->row_bytes);
+  });
 }
 
 hetcomm_status_t copy_rows_from_host(void* device, void* stream, void* address, const Rows* rows,
                                      const void* host) {
-  return copy_rows(device, stream, const_cast<void*>(host), address, *rows,
-                   [](const at::Tensor& there, const at::Tensor& packed) {
-                     there.copy_(packed, /*non_blocking=*/true);
-                   });
+  auto* const bytes = static_cast<std::byte*>(const_cast<void*>(host));
+  const hetcomm_status_t status = copy_rows(device, stream, bytes, address, *rows,
+                                            [](const at::Tensor& there, const at::Tensor& packed) {
+                                              there.copy_(packed, /*non_blocking=*/true);
+                                            });
+  if (status != HETCOMM_OUT_OF_MEMORY) return status;
+  return for_each_row(*rows, bytes, [&](uint64_t offset, const std::byte* from) {
+    return copy_from_host(device, stream, address, offset, from, rows->row_bytes);
+  });
 }
 
 // Copies to another device would also wait for what that one's current stream holds.
@@ -302,14 +342,21 @@ hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
                                    const Rows* from_rows, void* to_device, void* to,
                                    const Rows* to_rows) {
   if (to_device != device) return HETCOMM_UNSUPPORTED;
-  if (stream == nullptr) return HETCOMM_OK;
+  if (from_rows->row_bytes != to_rows->row_bytes || from_rows->extents[0] != to_rows->extents[0] ||
+      from_rows->extents[1] != to_rows->extents[1]) {
+    return HETCOMM_INVALID_ARGUMENT;
+  }
+  if (!fits(bytes_of(from), *from_rows) || !fits(bytes_of(to), *to_rows)) {
+    return HETCOMM_OUT_OF_RANGE;
+  }
+  if (stream == nullptr) return HETCOMM_OK;  // rows of no bytes
   return guarded(device, [&] {
     const c10::InferenceMode mode;
     const c10::StreamGuard there(copies_of(stream).stream);
     Width width;
     for (const Rows* rows : {from_rows, to_rows}) width.divide(*rows);
     for (const void* address : {from, static_cast<const void*>(to)}) {
-      width.divide(first_byte_of(bytes_of(address)));
+      width.divide(bytes_of(address));
     }
     rows_of(bytes_of(to), *to_rows, width)
         .copy_(rows_of(bytes_of(from), *from_rows, width), /*non_blocking=*/true);

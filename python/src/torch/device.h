@@ -7,8 +7,8 @@
 //   host memory for copies     the back-end's pinned memory
 //   a user's stream            the current one of whoever posts: it is recorded, and never held back
 //
-// An address is a TensorMemory. Pointers of tensors say nothing: some back-ends have handles in their
-// place, or storages of their own.
+// An address is a TensorMemory. Pointers of tensors tell nothing but how they are aligned: some
+// back-ends have handles in their place, or storages of their own.
 #pragma once
 
 #include <ATen/ATen.h>

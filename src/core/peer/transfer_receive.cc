@@ -483,13 +483,15 @@ void ReceiveTransfer::withdrawn(Code code) {
                                           association_.rank()));
 }
 
-// All of the message has come, and nothing but this side's device has to do with it any more.
+// All of the message has come, and copies of this side's device are under way that will end it.
 bool ReceiveTransfer::only_copies_are_left() const {
   uint64_t arrived = finished_;
   for (size_t i = 0; i < chunks_.size(); ++i) {
-    if (chunks_[i].copying()) arrived += chunks_[i].length();
+    const Chunk& chunk = chunks_[i];
+    if (!chunk.copying() || chunk.offset() + chunk.length() > accepted_) return false;
+    arrived += chunk.length();
   }
-  return arrived == accepted_;
+  return finished_ < accepted_ && arrived == accepted_;
 }
 
 void ReceiveTransfer::end(Code code, std::string text) {
