@@ -220,7 +220,8 @@ def device_array(array: Any, communicator: Any) -> Any:
     """A contiguous array on a device of torch's, for calls of ``communicator``, which
     :func:`communicator` has given, and of its queues and plans.
 
-    It is a tensor, or what another library gives by DLPack or ``__cuda_array_interface__``.
+    It is a tensor, or what another library gives by DLPack or ``__cuda_array_interface__``. On other
+    devices than those of CUDA and ROCm torch does not ask that library for its stream: wait for it.
     Operations on it start when the stream that is current for its device has come to this call; use
     the data after their requests have ended. It keeps the array.
     """
@@ -242,7 +243,8 @@ def device_array(array: Any, communicator: Any) -> Any:
 
 
 def _tensor_of(array: Any) -> torch.Tensor:
-    """The memory of another library's array. The current stream waits for what makes its contents."""
+    """The memory of another library's array. The current stream waits for what makes its contents where
+    that library tells torch of its stream, as with CUDA and ROCm."""
     if hasattr(array, "__dlpack__"):
         return torch.from_dlpack(array)
     interface = getattr(array, "__cuda_array_interface__", None)
