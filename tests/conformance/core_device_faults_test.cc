@@ -48,77 +48,84 @@ bool fails(const void* device) {
   return now || faults.lost == device;
 }
 
+// The first rank to come makes it. |kIndex| makes one for each kind.
+template <int kIndex>
 const DeviceTable& failing_table(const DeviceTable& given) {
-  static DeviceTable real;
-  static DeviceTable table;
-  real = given;
-  table = real;
-  constexpr hetcomm_status_t kLost = HETCOMM_DEVICE_LOST;
-  table.stream_create = [](void* device, void** out) {
-    return fails(device) ? kLost : real.stream_create(device, out);
-  };
-  table.copy_to_host = [](void* device, void* stream, void* host, const void* address,
-                          uint64_t offset, uint64_t size) {
-    return fails(device) ? kLost : real.copy_to_host(device, stream, host, address, offset, size);
-  };
-  table.copy_from_host = [](void* device, void* stream, void* address, uint64_t offset,
-                            const void* host, uint64_t size) {
-    return fails(device) ? kLost : real.copy_from_host(device, stream, address, offset, host, size);
-  };
-  if (real.copy_rows_to_host != nullptr) {
-    table.copy_rows_to_host = [](void* device, void* stream, void* host, const void* address,
-                                 const DeviceRows* rows) {
-      return fails(device) ? kLost : real.copy_rows_to_host(device, stream, host, address, rows);
+  static const DeviceTable real = given;
+  static const DeviceTable made = [] {
+    DeviceTable table = real;
+    constexpr hetcomm_status_t kLost = HETCOMM_DEVICE_LOST;
+    table.stream_create = [](void* device, void** out) {
+      return fails(device) ? kLost : real.stream_create(device, out);
     };
-    table.copy_rows_from_host = [](void* device, void* stream, void* address,
-                                   const DeviceRows* rows, const void* host) {
-      return fails(device) ? kLost : real.copy_rows_from_host(device, stream, address, rows, host);
+    table.copy_to_host = [](void* device, void* stream, void* host, const void* address,
+                            uint64_t offset, uint64_t size) {
+      return fails(device) ? kLost : real.copy_to_host(device, stream, host, address, offset, size);
     };
-  }
-  if (real.copy_rows_between != nullptr) {
-    table.copy_rows_between = [](void* device, void* stream, const void* from,
-                                 const DeviceRows* from_rows, void* to_device, void* to,
-                                 const DeviceRows* to_rows) {
-      return fails(device)
-                 ? kLost
-                 : real.copy_rows_between(device, stream, from, from_rows, to_device, to, to_rows);
+    table.copy_from_host = [](void* device, void* stream, void* address, uint64_t offset,
+                              const void* host, uint64_t size) {
+      return fails(device) ? kLost
+                           : real.copy_from_host(device, stream, address, offset, host, size);
     };
-  }
-  table.event_record = [](void* device, void* stream, void** out) {
-    return fails(device) ? kLost : real.event_record(device, stream, out);
-  };
-  // One that is still pending may be asked any number of times.
-  table.event_query = [](void* device, void* event) {
-    const hetcomm_status_t status = real.event_query(device, event);
-    return status != HETCOMM_PENDING && fails(device) ? kLost : status;
-  };
-  table.event_wait = [](void* device, void* event) {
-    const hetcomm_status_t status = real.event_wait(device, event);
-    return fails(device) ? kLost : status;
-  };
-  table.event_notify = [](void* device, void* event, int file) {
-    return fails(device) ? kLost : real.event_notify(device, event, file);
-  };
-  // A device has one of these.
-  if (real.pin_host != nullptr) {
-    table.pin_host = [](void* device, void* host, uint64_t size) {
-      return fails(device) ? kLost : real.pin_host(device, host, size);
+    if (real.copy_rows_to_host != nullptr) {
+      table.copy_rows_to_host = [](void* device, void* stream, void* host, const void* address,
+                                   const DeviceRows* rows) {
+        return fails(device) ? kLost : real.copy_rows_to_host(device, stream, host, address, rows);
+      };
+      table.copy_rows_from_host = [](void* device, void* stream, void* address,
+                                     const DeviceRows* rows, const void* host) {
+        return fails(device) ? kLost
+                             : real.copy_rows_from_host(device, stream, address, rows, host);
+      };
+    }
+    if (real.copy_rows_between != nullptr) {
+      table.copy_rows_between = [](void* device, void* stream, const void* from,
+                                   const DeviceRows* from_rows, void* to_device, void* to,
+                                   const DeviceRows* to_rows) {
+        return fails(device) ? kLost
+                             : real.copy_rows_between(device, stream, from, from_rows, to_device,
+                                                      to, to_rows);
+      };
+    }
+    table.event_record = [](void* device, void* stream, void** out) {
+      return fails(device) ? kLost : real.event_record(device, stream, out);
     };
-  }
-  if (real.allocate_host != nullptr) {
-    table.allocate_host = [](void* device, uint64_t size, void** out) {
-      return fails(device) ? kLost : real.allocate_host(device, size, out);
+    // One that is still pending may be asked any number of times.
+    table.event_query = [](void* device, void* event) {
+      const hetcomm_status_t status = real.event_query(device, event);
+      return status != HETCOMM_PENDING && fails(device) ? kLost : status;
     };
-  }
-  table.error_text = [](void*, char* text, uint64_t size) {
-    text[std::string(kWords).copy(text, size - 1)] = '\0';
-  };
-  return table;
+    table.event_wait = [](void* device, void* event) {
+      const hetcomm_status_t status = real.event_wait(device, event);
+      return fails(device) ? kLost : status;
+    };
+    table.event_notify = [](void* device, void* event, int file) {
+      return fails(device) ? kLost : real.event_notify(device, event, file);
+    };
+    // A device has one of these.
+    if (real.pin_host != nullptr) {
+      table.pin_host = [](void* device, void* host, uint64_t size) {
+        return fails(device) ? kLost : real.pin_host(device, host, size);
+      };
+    }
+    if (real.allocate_host != nullptr) {
+      table.allocate_host = [](void* device, uint64_t size, void** out) {
+        return fails(device) ? kLost : real.allocate_host(device, size, out);
+      };
+    }
+    table.error_text = [](void*, char* text, uint64_t size) {
+      text[std::string(kWords).copy(text, size - 1)] = '\0';
+    };
+    return table;
+  }();
+  return made;
 }
 
 std::vector<Device> make_devices(const std::string& kind) {
   const Device device = create_sim_device(kind, "memory=64M").value();
-  return {{&failing_table(*device.table), device.instance}};
+  const DeviceTable& table =
+      kind == "sim-handle" ? failing_table<0>(*device.table) : failing_table<1>(*device.table);
+  return {{&table, device.instance}};
 }
 
 // What a rank has on its device.

@@ -35,34 +35,39 @@ bool fails(Call call) {
   return next_failure.compare_exchange_strong(expected, Call::kNone);
 }
 
+// The first rank to come makes it. |kIndex| makes one for each kind.
 template <int kIndex>
 const DeviceTable& failing_table(const DeviceTable& real_table) {
-  static DeviceTable real;
-  static DeviceTable table;
-  real = real_table;
-  table = real;
-  table.user_stream_record = [](void* device, void* stream, void** out) {
-    return fails(Call::kRecord) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
-                                : real.user_stream_record(device, stream, out);
-  };
-  table.user_stream_hold = [](void* device, void* stream, void** out) {
-    return fails(Call::kHold) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
-                              : real.user_stream_hold(device, stream, out);
-  };
-  table.event_query = [](void* device, void* event) {
-    const hetcomm_status_t status = real.event_query(device, event);
-    return status != HETCOMM_PENDING && fails(Call::kQuery) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
-                                                            : status;
-  };
-  return table;
+  static const DeviceTable real = real_table;
+  static const DeviceTable made = [] {
+    DeviceTable table = real;
+    table.user_stream_record = [](void* device, void* stream, void** out) {
+      return fails(Call::kRecord) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                                  : real.user_stream_record(device, stream, out);
+    };
+    table.user_stream_hold = [](void* device, void* stream, void** out) {
+      return fails(Call::kHold) ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                                : real.user_stream_hold(device, stream, out);
+    };
+    table.event_query = [](void* device, void* event) {
+      const hetcomm_status_t status = real.event_query(device, event);
+      return status != HETCOMM_PENDING && fails(Call::kQuery)
+                 ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                 : status;
+    };
+    return table;
+  }();
+  return made;
 }
 
 const DeviceTable& table_without_holds(const DeviceTable& real) {
-  static DeviceTable table;
-  table = real;
-  table.user_stream_hold = nullptr;
-  table.hold_end = nullptr;
-  return table;
+  static const DeviceTable made = [&real] {
+    DeviceTable table = real;
+    table.user_stream_hold = nullptr;
+    table.hold_end = nullptr;
+    return table;
+  }();
+  return made;
 }
 
 // The last one cannot hold streams back.

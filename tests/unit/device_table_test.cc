@@ -24,6 +24,7 @@ namespace {
 
 class EveryDevice : public testing::TestWithParam<std::string> {
  protected:
+  std::vector<UniqueFd> files_;  // which the device may write until it has gone
   TestDevice device_{GetParam()};
 };
 
@@ -461,7 +462,8 @@ TEST_P(DevicesWithUserStreams, AHoldLetsWhatComesLaterWait) {
     EXPECT_EQ(back, first);
     EXPECT_EQ(device_.query(after), HETCOMM_PENDING);
     EXPECT_EQ(device_.query(written), HETCOMM_PENDING);
-    const UniqueFd file(eventfd(0, EFD_NONBLOCK));
+    files_.emplace_back(eventfd(0, EFD_NONBLOCK));
+    const UniqueFd& file = files_.back();
     ASSERT_EQ(table.event_notify(device_.instance(), after, file.get()), HETCOMM_OK);
     EXPECT_EQ(take_count(file.get()), 0u);
     table.hold_end(device_.instance(), hold);
