@@ -31,6 +31,7 @@ constexpr int kRanks = 3;
 constexpr uint64_t kBytes = 384 * 1024;  // some chunks
 constexpr uint64_t kLimitNs = 10'000'000'000;
 constexpr const char* kWords = "the simulation was told to fail";
+constexpr hetcomm_status_t kLost = HETCOMM_DEVICE_LOST;
 
 struct Faults {
   std::atomic<int64_t> calls_left{INT64_MAX};  // until one fails
@@ -54,7 +55,6 @@ const DeviceTable& failing_table(const DeviceTable& given) {
   static const DeviceTable real = given;
   static const DeviceTable made = [] {
     DeviceTable table = real;
-    constexpr hetcomm_status_t kLost = HETCOMM_DEVICE_LOST;
     table.stream_create = [](void* device, void** out) {
       return fails(device) ? kLost : real.stream_create(device, out);
     };
