@@ -1,7 +1,5 @@
 #include "bench/pointer.h"
 
-#include <vector>
-
 #include "bench/loops/samples.h"
 
 namespace bench {

@@ -188,6 +188,36 @@ bool are_pictures(const DeviceRows& rows) {
          (rows.extents[0] == 1 || rows.offset % slice / pitch + rows.extents[1] <= slice / pitch);
 }
 
+// Some of |rows|: |extents| of them, from row (i, j) on.
+DeviceRows part_of(const DeviceRows& rows, uint64_t i, uint64_t j,
+                   const std::array<uint64_t, 2>& extents) {
+  DeviceRows part = rows;
+  part.offset += i * rows.strides[0] + j * rows.strides[1];
+  part.extents[0] = extents[0];
+  part.extents[1] = extents[1];
+  return part;
+}
+
+// Copies |extents| of rows, by copy(i, j, extents of the part that begins there), until one fails: all
+// at once, plane by plane where the whole is no plane, and row by row where that does not do either.
+template <typename IsPlane, typename Copy>
+Code copy_in_parts(const uint64_t (&extents)[2], IsPlane&& is_plane, Copy&& copy) {
+  const std::array<uint64_t, 2> whole = {extents[0], extents[1]};
+  const std::array<uint64_t, 2> plane = {1, extents[1]};
+  if (is_plane(0, whole)) return copy(0, 0, whole);
+  Code code = Code::kOk;
+  for (uint64_t i = 0; i < extents[0] && code == Code::kOk; ++i) {
+    if (is_plane(i, plane)) {
+      code = copy(i, 0, plane);
+      continue;
+    }
+    for (uint64_t j = 0; j < extents[1] && code == Code::kOk; ++j) {
+      code = copy(i, j, std::array<uint64_t, 2>{1, 1});
+    }
+  }
+  return code;
+}
+
 }  // namespace
 
 Code OpenClDevice::copy_row(Stream& stream, const Place& place, uint64_t size, std::byte* host,
@@ -296,7 +326,9 @@ Code OpenClDevice::copy_between(void* stream, const void* from, const DeviceRows
   }
   if (from_span == 0) return Code::kOk;
   const bool in_one_buffer = !by_pointers && source.buffer == target.buffer;
-  const auto is_plane = [&](const DeviceRows& some, const DeviceRows& others) {
+  const auto is_plane = [&](uint64_t i, const std::array<uint64_t, 2>& extents) {
+    const DeviceRows some = part_of(from_rows, i, 0, extents);
+    const DeviceRows others = part_of(to_rows, i, 0, extents);
     if (is_one_row(some)) return true;
     if (by_pointers || !are_pictures(some) || !are_pictures(others)) return false;
     // Inside of one buffer OpenCL wants pictures of one size.
@@ -305,28 +337,14 @@ Code OpenClDevice::copy_between(void* stream, const void* from, const DeviceRows
     return !in_one_buffer || (first.pitch == second.pitch && first.slice == second.slice);
   };
   Stream& own = *static_cast<Stream*>(stream);
-  if (is_plane(from_rows, to_rows)) {
-    return copy_plane_between(own, source, from_rows, target, to_rows);
-  }
-  DeviceRows from_plane = from_rows;
-  DeviceRows to_plane = to_rows;
-  from_plane.extents[0] = to_plane.extents[0] = 1;
-  const DeviceRows row = one_row(0, from_rows.row_bytes);
-  for (uint64_t i = 0; i < from_rows.extents[0] && code == Code::kOk; ++i) {
-    from_plane.offset = from_rows.offset + i * from_rows.strides[0];
-    to_plane.offset = to_rows.offset + i * to_rows.strides[0];
-    const Place begin = source.further(i * from_rows.strides[0]);
-    const Place there = target.further(i * to_rows.strides[0]);
-    if (is_plane(from_plane, to_plane)) {
-      code = copy_plane_between(own, begin, from_plane, there, to_plane);
-      continue;
-    }
-    for (uint64_t j = 0; j < from_rows.extents[1] && code == Code::kOk; ++j) {
-      code = copy_plane_between(own, begin.further(j * from_rows.strides[1]), row,
-                                there.further(j * to_rows.strides[1]), row);
-    }
-  }
-  return code;
+  return copy_in_parts(from_rows.extents, is_plane,
+                       [&](uint64_t i, uint64_t j, const std::array<uint64_t, 2>& extents) {
+                         const DeviceRows some = part_of(from_rows, i, j, extents);
+                         const DeviceRows others = part_of(to_rows, i, j, extents);
+                         return copy_plane_between(
+                             own, source.further(some.offset - from_rows.offset), some,
+                             target.further(others.offset - to_rows.offset), others);
+                       });
 }
 
 Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& rows, void* host,
@@ -338,32 +356,20 @@ Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& row
   Place first;
   const Code code = context()->locate(address, rows.offset, span, &first);
   if (code != Code::kOk || span == 0) return code;
-  const auto is_plane = [&](const DeviceRows& some) {
+  const auto is_plane = [&](uint64_t i, const std::array<uint64_t, 2>& extents) {
+    const DeviceRows some = part_of(rows, i, 0, extents);
     return is_one_row(some) || (first.buffer != nullptr && are_pictures(some));
   };
   Stream& own = *static_cast<Stream*>(stream);
   auto* next = static_cast<std::byte*>(host);
-  if (is_plane(rows)) return copy_plane(own, first, rows, next, to_host);
-  // Picture by picture, and row by row where that does not do either.
-  DeviceRows plane = rows;
-  plane.extents[0] = 1;
-  for (uint64_t i = 0; i < rows.extents[0]; ++i) {
-    plane.offset = rows.offset + i * rows.strides[0];
-    const Place begin = first.further(i * rows.strides[0]);
-    if (is_plane(plane)) {
-      const Code copied = copy_plane(own, begin, plane, next, to_host);
-      if (copied != Code::kOk) return copied;
-      next += bytes_of(plane);
-      continue;
-    }
-    for (uint64_t j = 0; j < rows.extents[1]; ++j) {
-      const Code copied =
-          copy_row(own, begin.further(j * rows.strides[1]), rows.row_bytes, next, to_host);
-      if (copied != Code::kOk) return copied;
-      next += rows.row_bytes;
-    }
-  }
-  return Code::kOk;
+  return copy_in_parts(rows.extents, is_plane,
+                       [&](uint64_t i, uint64_t j, const std::array<uint64_t, 2>& extents) {
+                         const DeviceRows some = part_of(rows, i, j, extents);
+                         const Place begin = first.further(some.offset - rows.offset);
+                         const Code copied = copy_plane(own, begin, some, next, to_host);
+                         next += bytes_of(some);
+                         return copied;
+                       });
 }
 
 // A failed copy tells so by its own event. That of a single copy serves; several have a marker that

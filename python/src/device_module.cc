@@ -3,7 +3,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -138,8 +137,7 @@ void bind_devices(nb::module_& module, nb::class_<Context>& context) {
           },
           "kind"_a, "native"_a,
           "The number of the device that a framework works with already: for \"opencl\" the "
-          "address "
-          "of a cl_context.")
+          "address of a cl_context.")
       .def(
           "wrap_stream",
           [](nb::object self, int32_t device, uint64_t native, bool held) {

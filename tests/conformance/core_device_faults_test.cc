@@ -203,7 +203,7 @@ class Resharding {
     EXPECT_EQ(redistribution_->start(&from, &to, {}, &operation, &text), Code::kOk) << text;
     return operation;
   }
-  // What |rank| has then received, where rank r has sent pattern |first_seed| + r.
+  // Returns what |rank| has then received, where rank r has sent pattern |first_seed| + r.
   static std::vector<std::byte> expected(uint64_t rank, uint64_t first_seed) {
     constexpr uint64_t kMine = kColumns / kRanks;
     std::vector<std::byte> all;

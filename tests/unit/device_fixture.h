@@ -114,4 +114,14 @@ inline std::vector<std::byte> random_bytes(size_t size, unsigned seed) {
   return bytes;
 }
 
+// Calls use(offset of the row in |rows|) for all rows in order.
+template <typename Use>
+void for_each_row(const DeviceRows& rows, Use&& use) {
+  for (uint64_t i = 0; i < rows.extents[0]; ++i) {
+    for (uint64_t j = 0; j < rows.extents[1]; ++j) {
+      use(rows.offset + i * rows.strides[0] + j * rows.strides[1]);
+    }
+  }
+}
+
 }  // namespace hetcomm

@@ -227,14 +227,11 @@ void check_rows(TestDevice& device, void* memory) {
     ASSERT_EQ(device.read(stream, whole.data(), memory, 0, kRowsSize), HETCOMM_OK);
     device.finish(stream);
     size_t next = 0;
-    for (uint64_t i = 0; i < rows.extents[0]; ++i) {
-      for (uint64_t j = 0; j < rows.extents[1]; ++j) {
-        const uint64_t at = rows.offset + i * rows.strides[0] + j * rows.strides[1];
-        std::copy_n(sent.begin() + static_cast<ptrdiff_t>(next), rows.row_bytes,
-                    model.begin() + static_cast<ptrdiff_t>(at));
-        next += rows.row_bytes;
-      }
-    }
+    for_each_row(rows, [&](uint64_t at) {
+      std::copy_n(sent.begin() + static_cast<ptrdiff_t>(next), rows.row_bytes,
+                  model.begin() + static_cast<ptrdiff_t>(at));
+      next += rows.row_bytes;
+    });
     EXPECT_TRUE(whole == model);
     EXPECT_TRUE(back == sent);
   }

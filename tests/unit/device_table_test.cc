@@ -143,14 +143,9 @@ TEST_P(DevicesWithRows, RowsReachTheRightBytes) {
     ASSERT_EQ(device_.read(stream, whole.data(), memory, 0, kSize), HETCOMM_OK);
     device_.finish(stream);
     size_t next = 0;
-    for (uint64_t i = 0; i < rows.extents[0]; ++i) {
-      for (uint64_t j = 0; j < rows.extents[1]; ++j) {
-        for (uint64_t k = 0; k < rows.row_bytes; ++k) {
-          const uint64_t at = rows.offset + i * rows.strides[0] + j * rows.strides[1] + k;
-          model[at] = sent[next++];
-        }
-      }
-    }
+    for_each_row(rows, [&](uint64_t at) {
+      for (uint64_t k = 0; k < rows.row_bytes; ++k) model[at + k] = sent[next++];
+    });
     ASSERT_EQ(next, bytes_of(rows));
     ASSERT_EQ(whole, model) << round;
     ASSERT_TRUE(std::equal(back.begin(), back.end() - 1, sent.begin())) << round;
@@ -158,16 +153,6 @@ TEST_P(DevicesWithRows, RowsReachTheRightBytes) {
   }
   device_.free(memory);
   device_.destroy_stream(stream);
-}
-
-// Calls use(offset of the row in |rows|) for all rows in order.
-template <typename Use>
-void for_each_row(const DeviceRows& rows, Use&& use) {
-  for (uint64_t i = 0; i < rows.extents[0]; ++i) {
-    for (uint64_t j = 0; j < rows.extents[1]; ++j) {
-      use(rows.offset + i * rows.strides[0] + j * rows.strides[1]);
-    }
-  }
 }
 
 TEST_P(DevicesThatCopyBetween, RowsReachTheRightBytes) {

@@ -1,6 +1,7 @@
 #include "src/core/collectives/pipeline_buffers.h"
 
 #include "src/core/collectives/estimate.h"
+#include "src/core/plan/runner.h"
 
 namespace hetcomm::collectives {
 namespace {
@@ -14,10 +15,9 @@ constexpr uint64_t kGoodShareBytes = 512u << 10;
 // of all ranks.
 constexpr uint64_t kMinPackedBytes = 4u << 10;
 
-// What is only moved is cut so that copies of devices run beside it, on all ranks alike, those with
-// memory of the host too. A wire of long delay needs many bytes under way, so pipelines are as large
-// as that a few, which is what runs at once, are the whole or fill it.
-constexpr uint64_t kMovesAtOnce = 4;
+// Pipelines of what is only moved let copies of devices run beside it. All ranks have the same ones,
+// those with memory of the host too. The few that run at once are the whole of a short block, and
+// with this length enough for a wire of long delay.
 constexpr uint64_t kMostMovedBytes = 4 * kPipelineBytes;
 
 // Whether two levels put blocks of several ranks into one message.
@@ -36,7 +36,7 @@ uint64_t bytes_per_pipeline(const Problem& problem) {
   const bool moves = !reduces(problem.kind) && problem.kind != Kind::kBroadcast;
   if (moves && !packs) {
     if (problem.kind == Kind::kBarrier || !blocks_are_known(problem.kind)) return UINT64_MAX;
-    const uint64_t part = longest_block(problem) / kMovesAtOnce;
+    const uint64_t part = longest_block(problem) / plan::Runner::kPipelinesAtOnce;
     const uint64_t slice = std::clamp(part, kPipelineBytes, kMostMovedBytes);
     return slice / problem.element_bytes * problem.element_bytes;
   }
