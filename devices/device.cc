@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include <hetcomm/collective.h>
 
 #include "src/base/text.h"
 
@@ -84,6 +87,47 @@ bool span_of(const DeviceRows& rows, uint64_t* out_size) {
   *out_size = size;
   return !__builtin_mul_overflow(rows.extents[0], rows.extents[1], &rows_in_all) &&
          !__builtin_mul_overflow(rows_in_all, rows.row_bytes, &bytes);
+}
+
+namespace {
+
+// Bytes of an element; 0: there is no such type.
+uint64_t size_of(hetcomm_datatype_t type) {
+#define HETCOMM_DATATYPE_SIZE(name, value, bytes) bytes,
+  constexpr uint64_t kSizes[] = {HETCOMM_DATATYPE_MAP(HETCOMM_DATATYPE_SIZE)};
+#undef HETCOMM_DATATYPE_SIZE
+  return type >= 0 && static_cast<size_t>(type) < std::size(kSizes) ? kSizes[type] : 0;
+}
+
+// Whether sums of this type are calculated in float32.
+bool is_narrow_float(hetcomm_datatype_t type) {
+  return type >= HETCOMM_FLOAT16 && type <= HETCOMM_FLOAT8_E5M2;
+}
+
+}  // namespace
+
+Code sizes_of(const DeviceReduction& reduction, ReductionSizes* out_sizes) {
+  const hetcomm_datatype_t type = reduction.datatype;
+  const bool widens = is_narrow_float(type) && (reduction.reduction == HETCOMM_REDUCE_SUM ||
+                                                reduction.reduction == HETCOMM_REDUCE_PRODUCT);
+  const auto fits = [&](hetcomm_datatype_t other) {
+    return other == type || (widens && other == HETCOMM_FLOAT32);
+  };
+  const bool divides =
+      widens && reduction.reduction == HETCOMM_REDUCE_SUM && reduction.out_datatype == type;
+  if (size_of(type) == 0 || reduction.reduction < HETCOMM_REDUCE_SUM ||
+      reduction.reduction > HETCOMM_REDUCE_XOR || !fits(reduction.first_datatype) ||
+      !fits(reduction.out_datatype) || reduction.divisor == 0 ||
+      (reduction.divisor != 1 && !divides) || reduction.reserved != 0) {
+    return Code::kInvalidArgument;
+  }
+  const auto bytes = [&](hetcomm_datatype_t each, uint64_t* out_bytes) {
+    return !__builtin_mul_overflow(reduction.elements, size_of(each), out_bytes);
+  };
+  return bytes(reduction.first_datatype, &out_sizes->first) && bytes(type, &out_sizes->second) &&
+                 bytes(reduction.out_datatype, &out_sizes->out)
+             ? Code::kOk
+             : Code::kOutOfRange;
 }
 
 std::string failure_text(const Device& device, hetcomm_status_t status) {

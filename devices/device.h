@@ -16,6 +16,7 @@ namespace hetcomm {
 
 using DeviceTable = hetcomm_device_table_t;
 using DeviceRows = hetcomm_device_rows_t;
+using DeviceReduction = hetcomm_device_reduction_t;
 // A device of a context. The table outlives the instance.
 using Device = hetcomm_device_t;
 
@@ -36,6 +37,17 @@ inline bool have_one_shape(const DeviceRows& one, const DeviceRows& other) {
 // Gives the bytes from the beginning of the first row to the end of the last one; 0: there are no
 // rows. False: they are more than there are addresses.
 bool span_of(const DeviceRows& rows, uint64_t* out_size);
+
+// The bytes that the three places of a reduction have.
+struct ReductionSizes {
+  uint64_t first = 0;
+  uint64_t second = 0;
+  uint64_t out = 0;
+};
+
+// Gives them. INVALID_ARGUMENT: the types, the operator and the divisor do not fit together;
+// OUT_OF_RANGE: the elements are more bytes than there are addresses.
+Code sizes_of(const DeviceReduction& reduction, ReductionSizes* out_sizes);
 
 // Whether |name| can be that of a kind of devices.
 bool is_device_kind(std::string_view name);

@@ -29,7 +29,8 @@ bool collect_devices(hetcomm_context_t* context, Report& report) {
                               .kind = info.kind,
                               .name = info.name,
                               .host_accessible = info.host_accessible != 0,
-                              .pci_address = info.pci_address});
+                              .pci_address = info.pci_address,
+                              .numa_node = info.numa_node});
   }
   if (status != HETCOMM_OK) report_failure("devices", status);
   return status == HETCOMM_OK;

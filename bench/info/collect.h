@@ -30,6 +30,7 @@ struct DeviceRow {
   std::string name;
   bool host_accessible = false;
   std::string pci_address;  // empty: it tells none
+  int32_t numa_node = -1;   // -1: it tells none
 };
 
 struct TransportRow {

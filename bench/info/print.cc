@@ -31,10 +31,11 @@ Rows variable_rows(const Report& report) {
 }
 
 Rows device_rows(const Report& report) {
-  Rows rows = {{"INDEX", "KIND", "CPU ACCESS", "PCI ADDRESS", "NAME"}};
+  Rows rows = {{"INDEX", "KIND", "CPU ACCESS", "PCI ADDRESS", "NUMA NODE", "NAME"}};
   for (const DeviceRow& row : report.devices) {
     rows.push_back({std::to_string(row.index), row.kind, row.host_accessible ? "yes" : "no",
-                    shown(row.pci_address), row.name});
+                    shown(row.pci_address),
+                    row.numa_node >= 0 ? std::to_string(row.numa_node) : "-", row.name});
   }
   return rows;
 }
@@ -122,7 +123,8 @@ Json devices_json(const Report& report) {
                     {"kind", row.kind},
                     {"name", row.name},
                     {"host_accessible", row.host_accessible},
-                    {"pci_address", row.pci_address}});
+                    {"pci_address", row.pci_address},
+                    {"numa_node", row.numa_node}});
   }
   return list;
 }

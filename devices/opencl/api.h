@@ -16,9 +16,12 @@ namespace hetcomm::opencl {
 
 // name of a function, without "cl"
 #define HETCOMM_OPENCL_FUNCTIONS(X)         \
+  X(BuildProgram)                           \
   X(CreateBuffer)                           \
   X(CreateCommandQueue)                     \
   X(CreateContext)                          \
+  X(CreateKernel)                           \
+  X(CreateProgramWithSource)                \
   X(CreateSubBuffer)                        \
   X(CreateUserEvent)                        \
   X(EnqueueBarrierWithWaitList)             \
@@ -26,6 +29,7 @@ namespace hetcomm::opencl {
   X(EnqueueCopyBufferRect)                  \
   X(EnqueueMapBuffer)                       \
   X(EnqueueMarkerWithWaitList)              \
+  X(EnqueueNDRangeKernel)                   \
   X(EnqueueReadBuffer)                      \
   X(EnqueueReadBufferRect)                  \
   X(EnqueueUnmapMemObject)                  \
@@ -45,11 +49,14 @@ namespace hetcomm::opencl {
   X(ReleaseCommandQueue)                    \
   X(ReleaseContext)                         \
   X(ReleaseEvent)                           \
+  X(ReleaseKernel)                          \
   X(ReleaseMemObject)                       \
+  X(ReleaseProgram)                         \
   X(RetainCommandQueue)                     \
   X(RetainContext)                          \
   X(RetainMemObject)                        \
   X(SetEventCallback)                       \
+  X(SetKernelArg)                           \
   X(SetUserEventStatus)                     \
   X(WaitForEvents)
 

@@ -1,4 +1,5 @@
-// A context of OpenCL, with what the library keeps in it: buffers, pinned host memory, notices.
+// A context of OpenCL, with what the library keeps in it: buffers, pinned host memory, notices,
+// kernels.
 // Its memory is named by buffers (cl_mem), and by pointers where the vendor has such memory.
 #pragma once
 
@@ -11,7 +12,9 @@
 #include "devices/opencl/host_memory.h"
 #include "devices/opencl/memory.h"
 #include "devices/opencl/notices.h"
+#include "devices/opencl/place.h"
 #include "devices/opencl/pointers.h"
+#include "devices/opencl/reductions.h"
 #include "devices/opencl/setup_queue.h"
 #include "src/base/status.h"
 
@@ -34,18 +37,6 @@ class ContextReference {
   cl_context context_;
 };
 
-// Bytes of a context's memory: from |offset| of |buffer| on, or, where that is null, from |pointer|.
-struct Place {
-  cl_mem buffer = nullptr;
-  uint64_t offset = 0;
-  std::byte* pointer = nullptr;
-
-  Place further(uint64_t bytes) const {
-    if (pointer != nullptr) return {.pointer = pointer + bytes};
-    return {.buffer = buffer, .offset = offset + bytes};
-  }
-};
-
 class Context {
  public:
   // A new context of |device|.
@@ -57,13 +48,15 @@ class Context {
         buffers_(api, get(), queue_),
         pointers_(api, get(), device),
         host_memory_(api, get(), queue_),
-        notices_(api) {}
+        notices_(api),
+        reductions_(api, get(), device, pointers_) {}
 
   cl_context get() const { return context_.get(); }
   Buffers& buffers() { return buffers_; }
   const Pointers& pointers() const { return pointers_; }
   HostMemory& host_memory() { return host_memory_; }
   Notices& notices() { return notices_; }
+  Reductions& reductions() { return reductions_; }
 
   // The three below take the name of any memory. [any-thread]
   // Gives the allocation that contains |address|, which may be any number.
@@ -80,6 +73,7 @@ class Context {
   const Pointers pointers_;
   HostMemory host_memory_;
   Notices notices_;
+  Reductions reductions_;
 };
 
 }  // namespace hetcomm::opencl

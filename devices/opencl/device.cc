@@ -372,6 +372,29 @@ Code OpenClDevice::copy(void* stream, const void* address, const DeviceRows& row
                        });
 }
 
+Code OpenClDevice::reduce(void* stream, const DeviceReduction& what) {
+  ReductionSizes sizes;
+  Code code = sizes_of(what, &sizes);
+  if (code != Code::kOk) return code;
+  if ((stream == nullptr && what.elements != 0) || context() == nullptr) {
+    return Code::kInvalidArgument;
+  }
+  Reductions::Places places;
+  auto& [first, second, out] = places;
+  code = context()->locate(what.first, what.first_offset, sizes.first, &first);
+  if (code == Code::kOk) {
+    code = context()->locate(what.second, what.second_offset, sizes.second, &second);
+  }
+  if (code == Code::kOk) code = context()->locate(what.out, what.out_offset, sizes.out, &out);
+  if (code == Code::kOk) code = context()->reductions().prepare(what, places);
+  if (code != Code::kOk || what.elements == 0) return code;
+  Stream& own = *static_cast<Stream*>(stream);
+  own.copies.push_back(nullptr);
+  const cl_int status = context()->reductions().start(own.queue, what, places, &own.copies.back());
+  if (status != CL_SUCCESS) own.copies.pop_back();
+  return code_of(status);
+}
+
 // A failed copy tells so by its own event. That of a single copy serves; several have a marker that
 // fails with any of them.
 Code OpenClDevice::event_record(void* stream, void** out_event) {
@@ -515,6 +538,15 @@ hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
   }
 }
 
+hetcomm_status_t reduce(void* device, void* stream, const DeviceReduction* what) {
+  if (what == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  try {
+    return static_cast<hetcomm_status_t>(of(device).reduce(stream, *what));
+  } catch (const std::bad_alloc&) {
+    return HETCOMM_OUT_OF_MEMORY;
+  }
+}
+
 hetcomm_status_t retain(void* device, void* address, uint64_t size_bytes) {
   return in_context(device, [&](Context& context) { return context.retain(address, size_bytes); });
 }
@@ -614,6 +646,7 @@ constexpr DeviceTable kTable = {
           text[said.copy(text, size - 1)] = '\0';
         },
     .copy_rows_between = copy_rows_between,
+    .reduce = reduce,
 };
 
 }  // namespace

@@ -49,6 +49,8 @@ class OpenClDevice {
   // May throw std::bad_alloc.
   Code copy_between(void* stream, const void* from, const DeviceRows& from_rows,
                     const OpenClDevice& to_device, void* to, const DeviceRows& to_rows);
+  // May throw std::bad_alloc.
+  Code reduce(void* stream, const DeviceReduction& what);
   Code event_record(void* stream, void** out_event);
   Code event_query(void* event);
   Code event_wait(void* event);

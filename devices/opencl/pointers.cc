@@ -28,6 +28,8 @@ Pointers::Pointers(const Api& api, cl_context context, cl_device_id device)
   copy_ = reinterpret_cast<clEnqueueMemcpyINTEL_fn>(
       api.GetExtensionFunctionAddressForPlatform(platform, "clEnqueueMemcpyINTEL"));
   if (copy_ == nullptr) return;
+  set_argument_ = reinterpret_cast<clSetKernelArgMemPointerINTEL_fn>(
+      api.GetExtensionFunctionAddressForPlatform(platform, "clSetKernelArgMemPointerINTEL"));
   get_info_ = reinterpret_cast<clGetMemAllocInfoINTEL_fn>(
       api.GetExtensionFunctionAddressForPlatform(platform, "clGetMemAllocInfoINTEL"));
 }

@@ -26,11 +26,17 @@ class Pointers {
     return copy_(queue, CL_FALSE, to, from, size, 0, nullptr, out_event);
   }
 
+  // Makes |pointer| an argument of a kernel. There is such an allocation.
+  cl_int set_argument(cl_kernel kernel, cl_uint index, const void* pointer) const {
+    return set_argument_ != nullptr ? set_argument_(kernel, index, pointer) : CL_INVALID_OPERATION;
+  }
+
  private:
   const cl_context context_;
   const cl_device_id device_;
   clGetMemAllocInfoINTEL_fn get_info_ = nullptr;  // null: the vendor has no such memory
   clEnqueueMemcpyINTEL_fn copy_ = nullptr;
+  clSetKernelArgMemPointerINTEL_fn set_argument_ = nullptr;
 };
 
 }  // namespace hetcomm::opencl

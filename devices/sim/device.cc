@@ -11,6 +11,7 @@
 
 #include "devices/registry.h"
 #include "src/base/clock.h"
+#include "src/reduce/reduce.h"
 
 namespace hetcomm {
 namespace {
@@ -32,6 +33,8 @@ SimDevice::SimDevice(std::string_view kind, const SimOptions& options,
                      std::unique_ptr<SimMemory> memory)
     : name_(describe(kind, options)),
       pci_address_(options.pci_address),
+      numa_node_(options.numa_node == SimOptions::kNoNode ? -1
+                                                          : static_cast<int>(options.numa_node)),
       latency_ns_(options.latency_ns),
       memory_(std::move(memory)),
       to_device_(options.bandwidth_bytes_per_s),
@@ -101,6 +104,58 @@ Code SimDevice::copy_rows_between(void* stream, const void* from, const DeviceRo
        .extents = {from_rows->extents[0], from_rows->extents[1]},
        .bus = &inside_,
        .submitted_ns = now_ns()});
+  return Code::kOk;
+}
+
+namespace {
+
+// Calculates as the host does.
+void run(const DeviceReduction& what, const std::byte* first, const std::byte* second,
+         std::byte* out) {
+  const auto type = static_cast<reduce::Type>(what.datatype);
+  const auto op =
+      what.divisor > 1 ? reduce::Operator::kAverage : static_cast<reduce::Operator>(what.reduction);
+  const std::byte* const both[] = {first, second};
+  if (!reduce::rounds(type, op)) {
+    reduce::combine(type, op, out, both, 2, what.elements);
+    return;
+  }
+  const reduce::Reduction reduction{.type = type, .op = op, .ranks = what.divisor};
+  const bool continues = what.first_datatype != what.datatype;
+  const auto* const before = continues ? reinterpret_cast<const float*>(first) : nullptr;
+  const std::byte* const* const inputs = continues ? &both[1] : both;
+  const size_t count = continues ? 1 : 2;
+  if (what.out_datatype == what.datatype) {
+    reduce::reduce(reduction, out, inputs, count, what.elements, before);
+  } else {
+    reduce::reduce_wide(reduction, reinterpret_cast<float*>(out), inputs, count, what.elements,
+                        before);
+  }
+}
+
+}  // namespace
+
+Code SimDevice::reduce(void* stream, const DeviceReduction* what) {
+  if (what == nullptr) return Code::kInvalidArgument;
+  ReductionSizes sizes;
+  Code code = sizes_of(*what, &sizes);
+  if (code != Code::kOk) return code;
+  if (!reduce::is_defined(static_cast<reduce::Type>(what->datatype),
+                          static_cast<reduce::Operator>(what->reduction))) {
+    return Code::kUnsupported;
+  }
+  if (stream == nullptr && what->elements != 0) return Code::kInvalidArgument;
+  std::byte* first = nullptr;
+  std::byte* second = nullptr;
+  std::byte* out = nullptr;
+  code = memory_->resolve(what->first, what->first_offset, sizes.first, &first);
+  if (code == Code::kOk) {
+    code = memory_->resolve(what->second, what->second_offset, sizes.second, &second);
+  }
+  if (code == Code::kOk) code = memory_->resolve(what->out, what->out_offset, sizes.out, &out);
+  if (code != Code::kOk || what->elements == 0) return code;
+  static_cast<SimStream*>(stream)->submit(
+      [own = *what, first, second, out] { run(own, first, second, out); });
   return Code::kOk;
 }
 
@@ -199,7 +254,7 @@ void SimDevice::user_stream_close(void* user_stream) {
 Code SimDevice::user_stream_hold(void* user_stream, void** out_hold) {
   if (user_stream == nullptr || out_hold == nullptr) return Code::kInvalidArgument;
   auto hold = std::make_unique<std::shared_ptr<SimHold>>(std::make_shared<SimHold>());
-  static_cast<SimStream*>(user_stream)->submit(*hold);
+  static_cast<SimStream*>(user_stream)->submit([own = *hold] { own->wait(); });
   *out_hold = hold.release();
   return Code::kOk;
 }
@@ -294,6 +349,10 @@ hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
   });
 }
 
+hetcomm_status_t reduce_elements(void* device, void* stream, const DeviceReduction* what) {
+  return guarded([&] { return of(device).reduce(stream, what); });
+}
+
 hetcomm_status_t event_record(void* device, void* stream, void** out_event) {
   return guarded([&] { return of(device).event_record(stream, out_event); });
 }
@@ -377,8 +436,9 @@ hetcomm_status_t stream_native(void*, void* stream, void** out_native) {
 }
 
 struct SimTraits {
-  bool reachable;       // for network interfaces
-  bool copies_rows;     // its copy engines know rows
+  bool reachable;    // for network interfaces
+  bool copies_rows;  // its copy engines know rows
+  bool reduces;
   bool allocates_host;  // it does not pin memory of others
 };
 
@@ -422,13 +482,17 @@ constexpr DeviceTable make_table(const char* kind, const SimTraits& traits) {
       .hold_end = hold_end,
       .stream_native = stream_native,
       .copy_rows_between = traits.copies_rows ? copy_rows_between : nullptr,
+      .reduce = traits.reduces ? reduce_elements : nullptr,
+      .numa_node = [](void* device) { return int32_t{of(device).numa_node()}; },
   };
 }
 
-constexpr DeviceTable kHandleTable =
-    make_table("sim-handle", {.reachable = false, .copies_rows = false, .allocates_host = false});
+constexpr DeviceTable kHandleTable = make_table(
+    "sim-handle",
+    {.reachable = false, .copies_rows = false, .reduces = false, .allocates_host = false});
 constexpr DeviceTable kAddressTable =
-    make_table("sim-address", {.reachable = true, .copies_rows = true, .allocates_host = true});
+    make_table("sim-address",
+               {.reachable = true, .copies_rows = true, .reduces = true, .allocates_host = true});
 
 }  // namespace
 

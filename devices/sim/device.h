@@ -37,6 +37,7 @@ class SimDevice final {
 
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
+  int numa_node() const { return numa_node_; }  // -1: it does not say
   SimMemory& memory() { return *memory_; }
 
   Code stream_create(void** out_stream);
@@ -50,6 +51,9 @@ class SimDevice final {
   // As fast as memory, whatever the bandwidth to the host.
   Code copy_rows_between(void* stream, const void* from, const DeviceRows* from_rows,
                          SimDevice& to_device, void* to, const DeviceRows* to_rows);
+
+  // On the thread of the stream, as fast as the host.
+  Code reduce(void* stream, const DeviceReduction* what);
 
   Code event_record(void* stream, void** out_event);
   static Code event_query(void* event);
@@ -75,6 +79,7 @@ class SimDevice final {
 
   const std::string name_;
   const std::string pci_address_;
+  const int numa_node_;
   const uint64_t latency_ns_;
   const std::unique_ptr<SimMemory> memory_;
   SimBus to_device_;

@@ -21,12 +21,13 @@ struct Option {
   std::string_view limits;
 };
 
-constexpr std::array<Option, 3> kOptions = {{
+constexpr std::array<Option, 4> kOptions = {{
     {"bandwidth", parse_size, &SimOptions::bandwidth_bytes_per_s, true, uint64_t{1} << 20,
      uint64_t{1} << 50, "0 (no limit), or 1M to 1048576G bytes per second"},
     {"latency", parse_duration, &SimOptions::latency_ns, true, 0, 10'000'000'000, "0 to 10s"},
     {"memory", parse_size, &SimOptions::memory_bytes, false, uint64_t{1} << 12, uint64_t{1} << 42,
      "4K to 4096G bytes"},
+    {"node", parse_size, &SimOptions::numa_node, true, 0, 1023, "the number of a NUMA node"},
 }};
 
 constexpr std::string_view kPci = "pci=";
@@ -52,7 +53,8 @@ Status take_pci(std::string_view& text, SimOptions& options) {
   return {};
 }
 
-Status assign(std::string_view entry, SimOptions& options, std::array<bool, 3>& seen) {
+Status assign(std::string_view entry, SimOptions& options,
+              std::array<bool, kOptions.size()>& seen) {
   const size_t equals = entry.find('=');
   const std::string_view name = entry.substr(0, equals);
   for (size_t i = 0; i < kOptions.size(); ++i) {
@@ -78,7 +80,7 @@ Status assign(std::string_view entry, SimOptions& options, std::array<bool, 3>& 
   }
   return Status(
       Code::kInvalidArgument,
-      fmt::format("'{}' is no option of a simulated device (bandwidth, latency, memory, pci)",
+      fmt::format("'{}' is no option of a simulated device (bandwidth, latency, memory, node, pci)",
                   name));
 }
 
@@ -86,7 +88,7 @@ Status assign(std::string_view entry, SimOptions& options, std::array<bool, 3>& 
 
 Result<SimOptions> parse_sim_options(std::string_view text) {
   SimOptions options;
-  std::array<bool, 3> seen{};
+  std::array<bool, kOptions.size()> seen{};
   while (!text.empty()) {
     if (text.starts_with(kPci)) {
       HETCOMM_RETURN_IF_ERROR(take_pci(text, options));

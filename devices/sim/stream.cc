@@ -144,24 +144,24 @@ SimStream::~SimStream() {
   if (worker_.joinable()) worker_.join();
 }
 
-void SimStream::submit(const SimCopy& copy) {
+void SimStream::submit(SimCopy copy) {
   {
     std::lock_guard lock(mutex_);
     if (submitted_ - taken_ == ring_.size()) grow();
-    ring_[submitted_ & (ring_.size() - 1)] = copy;
+    ring_[submitted_ & (ring_.size() - 1)] = std::move(copy);
     ++submitted_;
   }
   wakeup_.notify_one();
 }
 
-void SimStream::submit(const std::shared_ptr<SimHold>& hold) {
-  submit({.from = {},
-          .to = {},
-          .row_bytes = 0,
-          .extents = {0, 0},
-          .bus = nullptr,
-          .submitted_ns = 0,
-          .hold = hold});
+void SimStream::submit(std::function<void()> work) {
+  submit(SimCopy{.from = {},
+                 .to = {},
+                 .row_bytes = 0,
+                 .extents = {0, 0},
+                 .bus = nullptr,
+                 .submitted_ns = 0,
+                 .work = std::move(work)});
 }
 
 uint64_t SimStream::submitted() {
@@ -195,8 +195,8 @@ void SimStream::run() {
 }
 
 void SimStream::execute(const SimCopy& copy) {
-  if (copy.hold != nullptr) {
-    copy.hold->wait();
+  if (copy.work != nullptr) {
+    copy.work();
     due_ns_ = now_ns();
     return;
   }

@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -84,7 +85,7 @@ struct SimCopy {
   uint64_t extents[2];
   SimBus* bus;
   uint64_t submitted_ns;
-  std::shared_ptr<SimHold> hold{};  // instead of a copy, if it is not null
+  std::function<void()> work{};  // instead of a copy, if there is some
 };
 
 class SimStream final {
@@ -97,11 +98,11 @@ class SimStream final {
   SimStream& operator=(const SimStream&) = delete;
 
   // Both sides stay valid until the copy is done. Thread-safe.
-  void submit(const SimCopy& copy);
+  void submit(SimCopy copy);
   // Number of copies submitted so far: what an event recorded now waits for.
   uint64_t submitted();
-  // Puts a wait for the end of |hold| into the stream.
-  void submit(const std::shared_ptr<SimHold>& hold);
+  // Puts a call of |work| into the stream.
+  void submit(std::function<void()> work);
   const std::shared_ptr<SimTimeline>& timeline() const { return timeline_; }
 
  private:

@@ -36,6 +36,28 @@ typedef struct hetcomm_device_rows {
   uint64_t strides[2];
 } hetcomm_device_rows_t;
 
+/* What a device reduces, element by element: out[i] = first[i] op second[i], divided by |divisor|.
+ * Out may be the elements of an operand that has its type, and has no byte in common with operands
+ * else. Frozen layout. */
+typedef struct hetcomm_device_reduction {
+  const void* first; /* allocation of the operand on the left */
+  uint64_t first_offset;
+  const void* second;
+  uint64_t second_offset;
+  void* out;
+  uint64_t out_offset;
+  uint64_t elements;
+  int32_t reduction; /* HETCOMM_REDUCE_SUM to HETCOMM_REDUCE_XOR (hetcomm_reduction_t) */
+  int32_t datatype;  /* type of |second|'s elements (hetcomm_datatype_t) */
+  /* |datatype|; or HETCOMM_FLOAT32 where that is FLOAT16, BFLOAT16 or a FLOAT8, with SUM and
+   * PRODUCT. */
+  int32_t first_datatype;
+  int32_t out_datatype;
+  /* 1; or more, with SUM, where FLOAT16, BFLOAT16 or a FLOAT8 is the type of |out| as well. */
+  uint32_t divisor;
+  int32_t reserved; /* 0 */
+} hetcomm_device_reduction_t;
+
 /* The functions of one kind of device. Entries are only ever added at the end. What a plug-in of an
  * older header leaves out counts as null. An entry that is marked optional may be null; the library
  * has a way without it. The table, and the texts that it gives, live as long as the process. */
@@ -186,6 +208,20 @@ typedef struct hetcomm_device_table {
   hetcomm_status_t (*copy_rows_between)(void* device, void* stream, const void* from,
                                         const hetcomm_device_rows_t* from_rows, void* to_device,
                                         void* to, const hetcomm_device_rows_t* to_rows);
+  /* Optional: starts to reduce memory of the device. Allocations stay valid until an event that was
+   * recorded after this call has completed. Operators are those of hetcomm/collective.h. Bits are
+   * those of IEEE 754, with subnormal numbers, each operation rounded to the nearest and none fused
+   * with another; FLOAT16, BFLOAT16 and the FLOAT8 types are calculated in float32 and rounded once.
+   * Which NaN a result is, is free.
+   * The library asks first, for each operation, with no elements, perhaps with a null stream, and
+   * from any thread. OK says that all numbers of elements from these places on can be reduced so.
+   * UNSUPPORTED says that they cannot, since a place is not aligned for its elements, say, or not yet,
+   * as while kernels are compiled: the library calculates on the host. */
+  hetcomm_status_t (*reduce)(void* device, void* stream,
+                             const hetcomm_device_reduction_t* reduction);
+  /* Optional: gives the NUMA node of the host near which the device is, by the kernel's number; -1
+   * where it is near none. It is asked where there is no PCI address. */
+  int32_t (*numa_node)(void* device);
 } hetcomm_device_table_t;
 
 /* A device: what the functions of |table| take as their first argument is |instance|. */

@@ -40,6 +40,10 @@ typedef struct hetcomm_device_info {
   /* PCI address, such as "0000:3b:00.0", closed by NUL; empty where the device has none or does not
    * tell. */
   char pci_address[16];
+  /* NUMA node of the host near which the device says that it is, by the kernel's number; -1 where it
+   * does not tell. */
+  int32_t numa_node;
+  int32_t reserved; /* 0 */
 } hetcomm_device_info_t;
 
 /* Gives the number of devices of the context, the host included; it is at least 1. [any-thread] */

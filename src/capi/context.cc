@@ -212,6 +212,7 @@ hetcomm_status_t hetcomm_device_get_info(hetcomm_context_t* context, int32_t ind
     if (address != nullptr) {
       std::strncpy(info.pci_address, address, sizeof(info.pci_address) - 1);
     }
+    info.numa_node = device.table->numa_node ? device.table->numa_node(device.instance) : -1;
     return capi::write_output(info, out_info);
   });
 }

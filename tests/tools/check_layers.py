@@ -46,6 +46,8 @@ LAYERS = {
     "devices/device.h": [PUBLIC_TYPES, BASE],
     "devices/device.cc": [PUBLIC_TYPES, BASE, DEVICE_API],
     "devices/registry.h": [PUBLIC_TYPES, BASE, DEVICE_API],
+    # The simulation calculates as the host does.
+    "devices/sim/": [PUBLIC_TYPES, BASE, DEVICE_API, DEVICE_REGISTRY, REDUCE],
     "devices/<x>/": [PUBLIC_TYPES, BASE, DEVICE_API, DEVICE_REGISTRY],
     "transports/": [PUBLIC_TYPES, BASE, NET, DEVICE_API],
     "transports/<x>/": [PUBLIC_TYPES, BASE, NET, DEVICE_API, *TRANSPORT_API],

@@ -231,6 +231,20 @@ class Explain(unittest.TestCase):
         self.assertIn("for data of device 1", text)
         self.assertIn("verdict", text)
 
+    def test_a_device_says_which_numa_node_it_is_near(self):
+        added = {"HETCOMM_TOPOLOGY": str(MACHINES / "four_nics.xml"), "HETCOMM_TOPOLOGY_TRUST": "on"}
+        near = []
+        for node in (0, 1):
+            devices = {"HETCOMM_DEVICES": f"sim-handle:node={node}"}
+            listed = json.loads(info("--devices", "--format", "json", **devices).stdout)["devices"]
+            self.assertEqual([device["numa_node"] for device in listed], [-1, node])
+            result = info("explain", "--device", "1", "--format", "json", **added, **devices)
+            idle = json.loads(result.stdout)[0]["peers"][0]["idle_nics"]
+            near.append({nic["nic"] for nic in idle if nic["distance"] == "NUMA node"})
+        self.assertTrue(near[0] and near[1], near)
+        self.assertFalse(near[0] & near[1], near)
+        self.assertIn("NUMA NODE", info("--devices").stdout)
+
     def test_a_device_that_is_not_there_is_one_error(self):
         result = info("explain", "--device", "7")
         self.assertEqual(result.returncode, 2)

@@ -100,6 +100,19 @@ class TestDevice {
 // The kinds that the suite of the table runs over, in this program.
 std::vector<std::string> kinds_to_test();
 
+// Those of them whose table has |entry|.
+template <typename Entry>
+std::vector<std::string> kinds_with(Entry DeviceTable::*entry) {
+  std::vector<std::string> kinds = kinds_to_test();
+  std::erase_if(kinds, [&](const std::string& kind) {
+    // Without the variable there is no plug-in, which the tests that need one say.
+    if (kind == "example" && std::getenv("HETCOMM_TEST_PLUGIN") == nullptr) return true;
+    const TestDevice device(kind);
+    return !device.exists() || device.table().*entry == nullptr;
+  });
+  return kinds;
+}
+
 // Name of a test that runs over kinds of devices.
 inline std::string kind_name(const testing::TestParamInfo<std::string>& kind) {
   std::string name = kind.param;

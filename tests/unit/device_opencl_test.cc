@@ -1,12 +1,15 @@
 // Devices of OpenCL over every run-time of this machine, beside the suite that all devices have:
 // options; buffers of a caller's, with their parts; names that are none; contexts of others.
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <hetcomm/collective.h>
 
 #include "devices/opencl/api.h"
 #include "devices/opencl/options.h"
@@ -360,6 +363,46 @@ TEST_P(OpenClPointers, RangesThatLeaveTheirAllocation) {
   EXPECT_EQ(
       device_.table().copy_rows_to_host(device_.instance(), stream, packed.data(), pointer_, &rows),
       HETCOMM_OUT_OF_RANGE);
+  device_.destroy_stream(stream);
+}
+
+// Beside a buffer, and from places that are aligned only.
+TEST_P(OpenClPointers, AreReduced) {
+  constexpr uint64_t kNumbers = 500;
+  void* const stream = device_.stream();
+  void* const buffer = device_.allocate(kSize);
+  std::vector<int32_t> numbers(kNumbers);
+  for (size_t i = 0; i < kNumbers; ++i) numbers[i] = static_cast<int32_t>(i);
+  const uint64_t size = kNumbers * sizeof(int32_t);
+  ASSERT_EQ(device_.write(stream, pointer_, 8, numbers.data(), size), HETCOMM_OK);
+  ASSERT_EQ(device_.write(stream, buffer, 4, numbers.data(), size), HETCOMM_OK);
+  DeviceReduction sum{};
+  sum.first = pointer_;
+  sum.first_offset = 8;
+  sum.second = buffer;
+  sum.second_offset = 4;
+  sum.out = pointer_ + 8;
+  sum.reduction = HETCOMM_REDUCE_SUM;
+  sum.datatype = sum.first_datatype = sum.out_datatype = HETCOMM_INT32;
+  sum.divisor = 1;
+  const auto reduce = [&](void* in) {
+    return device_.table().reduce(device_.instance(), in, &sum);
+  };
+  for (int tries = 0; tries < 1000 && reduce(nullptr) != HETCOMM_OK; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is compiled
+  }
+  sum.elements = kNumbers;
+  ASSERT_EQ(reduce(stream), HETCOMM_OK);
+  std::vector<int32_t> result(kNumbers);
+  ASSERT_EQ(device_.read(stream, result.data(), pointer_, 8, size), HETCOMM_OK);
+  device_.finish(stream);
+  for (size_t i = 0; i < kNumbers; ++i) ASSERT_EQ(result[i], 2 * numbers[i]) << i;
+  sum.first = pointer_ + 1;
+  EXPECT_EQ(reduce(stream), HETCOMM_UNSUPPORTED);
+  sum.first = pointer_;
+  sum.second_offset = 6;
+  EXPECT_EQ(reduce(stream), HETCOMM_UNSUPPORTED);
+  device_.free(buffer);
   device_.destroy_stream(stream);
 }
 

@@ -41,6 +41,12 @@ TEST(SimOptions, APciAddressMayStandAnywhere) {
   EXPECT_EQ(parsed("").pci_address, "");
 }
 
+TEST(SimOptions, ANumaNode) {
+  EXPECT_EQ(parsed("node=0").numa_node, 0u);
+  EXPECT_EQ(parsed("pci=3b:00.1:node=3").numa_node, 3u);
+  EXPECT_EQ(parsed("").numa_node, SimOptions::kNoNode);
+}
+
 TEST(SimOptions, ZeroMeansNoLimit) {
   EXPECT_EQ(parsed("bandwidth=0").bandwidth_bytes_per_s, 0u);
   EXPECT_EQ(parsed("latency=0").latency_ns, 0u);
@@ -60,6 +66,8 @@ TEST(SimOptions, ErrorsNameTheOption) {
       {"latency=11s", "'latency=11s'"},
       {"latency=inf", "'latency=inf'"},
       {"memory=0", "'memory=0'"},
+      {"node=-1", "'node'"},
+      {"node=1024", "the number of a NUMA node"},
       {"memory=1", "4K to"},
       {"memory=1G:memory=2G", "'memory' is given twice"},
       {"memory=1G:", "missing"},

@@ -47,18 +47,6 @@ class DevicesWithUserStreams : public EveryDevice {
   }
 };
 
-template <typename Entry>
-std::vector<std::string> kinds_with(Entry DeviceTable::*entry) {
-  std::vector<std::string> kinds = kinds_to_test();
-  std::erase_if(kinds, [&](const std::string& kind) {
-    // Without the variable there is no plug-in, which the tests that need one say.
-    if (kind == "example" && std::getenv("HETCOMM_TEST_PLUGIN") == nullptr) return true;
-    const TestDevice device(kind);
-    return !device.exists() || device.table().*entry == nullptr;
-  });
-  return kinds;
-}
-
 bool becomes_readable(int file) {
   pollfd wanted = {.fd = file, .events = POLLIN, .revents = 0};
   return poll(&wanted, 1, 20'000) == 1;
@@ -92,6 +80,7 @@ TEST_P(EveryDevice, TableIsFilled) {
   EXPECT_EQ(table.copy_rows_to_host != nullptr,
             GetParam() == "sim-address" || GetParam().starts_with("opencl"));
   EXPECT_EQ(table.copy_rows_between != nullptr, table.copy_rows_to_host != nullptr);
+  EXPECT_EQ(table.reduce != nullptr, table.copy_rows_to_host != nullptr);
   EXPECT_EQ(table.allocate_host == nullptr, table.free_host == nullptr);
   EXPECT_EQ(table.allocate_host != nullptr,
             GetParam() == "sim-address" || GetParam().starts_with("opencl"));

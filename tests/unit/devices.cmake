@@ -8,10 +8,11 @@ hetcomm_test(device_test ${serial}
     device_host_test.cc
     device_options_test.cc
     device_plugin_test.cc
+    device_reduce_test.cc
     device_sim_memory_test.cc
     device_sim_stream_test.cc
     device_table_test.cc
-  DEPENDS base device_api device_host device_plugin device_sim
+  DEPENDS base device_api device_host device_plugin device_sim reduce
   ENVIRONMENT
     HETCOMM_TEST_PLUGIN=$<TARGET_FILE:example_device_plugin>
     HETCOMM_TEST_BAD_PLUGIN=$<TARGET_FILE:bad_device_plugin>
@@ -25,8 +26,8 @@ add_dependencies(device_test example_device_plugin bad_device_plugin)
 # else the system's. Not under sanitizers, which the run-times do not stand.
 if(TARGET hetcomm_device_opencl AND NOT HETCOMM_SANITIZE)
   hetcomm_test(opencl_test
-    SOURCES device_opencl_test.cc device_table_test.cc
-    DEPENDS base device_api device_host device_opencl device_plugin device_sim fmt::fmt
+    SOURCES device_opencl_test.cc device_reduce_test.cc device_table_test.cc
+    DEPENDS base device_api device_host device_opencl device_plugin device_sim reduce fmt::fmt
     ENVIRONMENT ${HETCOMM_OPENCL_ENVIRONMENT}
     PROCESSORS 2
     TIMEOUT 120)

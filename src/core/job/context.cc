@@ -21,6 +21,11 @@
 namespace hetcomm {
 namespace {
 
+// The NUMA node that |device| says that it is near, by the kernel's number; -1: it says none.
+int told_numa_node(const Device& device) {
+  return device.table->numa_node != nullptr ? device.table->numa_node(device.instance) : -1;
+}
+
 constexpr size_t kMaxListed = 32;
 constexpr size_t kMaxSubnets = 8;  // of one NIC, that peers are told
 
@@ -151,7 +156,14 @@ topology::NicOrder Context::nic_order(const topology::HostView& view, const Devi
     return view.affinity.accelerators[static_cast<size_t>(accelerator)];
   }
   const std::vector<int> nodes = topology::numa_nodes_of_processors(view.machine, inherited_);
-  const auto node = nodes.empty() ? size_t{0} : static_cast<size_t>(nodes.front());
+  auto node = nodes.empty() ? size_t{0} : static_cast<size_t>(nodes.front());
+  if (const int told = told_numa_node(device); told >= 0) {
+    const auto& known = view.machine.numa_nodes;
+    const auto at = std::find_if(known.begin(), known.end(), [&](const topology::NumaNode& each) {
+      return each.number == static_cast<uint32_t>(told);
+    });
+    if (at != known.end()) node = static_cast<size_t>(at - known.begin());
+  }
   return node < view.affinity.numa_nodes.size() ? view.affinity.numa_nodes[node]
                                                 : topology::NicOrder{};
 }
@@ -231,6 +243,12 @@ void Context::choose_places(const topology::HostView& view, const topology::Rank
   chosen_.back().memory.devices.assign(devices_.size(), usable_node(nodes.staging));
   for (size_t i = 0; i < placed_devices_.size(); ++i) {
     chosen_.back().memory.devices[placed_devices_[i]] = usable_node(nodes.accelerators[i]);
+  }
+  for (size_t device = 0; device < devices_.size(); ++device) {
+    const int told = told_numa_node(devices_.device(device));
+    const bool is_placed =
+        std::find(placed_devices_.begin(), placed_devices_.end(), device) != placed_devices_.end();
+    if (told >= 0 && !is_placed) chosen_.back().memory.devices[device] = usable_node(told);
   }
   if (!threads_follow_nics()) return;
   place_threads(

@@ -1,0 +1,23 @@
+// Where bytes of a context's memory are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "devices/opencl/api.h"
+
+namespace hetcomm::opencl {
+
+// Bytes of a context's memory: from |offset| of |buffer| on, or, where that is null, from |pointer|.
+struct Place {
+  cl_mem buffer = nullptr;
+  uint64_t offset = 0;
+  std::byte* pointer = nullptr;
+
+  Place further(uint64_t bytes) const {
+    if (pointer != nullptr) return {.pointer = pointer + bytes};
+    return {.buffer = buffer, .offset = offset + bytes};
+  }
+};
+
+}  // namespace hetcomm::opencl

@@ -1,0 +1,72 @@
+// Kernels that reduce memory of a context, element by element. A kernel is compiled when it is asked
+// for first, on a thread that lives as long as there are some to compile.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "devices/device.h"
+#include "devices/opencl/api.h"
+#include "devices/opencl/place.h"
+#include "devices/opencl/pointers.h"
+#include "src/base/status.h"
+
+namespace hetcomm::opencl {
+
+// All functions may be called by any thread.
+class Reductions {
+ public:
+  // |context|, |device| and |pointers| outlive this.
+  Reductions(const Api& api, cl_context context, cl_device_id device, const Pointers& pointers)
+      : api_(api), context_(context), device_(device), pointers_(pointers) {}
+  Reductions(const Reductions&) = delete;
+  Reductions& operator=(const Reductions&) = delete;
+  // Waits for the kernel that is being compiled.
+  ~Reductions();
+
+  // The places of the first operand, the second one and the result.
+  using Places = std::array<Place, 3>;
+
+  // Whether |what|, whose parts fit together, can be reduced. kUnsupported: it cannot, or cannot yet.
+  // May throw std::bad_alloc.
+  Code prepare(const DeviceReduction& what, const Places& places);
+  // Starts to reduce what prepare() has said yes to.
+  cl_int start(cl_command_queue queue, const DeviceReduction& what, const Places& places,
+               cl_event* out_event);
+
+ private:
+  enum class Division : uint8_t { kNone, kByFactor, kByQuotient };
+  // What a kernel depends on: type, operator, types of the first operand and of the result.
+  using Variant = std::tuple<int32_t, int32_t, int32_t, int32_t, Division>;
+  enum class Stage : uint8_t { kCompiling, kReady, kNever };
+  struct Kernel {
+    Stage stage = Stage::kCompiling;
+    cl_program program = nullptr;
+    cl_kernel kernel = nullptr;
+  };
+
+  static Variant variant_of(const DeviceReduction& what);
+  bool can_calculate(const Variant& variant) const;
+  bool start_compiler();
+  void run_compiler();
+  void compile(const Variant& variant, cl_program* out_program, cl_kernel* out_kernel);
+  cl_int set_argument(cl_kernel kernel, cl_uint index, const Place& place) const;
+
+  const Api& api_;
+  const cl_context context_;
+  const cl_device_id device_;
+  const Pointers& pointers_;
+  std::mutex mutex_;  // of what follows, and of the arguments of kernels
+  std::map<Variant, Kernel> kernels_;
+  std::vector<Variant> wanted_;  // kernels that are to be compiled
+  bool compiling_ = false;       // the thread has something to do
+  std::thread compiler_;
+};
+
+}  // namespace hetcomm::opencl
