@@ -118,6 +118,9 @@ constexpr VariableInfo kTable[] = {
     {Variable::kDevicePath, kChoice, "HETCOMM_DEVICE_PATH", "auto", "auto|direct|staged",
      "How device memory goes over a network: by the interface itself where a write that was read "
      "back has shown that it can, else staged through the host; or only so."},
+    {Variable::kDeviceSums, kChoice, "HETCOMM_DEVICE_SUMS", "auto", "auto|off|on",
+     "Whether devices that can reduce make the sums of collective operations between hosts; auto: "
+     "where that was quicker lately, the way to the device and back included."},
     {Variable::kRails, kInteger, "HETCOMM_RAILS", "4", nullptr,
      "Connections of one kind, over a network interface each, that a pair may share its bulk data "
      "among: that of the host, and that of each device.",

@@ -47,6 +47,7 @@ enum class Variable : uint8_t {
   kDevices,
   kDevicePlugins,
   kDevicePath,
+  kDeviceSums,
   kRails,
   kCoolDown,
   kCollectiveCheck,

@@ -324,6 +324,12 @@ std::vector<CapiCase> cases() {
                        ";DEVICES=sim-handle:bandwidth=500M:latency=20us,sim-address:bandwidth=2G;",
            .thread_progress = chunk[0] != '6'});
     }
+    // By messages, and sums on the device that can.
+    all.push_back({.name = std::string(transport) + "_device_sums",
+                   .transports = transport,
+                   .settings = "COLLECTIVE_SHARED=0;DEVICE_SUMS=on;"
+                               "DEVICES=sim-handle,sim-address:latency=20us;",
+                   .thread_progress = true});
   }
   return all;
 }

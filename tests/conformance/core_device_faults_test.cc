@@ -39,6 +39,7 @@ struct Faults {
   std::atomic<const void*> lost{nullptr};
   std::atomic<int64_t> seen{0};
   std::atomic<int64_t> made{0};  // in the latest round
+  std::atomic<int64_t> reductions{0};
 };
 Faults faults;
 
@@ -55,6 +56,9 @@ const DeviceTable& failing_table(const DeviceTable& given) {
   static const DeviceTable real = given;
   static const DeviceTable made = [] {
     DeviceTable table = real;
+    table.allocate = [](void* device, uint64_t size, void** out) {
+      return fails(device) ? kLost : real.allocate(device, size, out);
+    };
     table.stream_create = [](void* device, void** out) {
       return fails(device) ? kLost : real.stream_create(device, out);
     };
@@ -85,6 +89,12 @@ const DeviceTable& failing_table(const DeviceTable& given) {
         return fails(device) ? kLost
                              : real.copy_rows_between(device, stream, from, from_rows, to_device,
                                                       to, to_rows);
+      };
+    }
+    if (real.reduce != nullptr) {
+      table.reduce = [](void* device, void* stream, const DeviceReduction* what) {
+        if (what->elements > 0) ++faults.reductions;
+        return fails(device) ? kLost : real.reduce(device, stream, what);
       };
     }
     table.event_record = [](void* device, void* stream, void** out) {
@@ -161,6 +171,7 @@ Operation* post_collective_of(Communicator& communicator, collectives::Kind kind
 struct Setting {
   const char* transport;
   const char* device;
+  bool sums = false;  // collective operations, by messages, make their sums there
 };
 
 enum class What : uint8_t { kMessages, kCollectives, kResharding };
@@ -344,7 +355,9 @@ class DeviceFaults : public testing::TestWithParam<Setting> {
     faults.lost = nullptr;
     std::barrier<> together(kRanks);
     run_core_job(
-        kRanks, "HETCOMM_TIMEOUT=20s;HETCOMM_PROGRESS=thread",
+        kRanks,
+        std::string("HETCOMM_TIMEOUT=20s;HETCOMM_PROGRESS=thread") +
+            (GetParam().sums ? ";HETCOMM_COLLECTIVE_SHARED=0;HETCOMM_DEVICE_SUMS=on" : ""),
         [](int) {
           Factories factories;
           const bool shm = GetParam().transport == std::string("shm");
@@ -364,11 +377,13 @@ TEST_P(DeviceFaults, AtEveryKindOfCall) {
   std::atomic<bool> stops{false};
   run_job([&](Rounds& rounds) {
     for (const What what : {What::kMessages, What::kCollectives, What::kResharding}) {
+      if (GetParam().sums && what != What::kCollectives) continue;
       int64_t calls = 0;
       for (int warm_up = 0; warm_up < 2; ++warm_up) {
         calls = rounds.run(what, INT64_MAX, false, &words_);
       }
       EXPECT_GT(calls, 10);
+      EXPECT_TRUE(!GetParam().sums || faults.reductions > 0);
       for (const bool lasts : {false, true}) {
         // Not at each one where there are many: a round takes long under a sanitizer.
         for (int64_t at = 0; at < calls && !stops; at += 1 + calls / 25) {
@@ -389,10 +404,12 @@ TEST_P(DeviceFaults, AtEveryKindOfCall) {
 INSTANTIATE_TEST_SUITE_P(Over, DeviceFaults,
                          testing::Values(Setting{"shm", "sim-address"},
                                          Setting{"tcp", "sim-address"},
-                                         Setting{"shm", "sim-handle"}),
+                                         Setting{"shm", "sim-handle"},
+                                         Setting{"tcp", "sim-address", true}),
                          [](const auto& setting) {
-                           std::string name =
-                               std::string(setting.param.transport) + "_" + setting.param.device;
+                           std::string name = std::string(setting.param.transport) + "_" +
+                                              setting.param.device +
+                                              (setting.param.sums ? "_sums" : "");
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

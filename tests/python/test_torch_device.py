@@ -11,6 +11,7 @@ What holds for every device, and all of torch's parallelism, is proved by the ot
 with tensors of this device, too (HETCOMM_TEST_DEVICE).
 """
 
+import os
 import random
 import threading
 import time
@@ -566,6 +567,40 @@ def lost_in_collective(rank, size, folder):
     return True
 
 
+def sums(rank, size, folder):
+    """Sums that the device makes have the bits of those that the host makes."""
+    os.environ["HETCOMM_COLLECTIVE_SHARED"] = "0"  # as between hosts
+    os.environ["HETCOMM_DEVICE_SUMS"] = "on"
+    standin = init(rank, size, folder)
+    generator = torch.Generator().manual_seed(rank)
+    for dtype, op in ((torch.float32, dist.ReduceOp.SUM), (torch.float32, dist.ReduceOp.AVG),
+                      (torch.bfloat16, dist.ReduceOp.SUM), (torch.bfloat16, dist.ReduceOp.AVG),
+                      (torch.float16, dist.ReduceOp.PRODUCT), (torch.int32, dist.ReduceOp.MAX),
+                      (torch.uint8, dist.ReduceOp.SUM), (torch.float64, dist.ReduceOp.MAX)):
+        for count in (1, 999, COUNT):
+            own = (torch.rand(count, generator=generator) * 100).to(dtype)
+            reduced = own.clone()
+            dist.all_reduce(reduced, op)
+            block = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter_tensor(block, own.repeat(size), op)
+            for _ in range(5):
+                kernels = standin._counts()["kernels"]
+                there = own.to("standin:0")
+                dist.all_reduce(there, op)
+                part = torch.empty(count, dtype=dtype, device="standin:0")
+                dist.reduce_scatter_tensor(part, own.repeat(size).to("standin:0"), op)
+                assert torch.equal(there.cpu(), reduced), (dtype, op, count)
+                assert torch.equal(part.cpu(), block), (dtype, op, count)
+                made = torch.tensor([standin._counts()["kernels"] - kernels])
+                dist.all_reduce(made, dist.ReduceOp.MIN)
+                if made > 0:
+                    break
+                time.sleep(0.1)  # whether sums there are exact is tried on another thread
+        made = bool(made > 0)
+        assert made == (dtype != torch.float64), (dtype, op, "of which torch has no MAX as ours")
+    return True
+
+
 class Device(ranks.TestCase):
     def test_order(self):
         for jitter in (0, 300):
@@ -610,6 +645,9 @@ class Device(ranks.TestCase):
     def test_own_calls(self):
         for backend in ("hetcomm", "gloo"):
             self.all_equal(ranks.run(3, own_calls, backend), True)
+
+    def test_sums(self):
+        self.assertEqual(ranks.run(3, sums), [True] * 3)
 
     def test_stays(self):
         self.all_equal(ranks.run(2, stays), True)

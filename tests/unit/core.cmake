@@ -8,6 +8,11 @@ hetcomm_test(core_staging_test
   DEPENDS core device_sim base fmt::fmt
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_device_sums_test
+  SOURCES core_device_sums_test.cc
+  DEPENDS core device_sim reduce base fmt::fmt
+  LABELS asan
+  TIMEOUT 60)
 hetcomm_test(core_collectives_test LIKE_LIBRARY
   SOURCES core_collectives_test.cc
   DEPENDS core reduce base fmt::fmt

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "python/src/torch/event_watch.h"
+#include "python/src/torch/reductions.h"
 
 namespace hetcomm::torch_backend {
 namespace {
@@ -27,7 +28,8 @@ using Guard = c10::impl::VirtualGuardImpl;
 
 class TorchDevice {
  public:
-  explicit TorchDevice(c10::Device device) : device_(device), name_("torch " + device.str()) {}
+  explicit TorchDevice(c10::Device device)
+      : device_(device), name_("torch " + device.str()), reductions_(device) {}
 
   c10::Device device() const { return device_; }
   const char* name() const { return name_.c_str(); }
@@ -65,6 +67,7 @@ class TorchDevice {
   }
 
   EventWatch& watch() { return watch_; }
+  Reductions& reductions() { return reductions_; }
 
   void* allocate_host(size_t size) {
     const c10::DeviceGuard here(device_);
@@ -91,6 +94,7 @@ class TorchDevice {
   std::map<void*, c10::DataPtr> host_memory_;
   std::string failure_;  // what torch said of the last one
   EventWatch watch_;
+  Reductions reductions_;
 };
 
 TorchDevice& of(void* device) { return *static_cast<TorchDevice*>(device); }
@@ -365,6 +369,60 @@ hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
   });
 }
 
+// |elements| of |bytes| from |offset| on; none: they are not aligned for their type, which has |size|.
+std::optional<at::Tensor> elements_of(const at::Tensor& bytes, uint64_t offset, uint64_t elements,
+                                      at::ScalarType type) {
+  const uint64_t size = c10::elementSize(type);
+  if (!bytes.has_storage()) return std::nullopt;
+  const auto before = static_cast<uint64_t>(bytes.storage_offset());
+  if ((before + offset) % size != 0 ||
+      (reinterpret_cast<uintptr_t>(bytes.const_data_ptr()) + offset) % size != 0) {
+    return std::nullopt;
+  }
+  return bytes.narrow(0, static_cast<int64_t>(offset), static_cast<int64_t>(elements * size))
+      .view(type);
+}
+
+// Whether |elements| of |type| from |offset| on lie in |bytes|.
+bool fits(const at::Tensor& bytes, uint64_t offset, uint64_t elements, at::ScalarType type) {
+  uint64_t end = 0;
+  return !__builtin_mul_overflow(elements, c10::elementSize(type), &end) &&
+         !__builtin_add_overflow(end, offset, &end) && end <= static_cast<uint64_t>(bytes.numel());
+}
+
+hetcomm_status_t reduce(void* device, void* stream, const hetcomm_device_reduction_t* what) {
+  const std::array<at::ScalarType, 3> types = {scalar_type_of(what->first_datatype),
+                                               scalar_type_of(what->datatype),
+                                               scalar_type_of(what->out_datatype)};
+  const std::array<const void*, 3> addresses = {what->first, what->second, what->out};
+  const std::array<uint64_t, 3> offsets = {what->first_offset, what->second_offset,
+                                           what->out_offset};
+  for (const at::ScalarType type : types) {
+    if (type == at::ScalarType::Undefined) return HETCOMM_UNSUPPORTED;
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (!fits(bytes_of(addresses[i]), offsets[i], what->elements, types[i])) {
+      return HETCOMM_OUT_OF_RANGE;
+    }
+  }
+  return guarded(device, [&]() -> hetcomm_status_t {
+    const c10::InferenceMode mode;
+    std::array<at::Tensor, 3> tensors;
+    for (size_t i = 0; i < types.size(); ++i) {
+      const std::optional<at::Tensor> own =
+          elements_of(bytes_of(addresses[i]), offsets[i], what->elements, types[i]);
+      if (!own) return HETCOMM_UNSUPPORTED;
+      tensors[i] = *own;
+    }
+    if (!of(device).reductions().are_exact(*what)) return HETCOMM_UNSUPPORTED;
+    if (what->elements == 0) return HETCOMM_OK;
+    const c10::StreamGuard there(copies_of(stream).stream);
+    Reductions::reduce(*what, tensors[0], tensors[1], tensors[2]);
+    copies_of(stream).copies = true;
+    return HETCOMM_OK;
+  });
+}
+
 Event record(const c10::Stream& stream) {
   auto event = std::make_shared<c10::Event>(stream.device_type());
   event->record(stream);
@@ -489,6 +547,7 @@ const hetcomm_device_table_t& table() {
     all.user_stream_record = user_stream_record;
     all.stream_native = stream_native;
     all.error_text = error_text;
+    all.reduce = reduce;
     return all;
   }();
   return entries;

@@ -12,8 +12,6 @@
 
 namespace hetcomm::collectives {
 
-using reduce::Operator;
-
 void Collective::reset() {
   owner_ = nullptr;
   team_ = nullptr;
@@ -305,35 +303,14 @@ void Collective::message_failed(const Operation& message) {
   }
 }
 
-void Collective::run_local(const Plan& plan, const Step& step, const plan::Addresses& addresses) {
-  if (step.kind != StepKind::kCombine) {
-    reduce(plan, step, addresses);
-    return;
-  }
-  const std::byte* const inputs[] = {addresses.of(step.first), addresses.of(step.second)};
-  reduce::combine(task_.type(), static_cast<Operator>(task_.call().reduction),
-                  addresses.of(step.to), inputs, 2, step.to.length / task_.problem().element_bytes);
+bool Collective::run_local(size_t slot, const Plan& plan, const Step& step,
+                           const plan::Addresses& addresses) {
+  return sums_.run(slot, task_, plan, step, addresses, commons().sums, *this);
 }
 
-void Collective::reduce(const Plan& plan, const Step& step, const plan::Addresses& addresses) {
-  const Problem& problem = task_.problem();
-  inputs_.clear();
-  for (uint32_t i = 0; i < step.inputs; ++i) {
-    inputs_.push_back(addresses.of(plan.inputs[step.inputs_at + i]));
-  }
-  reduce::Reduction all = task_.reduction();
-  // Without rounding, the sum is combined with others, and divided at the end of the pipeline.
-  if (!problem.rounds) all.ranks = 1;
-  std::byte* const to = addresses.of(step.to);
-  std::byte* const first = step.first.length > 0 ? addresses.of(step.first) : nullptr;
-  const auto* const before = reinterpret_cast<const float*>(first);
-  if (step.kind == StepKind::kReduce) {
-    reduce::reduce(all, to, inputs_.data(), inputs_.size(), step.to.length / problem.element_bytes,
-                   before);
-  } else {
-    reduce::reduce_wide(all, reinterpret_cast<float*>(to), inputs_.data(), inputs_.size(),
-                        step.to.length / problem.wide_bytes, before);
-  }
+void Collective::on_step(size_t slot, const Status& status) {
+  if (!status.ok() && stage_ == Stage::kMoving) give_up(status.code(), status.text());
+  runner_.end_local(slot);
 }
 
 void Collective::finish_pipeline(const Plan& plan, const plan::Addresses& addresses) {

@@ -17,6 +17,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/collectives/plan.h"
+#include "src/core/collectives/step_sums.h"
 #include "src/core/collectives/task.h"
 #include "src/core/collectives/task_copies.h"
 #include "src/core/plan/runner.h"
@@ -33,6 +34,7 @@ class Team;
 
 class Collective final : public CompositeOperation,
                          private SideCopiesClient,
+                         private StepSumsClient,
                          private plan::RunnerClient {
  public:
   Collective() = default;
@@ -90,7 +92,7 @@ class Collective final : public CompositeOperation,
   bool may_begin(uint64_t pipeline) override HETCOMM_UNDER_BATON;
   int job_rank(uint32_t peer) const override HETCOMM_UNDER_BATON;
   std::byte* user_address(const Range& range) const override HETCOMM_UNDER_BATON;
-  void run_local(const Plan& plan, const Step& step,
+  bool run_local(size_t slot, const Plan& plan, const Step& step,
                  const plan::Addresses& addresses) override HETCOMM_UNDER_BATON;
   void finish_pipeline(const Plan& plan,
                        const plan::Addresses& addresses) override HETCOMM_UNDER_BATON;
@@ -102,8 +104,7 @@ class Collective final : public CompositeOperation,
   void on_slice(const Status& status) override HETCOMM_UNDER_BATON;
   void begin_moving() HETCOMM_UNDER_BATON;
   bool scale() HETCOMM_UNDER_BATON;
-  void reduce(const Plan& plan, const Step& step,
-              const plan::Addresses& addresses) HETCOMM_UNDER_BATON;
+  void on_step(size_t slot, const Status& status) override HETCOMM_UNDER_BATON;
   void store() HETCOMM_UNDER_BATON;
   void finish() HETCOMM_UNDER_BATON;
   void note_ready() HETCOMM_UNDER_BATON;
@@ -121,9 +122,9 @@ class Collective final : public CompositeOperation,
   bool ready_ = false;
   Stage stage_ = Stage::kQueued;
   TaskCopies copies_;
+  StepSums sums_;
   uint64_t started_ns_ = 0;
-  uint64_t forsaken_ns_ = 0;              // when another rank ended it; 0: none did
-  std::vector<const std::byte*> inputs_;  // inputs of a step
+  uint64_t forsaken_ns_ = 0;  // when another rank ended it; 0: none did
   Code code_ = Code::kOk;
   std::string text_;
 };

@@ -86,6 +86,13 @@ std::vector<BufferPiece> Side::pieces() const {
   return many_.empty() ? std::vector<BufferPiece>{one_} : many_;
 }
 
+BufferPiece Side::device_place(uint32_t block) const {
+  BufferPiece piece = many_.empty() ? one_ : many_[block];
+  if (!on_device(piece)) return {};
+  if (many_.empty()) piece.offset += block * stride_;
+  return piece;
+}
+
 uint64_t Side::longest_block() const {
   if (!many_.empty()) return *std::max_element(lengths_.begin(), lengths_.end());
   return stride_ > 0 ? std::min(stride_, length_) : length_;

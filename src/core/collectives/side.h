@@ -60,6 +60,8 @@ class Side {
   bool scale(Staging& staging, reduce::Type type, uint64_t element_bytes,
              double factor) HETCOMM_UNDER_BATON;
 
+  // Where a block lies if that is on a device; else the memory is null.
+  BufferPiece device_place(uint32_t block) const;
   std::byte* address(uint32_t block) const {
     if (host_ != nullptr) return host_ + (many_.empty() ? block * stride_ : starts_[block]);
     const BufferPiece& piece = many_.empty() ? one_ : many_[block];

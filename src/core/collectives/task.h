@@ -60,6 +60,8 @@ class Task {
   Side& send() { return send_; }
   Side& receive() { return receive_; }
   std::byte* send_address(uint32_t block) const { return send_.address(block); }
+  // Where a block that is sent lies if that is on a device; else the memory is null.
+  BufferPiece send_place(uint32_t block) const { return send_.device_place(block); }
   std::byte* receive_address(uint32_t block) const { return receive_.address(block); }
 
  private:

@@ -458,7 +458,9 @@ void Job::start_receive(Channel& own, Operation& receive) {
 void Job::prepare_for_holds() {
   const DeviceSet& devices = environment_.devices;
   for (size_t index = 0; index < devices.size(); ++index) {
-    if (devices.has_user_streams(index)) commons_.staging.prepare_for_holds(index);
+    if (!devices.has_user_streams(index)) continue;
+    commons_.staging.prepare_for_holds(index);
+    commons_.sums.prepare_for_holds(index);
   }
 }
 

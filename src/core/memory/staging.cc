@@ -269,7 +269,8 @@ void Staging::prepare_for_holds(size_t index) {
   // Those that fail may be had later.
   static_cast<void>(devices_.stream(index, StreamDirection::kToHost));
   static_cast<void>(devices_.stream(index, StreamDirection::kFromHost));
-  if (devices_.device(index).table->copy_rows_between != nullptr) {
+  const DeviceTable& table = *devices_.device(index).table;
+  if (table.copy_rows_between != nullptr || table.reduce != nullptr) {
     static_cast<void>(devices_.stream(index, StreamDirection::kAside));
   }
   for (PoolState& pool : pools_) {
@@ -300,22 +301,25 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
     return {};
   }
   const uint64_t at = piece.offset + offset;
-  return submit(job, direction, *piece.memory, length, [&](const Device& device, void* stream) {
-    void* const address = piece.memory->address();
-    return direction == StreamDirection::kToHost
-               ? device.table->copy_to_host(device.instance, stream, host, address, at, length)
-               : device.table->copy_from_host(device.instance, stream, address, at, host, length);
-  });
+  return submit(job, direction, piece.memory->device_index(), length,
+                [&](const Device& device, void* stream) {
+                  void* const address = piece.memory->address();
+                  return direction == StreamDirection::kToHost
+                             ? device.table->copy_to_host(device.instance, stream, host, address,
+                                                          at, length)
+                             : device.table->copy_from_host(device.instance, stream, address, at,
+                                                            host, length);
+                });
 }
 
-// copies(device, stream) starts the copies of |length| bytes that |memory|'s device makes.
+// copies(device, stream) starts the copies of |length| bytes that device |number| makes.
 template <typename Submit>
-Status Staging::submit(CopyJob& job, StreamDirection direction, const Memory& memory,
-                       uint64_t length, Submit&& copies) {
-  const Device& device = memory.device();
+Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, uint64_t length,
+                       Submit&& copies) {
+  const Device& device = devices_.device(number);
   job.make_room();
   meet_devices();
-  Result<void*> stream = devices_.stream(memory.device_index(), direction);
+  Result<void*> stream = devices_.stream(number, direction);
   if (!stream.ok()) return stream.status();
   const uint64_t begin_ns = now_ns();
   hetcomm_status_t status = copies(device, stream.value());
@@ -325,10 +329,10 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, const Memory& me
   }
   if (status != HETCOMM_OK) {
     // Copies may run, and nothing would tell of their end.
-    devices_.end_stream(memory.device_index(), direction);
+    devices_.end_stream(number, direction);
     return copy_failed(device, status);
   }
-  const size_t index = load_of(memory.device_index(), direction);
+  const size_t index = load_of(number, direction);
   Load& load = loads_[index];
   const uint64_t end_ns = now_ns();
   load.copies.start(length, end_ns);
@@ -368,7 +372,7 @@ Status Staging::submit_alike(CopyJob& job, StreamDirection direction,
     return status;
   };
   try {
-    return submit(job, direction, first, bytes, copies);
+    return submit(job, direction, first.device_index(), bytes, copies);
   } catch (const std::bad_alloc&) {
     return Status(Code::kOutOfMemory);
   }
@@ -403,6 +407,17 @@ void Staging::start(CopyJob& job, std::span<const RowsBetween> pieces, CopyHandl
   while (!pieces.empty() && job.status_.ok()) {
     job.status_ = submit_alike(job, StreamDirection::kAside, pieces, &RowsBetween::from,
                                &RowsBetween::from_rows, copy);
+  }
+}
+
+void Staging::start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
+                    CopyHandler& handler) {
+  enlist(job, handler);
+  try {
+    job.status_ = submit(job, StreamDirection::kAside, device, bytes,
+                         [&](const Device& own, void* stream) { return work.start(own, stream); });
+  } catch (const std::bad_alloc&) {
+    job.status_ = Status(Code::kOutOfMemory);
   }
 }
 

@@ -99,6 +99,16 @@ struct RowsBetween {
   DeviceRows to_rows;
 };
 
+// Copies and more that a device does in one stream.
+class DeviceWork {
+ public:
+  // Puts all of it into |stream| of |device|, and fails with the first call that fails.
+  virtual hetcomm_status_t start(const Device& device, void* stream) = 0;
+
+ protected:
+  ~DeviceWork() = default;
+};
+
 // Whether devices copy from |from| to |to| by themselves.
 bool can_copy_between(const Memory& from, const Memory& to);
 
@@ -191,6 +201,9 @@ class Staging {
   // Does so for rows that stay on devices, where that is possible: can_copy_between().
   void start(CopyJob& job, std::span<const RowsBetween> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
+  // Does so for |work| of device number |device|, of which |bytes| are the result.
+  void start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
+             CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
   // Asks the devices to end a sleep when the next copies complete. False: there is something to do,
@@ -239,7 +252,7 @@ class Staging {
                       Memory* Piece::*memory, DeviceRows Piece::*rows,
                       Copy&& copy) HETCOMM_UNDER_BATON;
   template <typename Submit>
-  Status submit(CopyJob& job, StreamDirection direction, const Memory& memory, uint64_t length,
+  Status submit(CopyJob& job, StreamDirection direction, size_t device, uint64_t length,
                 Submit&& copies) HETCOMM_UNDER_BATON;
   Status start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
                      uint64_t offset, std::byte* host, uint64_t length) HETCOMM_UNDER_BATON;

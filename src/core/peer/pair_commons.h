@@ -15,6 +15,7 @@
 #include "src/base/log.h"
 #include "src/base/status.h"
 #include "src/core/memory/device_access.h"
+#include "src/core/memory/device_sums.h"
 #include "src/core/memory/host_blocks.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/near_transports.h"
@@ -106,6 +107,10 @@ struct PairCommons {
                           .depth = config.number(Variable::kStagingDepth),
                           .pins = config.text(Variable::kStagingPin) == "on",
                           .device_nodes = device_nodes}),
+        sums(devices, staging,
+             config.text(Variable::kDeviceSums) == "off"  ? DeviceSums::Mode::kHost
+             : config.text(Variable::kDeviceSums) == "on" ? DeviceSums::Mode::kDevice
+                                                          : DeviceSums::Mode::kMeasured),
         device_access(devices, config, lines),
         completer(progress, overlaps),
         delivery(completer, staging, blocks, graveyard),
@@ -154,6 +159,7 @@ struct PairCommons {
   HostBlocks host_blocks{128u << 20};
   Graveyard graveyard;
   Staging staging;
+  DeviceSums sums;
   DeviceAccess device_access;
   NearTransports near;
   Completer completer;

@@ -93,9 +93,8 @@ void Runner::advance(Pipeline& pipeline, size_t slot) {
       if (pipeline.pending > 0) return;
       continue;  // stops if one of them has failed
     }
-    const size_t end = end_of_round(pipeline);
-    for (size_t i = pipeline.next; i < end; ++i) run_step(pipeline, steps[i]);
-    pipeline.next = end;
+    if (!run_locals(pipeline, slot)) return;
+    pipeline.next = pipeline.local = end_of_round(pipeline);
     pipeline.posted = false;
   }
 }
@@ -134,16 +133,35 @@ void Runner::post_round(Pipeline& pipeline, size_t slot) {
   --pipeline.pending;
 }
 
-void Runner::run_step(const Pipeline& pipeline, const Step& step) {
-  if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) return;
+// Does the local steps that are left of the round. False: one of them goes on.
+bool Runner::run_locals(Pipeline& pipeline, size_t slot) {
+  const size_t end = end_of_round(pipeline);
+  while (pipeline.local < end) {
+    if (run_step(pipeline, slot, pipeline.plan.steps[pipeline.local++])) continue;
+    ++pipeline.pending;
+    ++locals_;
+    return false;
+  }
+  return true;
+}
+
+void Runner::end_local(size_t slot) {
+  --locals_;
+  --slots_[slot].pending;
+  client_->runner_ready();
+}
+
+// False: it goes on.
+bool Runner::run_step(const Pipeline& pipeline, size_t slot, const Step& step) {
+  if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) return true;
   const PipelineAddresses addresses(*this, pipeline);
   if (step.kind != StepKind::kCopy) {
-    client_->run_local(pipeline.plan, step, addresses);
-    return;
+    return client_->run_local(slot, pipeline.plan, step, addresses);
   }
   std::byte* const to = addresses.of(step.to);
   const std::byte* const from = addresses.of(step.first);
   if (to != from && step.to.length > 0) copy_long(to, from, step.to.length);
+  return true;
 }
 
 void Runner::on_end(Operation& message) {

@@ -36,8 +36,9 @@ class RunnerClient {
   virtual int job_rank(uint32_t peer) const HETCOMM_UNDER_BATON = 0;
   // Returns the address of a range of the user's buffers, which is not empty.
   virtual std::byte* user_address(const Range& range) const HETCOMM_UNDER_BATON = 0;
-  // Does a step that combines or reduces.
-  virtual void run_local(const Plan& plan, const Step& step,
+  // Does a step that combines or reduces, of the plan in pipeline slot |slot|. False: it goes on, and
+  // Runner::end_local() follows. May throw std::bad_alloc.
+  virtual bool run_local(size_t slot, const Plan& plan, const Step& step,
                          const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
   // All steps of a pipeline are done.
   virtual void finish_pipeline(const Plan& plan,
@@ -66,14 +67,17 @@ class Runner final : public EndHandler {
              uint64_t pipelines, uint64_t tag) HETCOMM_UNDER_BATON;
   // Goes on with what is ready. May throw std::bad_alloc; then the client stops the runner.
   void advance() HETCOMM_UNDER_BATON;
+  // The local step of pipeline slot |slot| that went on is over. The client hears that the runner is
+  // ready.
+  void end_local(size_t slot) HETCOMM_UNDER_BATON;
   // All pipelines are done.
   bool done() const HETCOMM_UNDER_BATON { return running_ && pipelines_done_ == pipelines_; }
   // All pipelines before this one are done.
   uint64_t oldest_pipeline() const HETCOMM_UNDER_BATON;
   // Begins nothing more and cancels the messages under way; quiet() follows. Works without memory.
   void stop() HETCOMM_UNDER_BATON;
-  // No message is under way.
-  bool quiet() const HETCOMM_UNDER_BATON { return messages_.empty(); }
+  // No message and no local step is under way.
+  bool quiet() const HETCOMM_UNDER_BATON { return messages_.empty() && locals_ == 0; }
   // Ranks of the job whose messages this rank waits for; a rank may be there twice.
   std::vector<int> awaited() const HETCOMM_UNDER_BATON;
 
@@ -85,12 +89,13 @@ class Runner final : public EndHandler {
     PoolBytes scratch;
     uint64_t index = 0;
     size_t next = 0;       // first step of the round
-    uint32_t pending = 0;  // messages of the round
+    size_t local = 0;      // next local step of the round
+    uint32_t pending = 0;  // messages of the round, or a local step that goes on
     bool posted = false;   // the round's messages are
     bool active = false;
     void reset() HETCOMM_UNDER_BATON {
       scratch.reset();
-      next = pending = 0;
+      next = local = pending = 0;
       posted = active = false;
     }
   };
@@ -100,7 +105,8 @@ class Runner final : public EndHandler {
   void advance(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
   void post_round(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
   static size_t end_of_round(const Pipeline& pipeline);
-  void run_step(const Pipeline& pipeline, const Step& step) HETCOMM_UNDER_BATON;
+  bool run_locals(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
+  bool run_step(const Pipeline& pipeline, size_t slot, const Step& step) HETCOMM_UNDER_BATON;
 
   CommunicatorBase* communicator_ = nullptr;
   BlockPool* blocks_ = nullptr;
@@ -112,6 +118,7 @@ class Runner final : public EndHandler {
   uint64_t pipelines_done_ = 0;
   std::vector<Pipeline> slots_;  // pipelines under way, and unused ones
   std::vector<Operation*> messages_;
+  size_t locals_ = 0;  // local steps that go on
 };
 
 }  // namespace hetcomm::plan

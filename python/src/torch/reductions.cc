@@ -1,0 +1,174 @@
+#include "python/src/torch/reductions.h"
+
+#include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
+#include <exception>
+#include <optional>
+#include <system_error>
+
+#include <hetcomm/collective.h>
+
+#include "python/src/torch/device.h"
+
+namespace hetcomm::torch_backend {
+
+at::ScalarType scalar_type_of(int32_t datatype) {
+  switch (datatype) {
+    case HETCOMM_INT8:
+      return at::kChar;
+    case HETCOMM_UINT8:
+      return at::kByte;
+    case HETCOMM_INT16:
+      return at::kShort;
+    case HETCOMM_INT32:
+      return at::kInt;
+    case HETCOMM_INT64:
+      return at::kLong;
+    case HETCOMM_FLOAT16:
+      return at::kHalf;
+    case HETCOMM_BFLOAT16:
+      return at::kBFloat16;
+    case HETCOMM_FLOAT32:
+      return at::kFloat;
+    case HETCOMM_FLOAT64:
+      return at::kDouble;
+    default:
+      return at::ScalarType::Undefined;
+  }
+}
+
+namespace {
+
+bool is_real(int32_t datatype) { return at::isFloatingType(scalar_type_of(datatype)); }
+
+// Whether torch has the operator for the type, with a meaning that is the library's.
+bool has_operator(int32_t reduction, int32_t datatype) {
+  if (scalar_type_of(datatype) == at::ScalarType::Undefined) return false;
+  const bool adds = reduction == HETCOMM_REDUCE_SUM || reduction == HETCOMM_REDUCE_PRODUCT;
+  const bool compares = reduction == HETCOMM_REDUCE_MIN || reduction == HETCOMM_REDUCE_MAX;
+  return adds || (compares && !is_real(datatype));
+}
+
+void apply(int32_t reduction, at::Tensor& out, const at::Tensor& first, const at::Tensor& second) {
+  switch (reduction) {
+    case HETCOMM_REDUCE_SUM:
+      at::add_out(out, first, second);
+      return;
+    case HETCOMM_REDUCE_PRODUCT:
+      at::mul_out(out, first, second);
+      return;
+    case HETCOMM_REDUCE_MIN:
+      at::minimum_out(out, first, second);
+      return;
+    default:
+      at::maximum_out(out, first, second);
+  }
+}
+
+// |count| elements of any bits.
+at::Tensor any_bits(at::ScalarType type, int64_t count, uint64_t seed) {
+  const auto size = static_cast<int64_t>(c10::elementSize(type));
+  const at::Tensor bytes = at::empty({count * size}, at::kByte);
+  auto* const data = bytes.data_ptr<uint8_t>();
+  uint64_t state = seed;
+  for (int64_t i = 0; i < count * size; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    data[i] = static_cast<uint8_t>(state >> 56);
+  }
+  return bytes.view(type);
+}
+
+bool have_same_bits(const at::Tensor& one, const at::Tensor& other) {
+  const at::Tensor same = one.view(at::kByte).view({one.numel(), -1}) ==
+                          other.view(at::kByte).view({other.numel(), -1});
+  at::Tensor alike = same.all(1);
+  if (at::isFloatingType(one.scalar_type())) alike = alike | (one.isnan() & other.isnan());
+  return alike.all().item<bool>();
+}
+
+}  // namespace
+
+// What is narrower than float32 is calculated there, and rounded once.
+void Reductions::reduce(const hetcomm_device_reduction_t& what, const at::Tensor& first,
+                        const at::Tensor& second, const at::Tensor& out) {
+  at::Tensor result = out;
+  if (what.divisor > 1) {
+    at::Tensor wide =
+        first.scalar_type() == at::kFloat ? first.add(second) : first.to(at::kFloat).add_(second);
+    // By a tensor, since a number may become a product with its inverse.
+    wide.div_(at::full({1}, static_cast<double>(what.divisor), wide.options()));
+    result.copy_(wide, /*non_blocking=*/true);
+  } else if (what.out_datatype != what.datatype && what.first_datatype == what.datatype) {
+    result.copy_(first, /*non_blocking=*/true);
+    apply(what.reduction, result, result, second);
+  } else {
+    apply(what.reduction, result, first, second);
+  }
+}
+
+Reductions::~Reductions() {
+  {
+    const std::scoped_lock lock(mutex_);
+    wanted_.clear();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Reductions::are_exact(const hetcomm_device_reduction_t& what) {
+  const Variant variant{what.reduction, what.datatype, what.first_datatype, what.out_datatype,
+                        what.divisor};
+  if (!has_operator(what.reduction, what.datatype)) return false;
+  const std::scoped_lock lock(mutex_);
+  const auto known = verdicts_.find(variant);
+  if (known != verdicts_.end()) return known->second == Verdict::kExact;
+  wanted_.reserve(wanted_.size() + 1);
+  verdicts_.emplace(variant, Verdict::kTrying);
+  wanted_.push_back(variant);
+  if (running_) return false;
+  if (thread_.joinable()) thread_.join();  // it has nothing to do any more
+  try {
+    thread_ = std::thread([this] { run(); });
+    running_ = true;
+  } catch (const std::system_error&) {
+    wanted_.pop_back();
+    verdicts_.erase(variant);
+  }
+  return false;
+}
+
+void Reductions::run() {
+  std::unique_lock lock(mutex_);
+  while (!wanted_.empty()) {
+    const Variant variant = wanted_.back();
+    wanted_.pop_back();
+    lock.unlock();
+    Verdict verdict = Verdict::kOther;
+    try {
+      verdict = try_out(variant);
+    } catch (const std::exception&) {
+      verdict = Verdict::kOther;  // the back-end lacks something
+    }
+    lock.lock();
+    verdicts_.at(variant) = verdict;
+  }
+  running_ = false;
+}
+
+Reductions::Verdict Reductions::try_out(const Variant& variant) const {
+  constexpr int64_t kCount = 4096;
+  const c10::InferenceMode mode;
+  hetcomm_device_reduction_t what{};
+  std::tie(what.reduction, what.datatype, what.first_datatype, what.out_datatype, what.divisor) =
+      variant;
+  const at::Tensor first = any_bits(scalar_type_of(what.first_datatype), kCount, 1);
+  const at::Tensor second = any_bits(scalar_type_of(what.datatype), kCount, 2);
+  const at::Tensor expected =
+      at::empty({kCount}, at::TensorOptions().dtype(scalar_type_of(what.out_datatype)));
+  reduce(what, first, second, expected);
+  const c10::StreamGuard there(make_stream(device_));
+  const at::Tensor result = at::empty({kCount}, expected.options().device(device_));
+  reduce(what, first.to(device_), second.to(device_), result);
+  return have_same_bits(result.cpu(), expected) ? Verdict::kExact : Verdict::kOther;
+}
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,55 @@
+// Reductions that torch makes on a device: which it can, and how.
+//
+// The library takes only what gives the same bits as the host. Back-ends may flush small numbers to
+// zero or round as they like, so that each combination of type and operator is tried, on a thread of
+// its own, before it is used.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/Device.h>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include <hetcomm/device_plugin.h>
+
+namespace hetcomm::torch_backend {
+
+class Reductions {
+ public:
+  explicit Reductions(c10::Device device) : device_(device) {}
+  Reductions(const Reductions&) = delete;
+  Reductions& operator=(const Reductions&) = delete;
+  // Waits for a trial under way.
+  ~Reductions();
+
+  // Whether |what|, which is well formed, gives the bits of the host. False: it does not, or it has
+  // not been tried yet; then it will be. May throw where there is no memory. [any-thread]
+  bool are_exact(const hetcomm_device_reduction_t& what);
+
+  // Reduces in the current stream. The tensors have one dimension and the types of |what|.
+  static void reduce(const hetcomm_device_reduction_t& what, const at::Tensor& first,
+                     const at::Tensor& second, const at::Tensor& out);
+
+ private:
+  // Operator, types and divisor of a reduction.
+  using Variant = std::tuple<int32_t, int32_t, int32_t, int32_t, uint32_t>;
+  enum class Verdict : uint8_t { kTrying, kExact, kOther };
+  void run();
+  Verdict try_out(const Variant& variant) const;
+
+  const c10::Device device_;
+  std::mutex mutex_;  // of what follows
+  std::map<Variant, Verdict> verdicts_;
+  std::vector<Variant> wanted_;
+  bool running_ = false;  // the thread has something to do
+  std::thread thread_;
+};
+
+// The type of torch's for one of the library's; Undefined: torch does not reduce it.
+at::ScalarType scalar_type_of(int32_t datatype);
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,123 @@
+#include "src/core/collectives/step_sums.h"
+
+#include "src/base/clock.h"
+#include "src/reduce/reduce.h"
+
+namespace hetcomm::collectives {
+namespace {
+
+using reduce::Operator;
+
+// The element-wise operator behind one of several ranks, which may divide as well.
+int32_t operator_of(const Task& task) {
+  const int32_t reduction = task.call().reduction;
+  return reduction == HETCOMM_REDUCE_AVERAGE ? int32_t{HETCOMM_REDUCE_SUM} : reduction;
+}
+
+uint32_t divisor_of(const Task& task, const Step& step) {
+  const Problem& problem = task.problem();
+  const bool divides = task.call().reduction == HETCOMM_REDUCE_AVERAGE && problem.rounds &&
+                       step.kind == StepKind::kReduce;
+  return divides ? problem.ranks : 1;
+}
+
+}  // namespace
+
+StepSums::StepSums() {
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].number = i;
+}
+
+void StepSums::Slot::on_copied(const Status& status) {
+  if (status.ok()) sums->note(sum, /*on_device=*/true, now_ns() - started_ns);
+  client->on_step(number, status);
+}
+
+// Sets the operands and the sum of |slot|. False: no device can do the step.
+bool StepSums::describe(const Task& task, const Plan& plan, const Step& step,
+                        const plan::Addresses& addresses, Slot& slot) {
+  const Problem& problem = task.problem();
+  // Factors are the host's business.
+  if (task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) return false;
+  slot.operands.clear();
+  const Memory* own = nullptr;  // memory of a device among the operands
+  const auto add = [&](const Range& range) HETCOMM_UNDER_BATON {
+    if (range.length == 0) return;
+    SumOperand operand{.host = addresses.of(range)};
+    const BufferPiece piece =
+        range.buffer == BufferKind::kSend ? task.send_place(range.block) : BufferPiece{};
+    if (piece.memory != nullptr && own == nullptr) {
+      own = piece.memory;
+      operand = {.memory = piece.memory, .offset = piece.offset + range.offset};
+    }
+    slot.operands.push_back(operand);
+  };
+  add(step.first);
+  if (step.kind == StepKind::kCombine) {
+    add(step.second);
+  } else {
+    for (uint32_t i = 0; i < step.inputs; ++i) add(plan.inputs[step.inputs_at + i]);
+  }
+  if (own == nullptr || slot.operands.size() < 2) return false;
+  const bool is_wide = step.kind == StepKind::kReduceWide;
+  slot.sum = {.device = own->device_index(),
+              .datatype = task.call().datatype,
+              .reduction = operator_of(task),
+              .divisor = divisor_of(task, step),
+              .rounds = problem.rounds,
+              .first_is_wide = step.kind != StepKind::kCombine && step.first.length > 0,
+              .out_is_wide = is_wide,
+              .operands = slot.operands,
+              .out = addresses.of(step.to),
+              .elements = step.to.length / (is_wide ? problem.wide_bytes : problem.element_bytes)};
+  return true;
+}
+
+bool StepSums::run(size_t slot, const Task& task, const Plan& plan, const Step& step,
+                   const plan::Addresses& addresses, DeviceSums& sums, StepSumsClient& client) {
+  Slot& own = slots_[slot];
+  if (!describe(task, plan, step, addresses, own)) {
+    run_on_host(task, plan, step, addresses);
+    return true;
+  }
+  const uint64_t begin_ns = now_ns();
+  if (!sums.takes(own.sum)) {
+    run_on_host(task, plan, step, addresses);
+    sums.note(own.sum, /*on_device=*/false, now_ns() - begin_ns);
+    return true;
+  }
+  own.client = &client;
+  own.sums = &sums;
+  own.started_ns = begin_ns;
+  sums.start(own.job, own.sum, own);
+  return false;
+}
+
+void StepSums::run_on_host(const Task& task, const Plan& plan, const Step& step,
+                           const plan::Addresses& addresses) {
+  const Problem& problem = task.problem();
+  std::byte* const to = addresses.of(step.to);
+  if (step.kind == StepKind::kCombine) {
+    const std::byte* const inputs[] = {addresses.of(step.first), addresses.of(step.second)};
+    reduce::combine(task.type(), static_cast<Operator>(task.call().reduction), to, inputs, 2,
+                    step.to.length / problem.element_bytes);
+    return;
+  }
+  inputs_.clear();
+  for (uint32_t i = 0; i < step.inputs; ++i) {
+    inputs_.push_back(addresses.of(plan.inputs[step.inputs_at + i]));
+  }
+  reduce::Reduction all = task.reduction();
+  // Without rounding, the sum is combined with others, and divided at the end of the pipeline.
+  if (!problem.rounds) all.ranks = 1;
+  std::byte* const first = step.first.length > 0 ? addresses.of(step.first) : nullptr;
+  const auto* const before = reinterpret_cast<const float*>(first);
+  if (step.kind == StepKind::kReduce) {
+    reduce::reduce(all, to, inputs_.data(), inputs_.size(), step.to.length / problem.element_bytes,
+                   before);
+  } else {
+    reduce::reduce_wide(all, reinterpret_cast<float*>(to), inputs_.data(), inputs_.size(),
+                        step.to.length / problem.wide_bytes, before);
+  }
+}
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,63 @@
+// The steps of a plan that combine or reduce: on the host, or on the device that the operation sends
+// memory of, where that is quicker. Under the baton.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/collectives/plan.h"
+#include "src/core/collectives/task.h"
+#include "src/core/memory/device_sums.h"
+#include "src/core/plan/runner.h"
+
+namespace hetcomm::collectives {
+
+class StepSumsClient {
+ public:
+  // The step of pipeline slot |slot| that a device has done is over.
+  virtual void on_step(size_t slot, const Status& status) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~StepSumsClient() = default;
+};
+
+class StepSums {
+ public:
+  StepSums();
+  StepSums(const StepSums&) = delete;
+  StepSums& operator=(const StepSums&) = delete;
+
+  // Does |step| of the plan in pipeline slot |slot|. False: a device does, and |client| hears when it is
+  // over. May throw std::bad_alloc; then it has not begun.
+  bool run(size_t slot, const Task& task, const Plan& plan, const Step& step,
+           const plan::Addresses& addresses, DeviceSums& sums,
+           StepSumsClient& client) HETCOMM_UNDER_BATON;
+
+ private:
+  // What a device does for one pipeline.
+  class Slot final : public CopyHandler {
+   public:
+    void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
+    size_t number = 0;
+    StepSumsClient* client = nullptr;
+    DeviceSums* sums = nullptr;
+    CopyJob job;
+    std::vector<SumOperand> operands;
+    DeviceSum sum;
+    uint64_t started_ns = 0;
+  };
+
+  static bool describe(const Task& task, const Plan& plan, const Step& step,
+                       const plan::Addresses& addresses, Slot& slot) HETCOMM_UNDER_BATON;
+  void run_on_host(const Task& task, const Plan& plan, const Step& step,
+                   const plan::Addresses& addresses) HETCOMM_UNDER_BATON;
+
+  std::array<Slot, plan::Runner::kPipelinesAtOnce> slots_;
+  std::vector<const std::byte*> inputs_;  // inputs of a step
+};
+
+}  // namespace hetcomm::collectives

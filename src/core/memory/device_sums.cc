@@ -1,0 +1,190 @@
+#include "src/core/memory/device_sums.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include <hetcomm/collective.h>
+
+namespace hetcomm {
+namespace {
+
+constexpr uint64_t kScratchBytes = 4u << 20;
+// After so many sums the other place is tried again.
+constexpr uint32_t kTrialDistance = 256;
+
+// Bytes of |elements| of |datatype|.
+uint64_t size_of(int32_t datatype, uint64_t elements) {
+  DeviceReduction what{};
+  what.elements = elements;
+  what.datatype = what.first_datatype = what.out_datatype = datatype;
+  what.divisor = 1;
+  ReductionSizes sizes;
+  return sizes_of(what, &sizes) == Code::kOk ? sizes.out : 0;
+}
+
+}  // namespace
+
+// One sum, in parts.
+class DeviceSums::Work final : public DeviceWork {
+ public:
+  Work(const DeviceSum& sum, void* scratch)
+      : sum_(sum), scratch_(scratch), layout_(layout_of(sum)), size_(size_of(sum.datatype, 1)) {}
+
+  // Asks whether the device can do all steps.
+  hetcomm_status_t ask(const Device& device) { return run(device, nullptr, 0, 0); }
+
+  hetcomm_status_t start(const Device& device, void* stream) override {
+    hetcomm_status_t status = HETCOMM_OK;
+    for (uint64_t done = 0; done < sum_.elements && status == HETCOMM_OK;
+         done += layout_.elements) {
+      status = run(device, stream, done, std::min(layout_.elements, sum_.elements - done));
+    }
+    return status;
+  }
+
+ private:
+  struct Place {
+    const void* address = nullptr;
+    uint64_t offset = 0;
+  };
+  uint64_t width(bool is_wide) const { return is_wide ? sizeof(float) : size_; }
+
+  // Brings |elements| of |operand| to |offset| of the scratch memory, unless they are on the device.
+  hetcomm_status_t load(const Device& device, void* stream, const SumOperand& operand,
+                        uint64_t done, uint64_t elements, bool is_wide, uint64_t offset,
+                        Place* out_place) const {
+    const uint64_t before = done * width(is_wide);
+    if (operand.host == nullptr) {
+      *out_place = {operand.memory->address(), operand.offset + before};
+      return HETCOMM_OK;
+    }
+    *out_place = {scratch_, offset};
+    if (elements == 0) return HETCOMM_OK;
+    return device.table->copy_from_host(device.instance, stream, scratch_, offset,
+                                        operand.host + before, elements * width(is_wide));
+  }
+
+  hetcomm_status_t run(const Device& device, void* stream, uint64_t done, uint64_t elements) const {
+    const DeviceTable& table = *device.table;
+    bool is_wide = sum_.first_is_wide;
+    Place so_far;
+    hetcomm_status_t status = load(device, stream, sum_.operands[0], done, elements, is_wide,
+                                   is_wide ? layout_.wide : layout_.narrow, &so_far);
+    for (size_t i = 1; i < sum_.operands.size() && status == HETCOMM_OK; ++i) {
+      const bool is_last = i + 1 == sum_.operands.size();
+      const bool widens = is_last ? sum_.out_is_wide : sum_.rounds;
+      Place next;
+      status = load(device, stream, sum_.operands[i], done, elements, false, layout_.next, &next);
+      if (status != HETCOMM_OK) break;
+      const Place out{scratch_, widens ? layout_.wide : layout_.narrow};
+      const DeviceReduction what{.first = so_far.address,
+                                 .first_offset = so_far.offset,
+                                 .second = next.address,
+                                 .second_offset = next.offset,
+                                 .out = scratch_,
+                                 .out_offset = out.offset,
+                                 .elements = elements,
+                                 .reduction = sum_.reduction,
+                                 .datatype = sum_.datatype,
+                                 .first_datatype = is_wide ? HETCOMM_FLOAT32 : sum_.datatype,
+                                 .out_datatype = widens ? HETCOMM_FLOAT32 : sum_.datatype,
+                                 .divisor = is_last ? sum_.divisor : 1,
+                                 .reserved = 0};
+      status = table.reduce(device.instance, stream, &what);
+      so_far = out;
+      is_wide = widens;
+    }
+    if (status != HETCOMM_OK || elements == 0) return status;
+    const uint64_t size = width(sum_.out_is_wide);
+    return table.copy_to_host(device.instance, stream, sum_.out + done * size, scratch_,
+                              so_far.offset, elements * size);
+  }
+
+  const DeviceSum& sum_;
+  void* const scratch_;
+  const Layout layout_;
+  const uint64_t size_;  // of an element
+};
+
+DeviceSums::DeviceSums(DeviceSet& devices, Staging& staging, Mode mode)
+    : devices_(devices), staging_(staging), mode_(mode) {}
+
+DeviceSums::~DeviceSums() {
+  for (size_t i = 0; i < scratch_.size(); ++i) {
+    const Device& device = devices_.device(i);
+    if (scratch_[i] != nullptr) device.table->free(device.instance, scratch_[i]);
+  }
+}
+
+// Null: there is none, perhaps because a user's stream is held back.
+void* DeviceSums::scratch(size_t index) {
+  if (index >= scratch_.size()) {
+    scratch_.resize(index + 1);
+    has_no_room_.resize(index + 1);
+  }
+  if (scratch_[index] != nullptr || has_no_room_[index]) return scratch_[index];
+  const Device& device = devices_.device(index);
+  // Who has the mutex may be in a vendor's call that waits for a stream.
+  const std::unique_lock lock(devices_.holding(), std::try_to_lock);
+  if (!lock.owns_lock() || devices_.has_holds()) return nullptr;
+  void* address = nullptr;
+  if (device.table->allocate(device.instance, kScratchBytes, &address) == HETCOMM_OK) {
+    scratch_[index] = address;
+  } else {
+    has_no_room_[index] = true;
+  }
+  return scratch_[index];
+}
+
+void DeviceSums::prepare_for_holds(size_t index) {
+  if (mode_ == Mode::kHost || devices_.device(index).table->reduce == nullptr) return;
+  static_cast<void>(scratch(index));
+}
+
+uint64_t DeviceSums::size_of_out(const DeviceSum& sum) {
+  return size_of(sum.out_is_wide ? int32_t{HETCOMM_FLOAT32} : sum.datatype, sum.elements);
+}
+
+DeviceSums::Layout DeviceSums::layout_of(const DeviceSum& sum) {
+  constexpr uint64_t kAlignment = 1024;  // in elements, so that all places are aligned
+  const uint64_t size = size_of(sum.datatype, 1);
+  const uint64_t each = 2 * size + (sum.rounds ? sizeof(float) : 0);
+  const uint64_t elements = kScratchBytes / each / kAlignment * kAlignment;
+  return {.elements = elements, .narrow = 0, .next = elements * size, .wide = 2 * elements * size};
+}
+
+bool DeviceSums::takes(const DeviceSum& sum) {
+  const Device& device = devices_.device(sum.device);
+  if (mode_ == Mode::kHost || device.table->reduce == nullptr || sum.elements == 0) return false;
+  if (mode_ == Mode::kMeasured && (size_of_out(sum) < kLeastBytes || !prefers_device(sum))) {
+    return false;
+  }
+  void* const memory = scratch(sum.device);
+  return memory != nullptr && Work(sum, memory).ask(device) == HETCOMM_OK;
+}
+
+bool DeviceSums::prefers_device(const DeviceSum& sum) {
+  Speed& speed = speeds_[{sum.device, sum.datatype}];
+  if (speed.host == 0) return false;
+  const bool is_quicker = speed.device != 0 && speed.device < speed.host;
+  if (speed.device != 0 && ++speed.since_trial < kTrialDistance) return is_quicker;
+  speed.since_trial = 0;
+  return !is_quicker;
+}
+
+void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
+  constexpr double kNew = 0.25;  // share of the latest one
+  const uint64_t bytes = size_of_out(sum);
+  if (mode_ != Mode::kMeasured || bytes < kLeastBytes) return;
+  Speed& speed = speeds_[{sum.device, sum.datatype}];
+  double& known = on_device ? speed.device : speed.host;
+  const double latest = static_cast<double>(ns) * 1e-9 / static_cast<double>(bytes);
+  known = known == 0 ? latest : known + kNew * (latest - known);
+}
+
+void DeviceSums::start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) {
+  Work work(sum, scratch_[sum.device]);
+  staging_.start(job, sum.device, size_of_out(sum), work, handler);
+}
+
+}  // namespace hetcomm

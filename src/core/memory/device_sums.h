@@ -1,0 +1,98 @@
+// Sums that devices make: of operands in host memory, or in memory of the device itself, into host
+// memory. Other reductions than sums are made in the same way.
+//
+// The operands come into scratch memory of the device, which reduces them, and the result goes back;
+// all in one stream, so that parts of a large sum, and all sums, use the same scratch memory one after
+// the other. Under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/staging.h"
+
+namespace hetcomm {
+
+// Elements in host memory, or, where that is null, in memory of the device that makes the sum.
+struct SumOperand {
+  const std::byte* host = nullptr;
+  const Memory* memory = nullptr;
+  uint64_t offset = 0;
+};
+
+// out = operands[0] op operands[1] op ..., divided by |divisor|; see hetcomm_device_reduction_t.
+struct DeviceSum {
+  size_t device = 0;
+  int32_t datatype = 0;
+  int32_t reduction = 0;
+  uint32_t divisor = 1;
+  bool rounds = false;                   // sums that are not the result have float32
+  bool first_is_wide = false;            // operands[0] has float32
+  bool out_is_wide = false;              // the result has
+  std::span<const SumOperand> operands;  // at least two
+  std::byte* out = nullptr;
+  uint64_t elements = 0;
+};
+
+class DeviceSums {
+ public:
+  // kMeasured: where it was quicker lately.
+  enum class Mode : uint8_t { kMeasured, kHost, kDevice };
+  // Shorter results are calculated on the host, where it is measured.
+  static constexpr uint64_t kLeastBytes = 128u << 10;
+
+  // The devices and |staging| outlive this.
+  DeviceSums(DeviceSet& devices, Staging& staging, Mode mode);
+  // No sum is under way.
+  ~DeviceSums();
+  DeviceSums(const DeviceSums&) = delete;
+  DeviceSums& operator=(const DeviceSums&) = delete;
+
+  // Whether the device can make |sum|, and should. May throw std::bad_alloc.
+  bool takes(const DeviceSum& sum) HETCOMM_UNDER_BATON;
+  // Starts what takes() has said yes to. on_copied() follows from the staging's progress(), also after
+  // a failure to start. |job| and all memory stay until then.
+  void start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) HETCOMM_UNDER_BATON;
+  // Notes that |sum| took so long, there or on the host.
+  void note(const DeviceSum& sum, bool on_device, uint64_t ns) HETCOMM_UNDER_BATON;
+  // Makes scratch memory on device |index|, whose users' streams will be held back: nothing can be
+  // allocated then.
+  void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
+
+ private:
+  // Where elements of a part lie in scratch memory, and how many there are.
+  struct Layout {
+    uint64_t elements;  // of a part
+    uint64_t narrow;    // place of the first operand, and of the result
+    uint64_t next;      // place of the others
+    uint64_t wide;      // place of what has float32
+  };
+  struct Speed {
+    double host = 0;  // seconds per byte of the result; 0: unknown
+    double device = 0;
+    uint32_t since_trial = 0;
+  };
+  class Work;
+
+  void* scratch(size_t index) HETCOMM_UNDER_BATON;
+  bool prefers_device(const DeviceSum& sum) HETCOMM_UNDER_BATON;
+  static uint64_t size_of_out(const DeviceSum& sum);
+  static Layout layout_of(const DeviceSum& sum);
+
+  DeviceSet& devices_;
+  Staging& staging_;
+  const Mode mode_;
+  // By device. Null: there is none yet, or there never will be.
+  std::vector<void*> scratch_;
+  std::vector<bool> has_no_room_;
+  std::map<std::pair<size_t, int32_t>, Speed> speeds_;  // by device and type
+};
+
+}  // namespace hetcomm

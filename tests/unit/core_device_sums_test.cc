@@ -1,0 +1,240 @@
+// Sums that devices make, without an operation around them.
+//
+//   * any number of operands, on the host or on the device, give the bits that the host gives, also
+//     where they do not fit into the scratch memory at once
+//   * where both places are measured, the quicker one is taken, and the other one tried now and then
+//   * nothing is allocated while a user's stream is held back
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <hetcomm/collective.h>
+
+#include "devices/registry.h"
+#include "src/core/memory/device_sums.h"
+#include "src/reduce/reduce.h"
+
+namespace hetcomm {
+namespace {
+
+using Mode = DeviceSums::Mode;
+
+class DeviceSumsTest : public ::testing::Test, private CopyHandler {
+ protected:
+  void SetUp() override {
+    for (const char* const kind : {"sim-address", "sim-handle"}) {
+      Result<Device> device = create_sim_device(kind, "memory=64M");
+      ASSERT_TRUE(device.ok());
+      ASSERT_TRUE(devices_.add(*device).ok());
+    }
+  }
+  void on_copied(const Status& status) override {
+    ended_ = true;
+    status_ = status;
+  }
+  void run(DeviceSums& sums, const DeviceSum& sum) {
+    CopyJob job;
+    ended_ = false;
+    sums.start(job, sum, *this);
+    while (!ended_) staging_.progress();
+    EXPECT_TRUE(status_.ok()) << status_.text();
+  }
+  // A sum of two operands in host memory, of |bytes| each.
+  DeviceSum plain_sum(uint64_t bytes) {
+    first_.resize(bytes);
+    second_.resize(bytes);
+    out_.resize(bytes);
+    operands_[0] = {.host = first_.data()};
+    operands_[1] = {.host = second_.data()};
+    return {.device = kReduces,
+            .datatype = HETCOMM_UINT8,
+            .reduction = HETCOMM_REDUCE_SUM,
+            .operands = operands_,
+            .out = out_.data(),
+            .elements = bytes};
+  }
+
+  static constexpr size_t kReduces = 0;
+  static constexpr size_t kDoesNot = 1;
+  static constexpr uint64_t kLong = 1u << 20;
+  DeviceSet devices_;
+  Staging staging_{devices_, {}};
+  bool ended_ = false;
+  Status status_;
+  std::vector<std::byte> first_;
+  std::vector<std::byte> second_;
+  std::vector<std::byte> out_;
+  std::array<SumOperand, 2> operands_;
+};
+
+// Small numbers, so that no sum depends on its order; they differ at each element.
+float number(size_t operand, uint64_t element) {
+  return static_cast<float>((element * (operand + 3) + operand) % 61);
+}
+
+TEST_F(DeviceSumsTest, GiveTheBitsOfTheHost) {
+  DeviceSums sums(devices_, staging_, Mode::kDevice);
+  struct Shape {
+    int32_t datatype;
+    uint32_t divisor;
+    bool first_is_wide;
+    bool out_is_wide;
+  };
+  constexpr Shape kShapes[] = {
+      {HETCOMM_FLOAT32, 1, false, false},   {HETCOMM_BFLOAT16, 1, false, false},
+      {HETCOMM_BFLOAT16, 5, false, false},  {HETCOMM_BFLOAT16, 3, true, false},
+      {HETCOMM_BFLOAT16, 1, false, true},   {HETCOMM_BFLOAT16, 1, true, true},
+      {HETCOMM_FLOAT8_E5M2, 2, true, false}};
+  for (const Shape& shape : kShapes) {
+    const auto type = static_cast<reduce::Type>(shape.datatype);
+    const bool rounds = reduce::rounds(type, reduce::Operator::kSum);
+    for (const size_t count : {2u, 3u, 5u}) {
+      // The last one is more than the scratch memory holds.
+      for (const uint64_t elements : {uint64_t{1}, uint64_t{5000}, uint64_t{1'500'000}}) {
+        SCOPED_TRACE(std::to_string(shape.datatype) + ", " + std::to_string(count) +
+                     " operands of " + std::to_string(elements) + " elements");
+        const auto width = [&](bool wide) { return wide ? sizeof(float) : reduce::size_of(type); };
+        std::vector<std::vector<std::byte>> host(count);
+        for (size_t i = 0; i < count; ++i) {
+          const bool wide = rounds && i == 0 && shape.first_is_wide;
+          std::vector<float> numbers(elements);
+          for (uint64_t e = 0; e < elements; ++e) numbers[e] = number(i, e);
+          host[i].resize(elements * width(wide));
+          if (wide || !rounds) {
+            std::memcpy(host[i].data(), numbers.data(), host[i].size());
+          } else {
+            reduce::narrow(type, host[i].data(), numbers.data(), elements);
+          }
+        }
+        // One of them lies on the device, behind something else.
+        constexpr uint64_t kBefore = 64;
+        const size_t there = count - 1;
+        const Device& device = devices_.device(kReduces);
+        void* address = nullptr;
+        ASSERT_EQ(device.table->allocate(device.instance, kBefore + host[there].size(), &address),
+                  HETCOMM_OK);
+        Memory memory(devices_, kReduces, address, kBefore + host[there].size(), true);
+        ASSERT_TRUE(memory.write(kBefore, host[there].data(), host[there].size()).ok());
+        std::vector<SumOperand> operands;
+        for (const auto& each : host) operands.push_back({.host = each.data()});
+        operands[there] = {.memory = &memory, .offset = kBefore};
+
+        const size_t out_width = width(rounds && shape.out_is_wide);
+        std::vector<std::byte> out((elements + 1) * out_width, std::byte{0x5c});
+        const std::vector<std::byte> before(out.end() - static_cast<ptrdiff_t>(out_width),
+                                            out.end());
+        const DeviceSum sum{.device = kReduces,
+                            .datatype = shape.datatype,
+                            .reduction = HETCOMM_REDUCE_SUM,
+                            .divisor = shape.divisor,
+                            .rounds = rounds,
+                            .first_is_wide = rounds && shape.first_is_wide,
+                            .out_is_wide = rounds && shape.out_is_wide,
+                            .operands = operands,
+                            .out = out.data(),
+                            .elements = elements};
+        ASSERT_TRUE(sums.takes(sum));
+        run(sums, sum);
+
+        std::vector<std::byte> expected(elements * out_width);
+        std::vector<const std::byte*> inputs;
+        for (size_t i = sum.first_is_wide ? 1 : 0; i < count; ++i) inputs.push_back(host[i].data());
+        const auto* const wide_first =
+            sum.first_is_wide ? reinterpret_cast<const float*>(host[0].data()) : nullptr;
+        const reduce::Reduction reduction{
+            .type = type,
+            .op = shape.divisor > 1 ? reduce::Operator::kAverage : reduce::Operator::kSum,
+            .ranks = shape.divisor};
+        if (sum.out_is_wide) {
+          reduce::reduce_wide(reduction, reinterpret_cast<float*>(expected.data()), inputs.data(),
+                              inputs.size(), elements, wide_first);
+        } else {
+          reduce::reduce(reduction, expected.data(), inputs.data(), inputs.size(), elements,
+                         wide_first);
+        }
+        EXPECT_EQ(std::memcmp(out.data(), expected.data(), expected.size()), 0);
+        EXPECT_TRUE(
+            std::equal(before.begin(), before.end(), out.end() - static_cast<ptrdiff_t>(out_width)))
+            << "behind the last element";
+      }
+    }
+  }
+}
+
+TEST_F(DeviceSumsTest, OnlyOfDevicesThatReduce) {
+  DeviceSums sums(devices_, staging_, Mode::kDevice);
+  DeviceSum sum = plain_sum(1000);
+  EXPECT_TRUE(sums.takes(sum));
+  sum.device = kDoesNot;
+  EXPECT_FALSE(sums.takes(sum));
+  sum.device = kReduces;
+  sum.datatype = HETCOMM_COMPLEX64;
+  sum.elements = 100;
+  sum.reduction = HETCOMM_REDUCE_MAX;
+  EXPECT_FALSE(sums.takes(sum)) << "there is no such reduction";
+  DeviceSums none(devices_, staging_, Mode::kHost);
+  EXPECT_FALSE(none.takes(plain_sum(1000)));
+}
+
+TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
+  DeviceSums sums(devices_, staging_, Mode::kMeasured);
+  const DeviceSum sum = plain_sum(kLong);
+  const DeviceSum brief = plain_sum(DeviceSums::kLeastBytes - 1);
+  EXPECT_FALSE(sums.takes(sum)) << "the host is measured first";
+  sums.note(sum, /*on_device=*/false, 100'000);
+  EXPECT_FALSE(sums.takes(brief));
+  ASSERT_TRUE(sums.takes(sum)) << "then the device";
+  sums.note(sum, /*on_device=*/true, 50'000);
+  // How many of the next thousand a device makes.
+  const auto taken = [&] {
+    int count = 0;
+    for (int i = 0; i < 1000; ++i) count += sums.takes(sum) ? 1 : 0;
+    return count;
+  };
+  const int most = taken();
+  EXPECT_GT(most, 980);
+  EXPECT_LT(most, 1000) << "the host is tried again";
+  for (int i = 0; i < 20; ++i) sums.note(sum, /*on_device=*/true, 400'000);
+  const int few = taken();
+  EXPECT_LT(few, 20);
+  EXPECT_GT(few, 0) << "the device is tried again";
+  EXPECT_FALSE(sums.takes(brief));
+}
+
+TEST_F(DeviceSumsTest, NothingIsAllocatedDuringAHold) {
+  DeviceSums sums(devices_, staging_, Mode::kDevice);
+  const DeviceSum sum = plain_sum(1000);
+  devices_.add_hold();
+  EXPECT_FALSE(sums.takes(sum));
+  devices_.drop_hold();
+  {
+    const std::scoped_lock lock(devices_.holding());
+    std::thread([&] { EXPECT_FALSE(sums.takes(sum)); }).join();
+  }
+  sums.prepare_for_holds(kDoesNot);
+  sums.prepare_for_holds(kReduces);
+  devices_.add_hold();
+  EXPECT_TRUE(sums.takes(sum));
+  devices_.drop_hold();
+}
+
+TEST_F(DeviceSumsTest, WithoutRoomTheHostSums) {
+  const Device& device = devices_.device(kReduces);
+  std::vector<void*> all;
+  void* address = nullptr;
+  for (const uint64_t size : {uint64_t{8} << 20, uint64_t{1} << 20}) {
+    while (device.table->allocate(device.instance, size, &address) == HETCOMM_OK) {
+      all.push_back(address);
+    }
+  }
+  DeviceSums sums(devices_, staging_, Mode::kDevice);
+  EXPECT_FALSE(sums.takes(plain_sum(1000)));
+  for (void* const each : all) device.table->free(device.instance, each);
+}
+
+}  // namespace
+}  // namespace hetcomm
