@@ -60,6 +60,36 @@ const char* missing_entry(const DeviceTable& table) {
   return nullptr;
 }
 
+// What streams and events of a device without any are.
+char no_stream;
+
+// Gives a table without streams and events those of a device whose copies are over when the call
+// returns.
+void add_streams(DeviceTable& table) {
+  if (table.stream_create != nullptr || table.stream_destroy != nullptr ||
+      table.event_record != nullptr || table.event_query != nullptr ||
+      table.event_wait != nullptr || table.event_release != nullptr) {
+    return;
+  }
+  table.stream_create = [](void*, void** out_stream) {
+    if (out_stream == nullptr) return hetcomm_status_t{HETCOMM_INVALID_ARGUMENT};
+    *out_stream = &no_stream;
+    return hetcomm_status_t{HETCOMM_OK};
+  };
+  table.stream_destroy = [](void*, void*) {};
+  table.event_record = [](void*, void* stream, void** out_event) {
+    if (stream == nullptr || out_event == nullptr) {
+      return hetcomm_status_t{HETCOMM_INVALID_ARGUMENT};
+    }
+    *out_event = &no_stream;
+    return hetcomm_status_t{HETCOMM_OK};
+  };
+  table.event_query = table.event_wait = [](void*, void* event) {
+    return hetcomm_status_t{event != nullptr ? HETCOMM_OK : HETCOMM_INVALID_ARGUMENT};
+  };
+  table.event_release = [](void*, void*) {};
+}
+
 }  // namespace
 
 bool is_device_kind(std::string_view name) {
@@ -162,6 +192,7 @@ Result<DeviceTable> complete_table(const DeviceTable* given) {
                     "'-' and '_'",
                     printable(table.kind != nullptr ? table.kind : ""), kLongestKind));
   }
+  add_streams(table);
   if (const char* const missing = missing_entry(table)) {
     return Status(Code::kUnsupported,
                   fmt::format("the table of {} has no {}(): provide one", table.kind, missing));

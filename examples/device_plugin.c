@@ -4,9 +4,9 @@
  *     HETCOMM_DEVICE_PLUGINS=./libexample.so HETCOMM_DEVICES=example hetcomm_info
  *
  * The "accelerator" is a part of the host's memory that has handles for names, as OpenCL's buffers
- * have. Its copies are over when the call returns, so that a stream and an event have nothing to
- * remember. A real plug-in puts its vendor's calls in the places of malloc() and memcpy(), and its
- * vendor's queue and event in those of kStream and kEvent.                                     */
+ * have. Its copies are over when the call returns, so that it needs no streams and no events. A real
+ * plug-in puts its vendor's calls in the places of malloc() and memcpy(), and where its vendor copies
+ * in a queue it fills stream_create() and the other entries of streams and events, too.         */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,9 +24,6 @@ typedef struct example_device {
   unsigned char* bytes[MOST_ALLOCATIONS]; /* NULL: the slot is free */
   uint64_t sizes[MOST_ALLOCATIONS];
 } example_device_t;
-
-static char kStream;
-static char kEvent;
 
 static void destroy(void* device) {
   example_device_t* const own = device;
@@ -113,18 +110,6 @@ static hetcomm_status_t resolve(example_device_t* own, const void* address, uint
   return status;
 }
 
-static hetcomm_status_t stream_create(void* device, void** out_stream) {
-  (void)device;
-  if (out_stream == NULL) return HETCOMM_INVALID_ARGUMENT;
-  *out_stream = &kStream;
-  return HETCOMM_OK;
-}
-
-static void stream_destroy(void* device, void* stream) {
-  (void)device;
-  (void)stream;
-}
-
 static hetcomm_status_t copy_to_host(void* device, void* stream, void* host, const void* address,
                                      uint64_t offset, uint64_t size_bytes) {
   unsigned char* bytes = NULL;
@@ -143,23 +128,6 @@ static hetcomm_status_t copy_from_host(void* device, void* stream, void* address
   return status;
 }
 
-static hetcomm_status_t event_record(void* device, void* stream, void** out_event) {
-  (void)device;
-  if (stream == NULL || out_event == NULL) return HETCOMM_INVALID_ARGUMENT;
-  *out_event = &kEvent;
-  return HETCOMM_OK;
-}
-
-static hetcomm_status_t event_done(void* device, void* event) {
-  (void)device;
-  return event != NULL ? HETCOMM_OK : HETCOMM_INVALID_ARGUMENT;
-}
-
-static void event_release(void* device, void* event) {
-  (void)device;
-  (void)event;
-}
-
 static const hetcomm_device_table_t kTable = {
     .struct_size = sizeof(hetcomm_device_table_t),
     .kind = "example",
@@ -168,14 +136,8 @@ static const hetcomm_device_table_t kTable = {
     .allocate = allocate,
     .free = free_memory,
     .find = find,
-    .stream_create = stream_create,
-    .stream_destroy = stream_destroy,
     .copy_to_host = copy_to_host,
     .copy_from_host = copy_from_host,
-    .event_record = event_record,
-    .event_query = event_done,
-    .event_wait = event_done,
-    .event_release = event_release,
 };
 
 static hetcomm_status_t create(const char* kind, const char* options, hetcomm_device_t* out_device,

@@ -88,7 +88,11 @@ typedef struct hetcomm_device_table {
   hetcomm_status_t (*shared_file)(void* device, const void* address, int* out_file,
                                   uint64_t* out_offset);
 
-  /* Creates a stream, which runs its copies in order. Copies of different streams overlap. */
+  /* The entries of streams and events (stream_create, stream_destroy, event_record, event_query,
+   * event_wait, event_release) come together. They may be null where a copy is over when its call
+   * returns; then streams that the library passes mean nothing.
+   *
+   * Creates a stream, which runs its copies in order. Copies of different streams overlap. */
   hetcomm_status_t (*stream_create)(void* device, void** out_stream);
   /* Waits until the copies of the stream have ended, and frees it. Its events stay until they are
    * released. */

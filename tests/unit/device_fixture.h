@@ -30,7 +30,9 @@ class TestDevice {
 #endif
                                 : create_sim_device(kind, options);
     EXPECT_TRUE(device.ok()) << device.status().text();
-    if (device.ok()) device_ = device.value();
+    if (!device.ok()) return;
+    table_ = complete_table(device->table).value();  // as the library uses it
+    device_ = {&table_, device->instance};
   }
   ~TestDevice() { destroy(); }
   TestDevice(const TestDevice&) = delete;
@@ -94,7 +96,8 @@ class TestDevice {
     return plugins.ok() ? plugins->create("example", options) : Result<Device>(plugins.status());
   }
 
-  Device device_;
+  DeviceTable table_{};
+  Device device_{};
 };
 
 // The kinds that the suite of the table runs over, in this program.

@@ -191,6 +191,11 @@ TEST(DeviceTables, OfOtherVersionsAreCompleted) {
   };
   EXPECT_THAT(complete_table(&half).status().text(), HasSubstr("no copy_rows_from_host()"));
   half = *device->table;
+  EXPECT_EQ(half.stream_create, nullptr) << "its copies are over when the call returns";
+  EXPECT_NE(completed->stream_create, nullptr);
+  half.event_query = completed->event_query;
+  EXPECT_THAT(complete_table(&half).status().text(), HasSubstr("no stream_create()"));
+  half = *device->table;
   half.find = nullptr;
   EXPECT_THAT(complete_table(&half).status().text(), HasSubstr("no find()"));
   half.host_accessible = 1;
