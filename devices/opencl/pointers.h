@@ -26,9 +26,11 @@ class Pointers {
     return copy_(queue, CL_FALSE, to, from, size, 0, nullptr, out_event);
   }
 
-  // Makes |pointer| an argument of a kernel. There is such an allocation.
+  // Whether kernels can have pointers for arguments.
+  bool are_arguments() const { return set_argument_ != nullptr; }
+  // Makes |pointer| an argument of a kernel. They can be, and there is such an allocation.
   cl_int set_argument(cl_kernel kernel, cl_uint index, const void* pointer) const {
-    return set_argument_ != nullptr ? set_argument_(kernel, index, pointer) : CL_INVALID_OPERATION;
+    return set_argument_(kernel, index, pointer);
   }
 
  private:

@@ -1,8 +1,8 @@
 #include "devices/opencl/reductions.h"
 
 #include <bit>
+#include <exception>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -188,10 +188,39 @@ void Reductions::compile(const Variant& variant, cl_program* out_program, cl_ker
     if (*out_program != nullptr &&
         api_.BuildProgram(*out_program, 1, &device_, options, nullptr, nullptr) == CL_SUCCESS) {
       *out_kernel = api_.CreateKernel(*out_program, "reduce", &status);
+      if (*out_kernel != nullptr && !runs(*out_kernel)) {
+        api_.ReleaseKernel(std::exchange(*out_kernel, nullptr));
+      }
     }
   } catch (const std::bad_alloc&) {
     *out_kernel = nullptr;  // the host goes on calculating
   }
+}
+
+// Runs the kernel once, over nothing. Vendors finish it then, and that may wait for what queues of users
+// hold.
+bool Reductions::runs(cl_kernel kernel) const {
+  constexpr size_t kItems = 64;
+  const cl_ulong none = 0;
+  const cl_float one = 1;
+  cl_int status = CL_SUCCESS;
+  const cl_mem buffer = api_.CreateBuffer(context_, CL_MEM_READ_WRITE, kItems, nullptr, &status);
+  const cl_command_queue queue =
+      buffer != nullptr ? api_.CreateCommandQueue(context_, device_, 0, &status) : nullptr;
+  for (cl_uint i = 0; i < 3 && status == CL_SUCCESS; ++i) {
+    status = api_.SetKernelArg(kernel, 2 * i, sizeof(buffer), &buffer);
+    if (status == CL_SUCCESS) status = api_.SetKernelArg(kernel, 2 * i + 1, sizeof(none), &none);
+  }
+  if (status == CL_SUCCESS) status = api_.SetKernelArg(kernel, 6, sizeof(none), &none);
+  if (status == CL_SUCCESS) status = api_.SetKernelArg(kernel, 7, sizeof(one), &one);
+  if (status == CL_SUCCESS) {
+    status =
+        api_.EnqueueNDRangeKernel(queue, kernel, 1, nullptr, &kItems, nullptr, 0, nullptr, nullptr);
+  }
+  if (status == CL_SUCCESS) status = api_.Finish(queue);
+  if (queue != nullptr) api_.ReleaseCommandQueue(queue);
+  if (buffer != nullptr) api_.ReleaseMemObject(buffer);
+  return status == CL_SUCCESS;
 }
 
 void Reductions::run_compiler() {
@@ -218,20 +247,39 @@ bool Reductions::start_compiler() {
   const SignalsBlocked blocked;
   try {
     compiler_ = std::thread([this] { run_compiler(); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one
     return false;
   }
   compiling_ = true;
   return true;
 }
 
-Code Reductions::prepare(const DeviceReduction& what, const Places& places) {
+// Whether kernels can read the operands and write the result.
+bool Reductions::are_usable(const DeviceReduction& what, const Places& places) const {
   const std::array<uint64_t, 3> sizes = {size_of(what.first_datatype), size_of(what.datatype),
                                          size_of(what.out_datatype)};
   for (size_t i = 0; i < places.size(); ++i) {
-    const auto pointer = reinterpret_cast<uintptr_t>(places[i].pointer);
-    if ((pointer + places[i].offset) % sizes[i] != 0) return Code::kUnsupported;
+    const Place& place = places[i];
+    if ((reinterpret_cast<uintptr_t>(place.pointer) + place.offset) % sizes[i] != 0) return false;
+    if (place.pointer != nullptr) {
+      if (!pointers_.are_arguments()) return false;
+      continue;
+    }
+    // Callers may have forbidden it.
+    const bool is_out = i + 1 == places.size();
+    const cl_mem_flags forbids = is_out ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY;
+    cl_mem_flags flags = 0;
+    if (api_.GetMemObjectInfo(place.buffer, CL_MEM_FLAGS, sizeof(flags), &flags, nullptr) !=
+            CL_SUCCESS ||
+        (flags & forbids) != 0) {
+      return false;
+    }
   }
+  return true;
+}
+
+Code Reductions::prepare(const DeviceReduction& what, const Places& places) {
+  if (!are_usable(what, places)) return Code::kUnsupported;
   const Variant variant = variant_of(what);
   const std::scoped_lock lock(mutex_);
   const auto known = kernels_.find(variant);
@@ -258,7 +306,7 @@ cl_int Reductions::set_argument(cl_kernel kernel, cl_uint index, const Place& pl
 
 cl_int Reductions::start(cl_command_queue queue, const DeviceReduction& what, const Places& places,
                          cl_event* out_event) {
-  constexpr size_t kGroup = 64;
+  constexpr size_t kGroup = 64;  // the vendor chooses groups, and has a number that can be divided
   const std::array<uint64_t, 3> sizes = {size_of(what.first_datatype), size_of(what.datatype),
                                          size_of(what.out_datatype)};
   const cl_ulong elements = what.elements;
@@ -276,7 +324,7 @@ cl_int Reductions::start(cl_command_queue queue, const DeviceReduction& what, co
   if (status == CL_SUCCESS) status = api_.SetKernelArg(kernel, 7, sizeof(divisor), &divisor);
   if (status != CL_SUCCESS) return status;
   const size_t items = (elements + kGroup - 1) / kGroup * kGroup;
-  return api_.EnqueueNDRangeKernel(queue, kernel, 1, nullptr, &items, &kGroup, 0, nullptr,
+  return api_.EnqueueNDRangeKernel(queue, kernel, 1, nullptr, &items, nullptr, 0, nullptr,
                                    out_event);
 }
 

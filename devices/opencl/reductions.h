@@ -53,6 +53,8 @@ class Reductions {
 
   static Variant variant_of(const DeviceReduction& what);
   bool can_calculate(const Variant& variant) const;
+  bool are_usable(const DeviceReduction& what, const Places& places) const;
+  bool runs(cl_kernel kernel) const;
   bool start_compiler();
   void run_compiler();
   void compile(const Variant& variant, cl_program* out_program, cl_kernel* out_kernel);

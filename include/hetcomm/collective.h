@@ -95,7 +95,8 @@ enum {
  * All ranks get the same bits. SUM, PRODUCT, AVERAGE and PREMUL_SUM of FLOAT16, BFLOAT16 and the
  * FLOAT8 types are calculated in float32, in the order of ranks, and rounded once: every algorithm,
  * size and transport gives the same bits. The order in which FLOAT32 and wider types are summed
- * depends on the algorithm. */
+ * depends on the algorithm. Which NaN a result is, and which of two zeros, may depend on where it was
+ * calculated (HETCOMM_DEVICE_SUMS), alike on all ranks. */
 #define HETCOMM_REDUCTION_MAP(X) \
   X(SUM, 0)                      \
   X(PRODUCT, 1)                  \

@@ -6,7 +6,8 @@
  *
  *     HETCOMM_DEVICE_PLUGINS=/opt/acme/libacme_hetcomm.so HETCOMM_DEVICES=acme:0,acme:1
  *
- * It needs this header alone, and no symbol of libhetcomm. docs/devices.md shows how one is made.
+ * It needs this header, for reduce() also the numbers in hetcomm/collective.h, and no symbol of
+ * libhetcomm. docs/devices.md shows how one is made.
  *
  * Any thread may call any function, on different objects at the same time. No function blocks
  * unless its comment says so. A function that returns a status and fails has left its outputs alone
@@ -28,7 +29,8 @@ extern "C" {
 #endif
 
 /* Rows of bytes at regular distances in an allocation: row (i, j) begins at
- * offset + i * strides[0] + j * strides[1], for i < extents[0] and j < extents[1]. Frozen layout. */
+ * offset + i * strides[0] + j * strides[1], for i < extents[0] and j < extents[1]. Their order is
+ * (0, 0), (0, 1), ..., (1, 0), (1, 1), ... Frozen layout. */
 typedef struct hetcomm_device_rows {
   uint64_t offset;
   uint64_t row_bytes;
@@ -37,8 +39,8 @@ typedef struct hetcomm_device_rows {
 } hetcomm_device_rows_t;
 
 /* What a device reduces, element by element: out[i] = first[i] op second[i], divided by |divisor|.
- * Out may be the elements of an operand that has its type, and has no byte in common with operands
- * else. Frozen layout. */
+ * |first|, |second| or both may be the elements of |out| themselves, at the same place and of the
+ * same type; else they have no byte in common with it. Frozen layout. */
 typedef struct hetcomm_device_reduction {
   const void* first; /* allocation of the operand on the left */
   uint64_t first_offset;
@@ -49,11 +51,11 @@ typedef struct hetcomm_device_reduction {
   uint64_t elements;
   int32_t reduction; /* HETCOMM_REDUCE_SUM to HETCOMM_REDUCE_XOR (hetcomm_reduction_t) */
   int32_t datatype;  /* type of |second|'s elements (hetcomm_datatype_t) */
-  /* |datatype|; or HETCOMM_FLOAT32 where that is FLOAT16, BFLOAT16 or a FLOAT8, with SUM and
-   * PRODUCT. */
+  /* Types of |first|'s elements and of |out|'s: each is |datatype|; or HETCOMM_FLOAT32, where
+   * |datatype| is FLOAT16, BFLOAT16 or a FLOAT8 and the operator SUM or PRODUCT. */
   int32_t first_datatype;
   int32_t out_datatype;
-  /* 1; or more, with SUM, where FLOAT16, BFLOAT16 or a FLOAT8 is the type of |out| as well. */
+  /* 1; or more, with SUM, where FLOAT16, BFLOAT16 or a FLOAT8 is the type of |out|. */
   uint32_t divisor;
   int32_t reserved; /* 0 */
 } hetcomm_device_reduction_t;
@@ -92,14 +94,16 @@ typedef struct hetcomm_device_table {
    * event_wait, event_release) come together. They may be null where a copy is over when its call
    * returns; then streams that the library passes mean nothing.
    *
-   * Creates a stream, which runs its copies in order. Copies of different streams overlap. */
+   * Creates a stream, which runs its copies and reductions in order. Those of different streams
+   * overlap. */
   hetcomm_status_t (*stream_create)(void* device, void** out_stream);
-  /* Waits until the copies of the stream have ended, and frees it. Its events stay until they are
+  /* Waits until all copies and reductions of the stream have ended, and frees it. Its events stay until they are
    * released. */
   void (*stream_destroy)(void* device, void* stream);
 
   /* Starts to copy |size_bytes| at |address| + |offset| into host memory. Both stay valid until an
-   * event that was recorded after the copy has completed. */
+   * event that was recorded after the copy has completed. A call, as of all copies, may last as long
+   * as the copy; then nothing else of its process moves meanwhile. */
   hetcomm_status_t (*copy_to_host)(void* device, void* stream, void* host, const void* address,
                                    uint64_t offset, uint64_t size_bytes);
   /* Starts to copy |size_bytes| of host memory to |address| + |offset|. Both stay valid until an
@@ -107,17 +111,17 @@ typedef struct hetcomm_device_table {
   hetcomm_status_t (*copy_from_host)(void* device, void* stream, void* address, uint64_t offset,
                                      const void* host, uint64_t size_bytes);
   /* Optional: start to copy |rows| of the allocation |address| into host memory, where they lie
-   * behind each other, and back. As copy_to_host and copy_from_host else. They come together. */
+   * behind each other in their order, and back. As copy_to_host and copy_from_host else. They come together. */
   hetcomm_status_t (*copy_rows_to_host)(void* device, void* stream, void* host, const void* address,
                                         const hetcomm_device_rows_t* rows);
   hetcomm_status_t (*copy_rows_from_host)(void* device, void* stream, void* address,
                                           const hetcomm_device_rows_t* rows, const void* host);
 
-  /* Creates an event, which completes when all copies have that were put into the stream before
-   * it. */
+  /* Creates an event, which completes when all copies and reductions have that were put into the
+   * stream before it. */
   hetcomm_status_t (*event_record)(void* device, void* stream, void** out_event);
-  /* Returns OK when the event has completed, PENDING when it has not, and the error of a copy that
-   * failed. */
+  /* Returns OK when the event has completed, PENDING when it has not, and the error of a copy or
+   * reduction that failed. */
   hetcomm_status_t (*event_query)(void* device, void* event);
   /* Blocks until the event has completed. Returns OK, or the error of a copy that failed. */
   hetcomm_status_t (*event_wait)(void* device, void* event);
@@ -212,19 +216,23 @@ typedef struct hetcomm_device_table {
   hetcomm_status_t (*copy_rows_between)(void* device, void* stream, const void* from,
                                         const hetcomm_device_rows_t* from_rows, void* to_device,
                                         void* to, const hetcomm_device_rows_t* to_rows);
-  /* Optional: starts to reduce memory of the device. Allocations stay valid until an event that was
-   * recorded after this call has completed. Operators are those of hetcomm/collective.h. Bits are
-   * those of IEEE 754, with subnormal numbers, each operation rounded to the nearest and none fused
-   * with another; FLOAT16, BFLOAT16 and the FLOAT8 types are calculated in float32 and rounded once.
-   * Which NaN a result is, is free.
+  /* Optional: starts to reduce memory of the device, behind all that the stream holds; copies that
+   * are put there later see the result. Allocations stay valid until an event that was recorded after
+   * this call has completed.
+   * Operators are those of hetcomm/collective.h. Bits are those of IEEE 754, with subnormal numbers;
+   * each operation is rounded to the nearest, and none fused with another. FLOAT16, BFLOAT16 and the
+   * FLOAT8 types are calculated in float32: the sum is rounded to that, divided, rounded to that, and
+   * then rounded to the type of |out|. Which NaN a result is, and which of two zeros MIN and MAX take,
+   * is free.
    * The library asks first, for each operation, with no elements, perhaps with a null stream, and
-   * from any thread. OK says that all numbers of elements from these places on can be reduced so.
-   * UNSUPPORTED says that they cannot, since a place is not aligned for its elements, say, or not yet,
-   * as while kernels are compiled: the library calculates on the host. */
+   * from any thread. OK says that any number of elements can be reduced so, from these places on and
+   * from others that are aligned as they are. UNSUPPORTED says that they cannot, since a place is not
+   * aligned for its elements, say, or not yet, as while kernels are compiled: the library calculates
+   * on the host. */
   hetcomm_status_t (*reduce)(void* device, void* stream,
                              const hetcomm_device_reduction_t* reduction);
   /* Optional: gives the NUMA node of the host near which the device is, by the kernel's number; -1
-   * where it is near none. It is asked where there is no PCI address. */
+   * where it is near none. It counts where there is no PCI address. */
   int32_t (*numa_node)(void* device);
 } hetcomm_device_table_t;
 
@@ -234,11 +242,12 @@ typedef struct hetcomm_device {
   void* instance;
 } hetcomm_device_t;
 
-/* Version of this header. A plug-in of another version is refused. */
+/* Version of this header: it changes where what was there before means something else, and not with
+ * entries that are added. A plug-in of another version is refused. */
 #define HETCOMM_DEVICE_PLUGIN_VERSION 1
 
 /* This is what a plug-in brings. It lives as long as the process. */
-typedef struct hetcomm_device_plugin {
+typedef struct hetcomm_plugin {
   /* sizeof(hetcomm_device_plugin_t) as the plug-in was built with it. */
   uint64_t struct_size;
   /* HETCOMM_DEVICE_PLUGIN_VERSION as the plug-in was built with it. */
@@ -265,6 +274,7 @@ typedef struct hetcomm_device_plugin {
  * context, from any thread, and loads nothing of the vendor: that waits for create(). NULL: the
  * plug-in cannot be used here. */
 typedef const hetcomm_device_plugin_t* (*hetcomm_device_plugin_function_t)(void);
+HETCOMM_API const hetcomm_device_plugin_t* hetcomm_device_plugin(void);
 #define HETCOMM_DEVICE_PLUGIN_FUNCTION "hetcomm_device_plugin"
 
 #ifdef __cplusplus

@@ -32,3 +32,7 @@ def __getattr__(name: str) -> Any:
 
         return _core.version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

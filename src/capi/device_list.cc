@@ -22,8 +22,9 @@ const std::vector<std::string_view> kOwnKinds = {"host",
 Status unknown_kind(Code code, std::string_view kind, const Plugins& plugins) {
   std::vector<std::string> known(kOwnKinds.begin() + 1, kOwnKinds.end());
   for (std::string& each : plugins.kinds()) known.push_back(std::move(each));
-  return Status(code, fmt::format("'{}' is no kind of device; there are {}", printable(kind),
-                                  fmt::join(known, ", ")));
+  return Status(code, fmt::format("'{}' is no kind of device; there are {}; HETCOMM_DEVICE_PLUGINS "
+                                  "names libraries that bring others",
+                                  printable(kind), fmt::join(known, ", ")));
 }
 
 // "sim-handle" or "sim-address:bandwidth=10G:latency=2us"

@@ -152,7 +152,8 @@ inline Status check_alive(const Context& context) {
 
 inline Status check_device(Context& context, int32_t device) {
   if (device >= 0 && static_cast<size_t>(device) < context.devices().size()) return {};
-  return Status(Code::kOutOfRange, "there is no device " + std::to_string(device));
+  return Status(Code::kOutOfRange, "there is no device " + std::to_string(device) +
+                                       " in this context: HETCOMM_DEVICES names devices");
 }
 
 inline Tag tag_of(const hetcomm_context*) { return Tag::kContext; }

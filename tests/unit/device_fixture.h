@@ -19,7 +19,7 @@ namespace hetcomm {
 // A device, destroyed at the end of the test. Its functions are the table's, with the instance in.
 class TestDevice {
  public:
-  // |kind| is "host", "sim-handle", "sim-address", "example", which is a plug-in, or
+  // |kind| is "host", "sim-handle", "sim-address", "example", which is the first kind of a plug-in, or
   // "opencl:" with options.
   explicit TestDevice(std::string_view kind, std::string_view options = "") {
     Result<Device> device = kind == "host"      ? create_host_device()
@@ -93,7 +93,8 @@ class TestDevice {
     const char* const path = std::getenv("HETCOMM_TEST_PLUGIN");
     if (path == nullptr) return Status(Code::kNotFound, "HETCOMM_TEST_PLUGIN is not set");
     Result<Plugins> plugins = Plugins::load(path, {}, [](std::string_view) {});
-    return plugins.ok() ? plugins->create("example", options) : Result<Device>(plugins.status());
+    return plugins.ok() ? plugins->create(plugins->kinds().front(), options)
+                        : Result<Device>(plugins.status());
   }
 
   DeviceTable table_{};

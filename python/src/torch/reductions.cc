@@ -1,14 +1,17 @@
 #include "python/src/torch/reductions.h"
 
+#include <array>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/util/Exception.h>
+#include <cmath>
 #include <exception>
-#include <optional>
-#include <system_error>
+#include <utility>
 
 #include <hetcomm/collective.h>
 
 #include "python/src/torch/device.h"
+#include "python/src/torch/interrupts.h"
 
 namespace hetcomm::torch_backend {
 
@@ -78,6 +81,33 @@ at::Tensor any_bits(at::ScalarType type, int64_t count, uint64_t seed) {
   return bytes.view(type);
 }
 
+// |count| numbers of any mantissa, between -|bound| and |bound|.
+at::Tensor any_numbers(at::ScalarType type, int64_t count, double bound, uint64_t seed) {
+  constexpr double kIntegers = 2147483648.0;
+  return any_bits(at::kInt, count, seed).to(at::kDouble).mul_(bound / kIntegers).to(type);
+}
+
+// Operands of a trial: any bits; numbers of one size, whose sums have to be rounded; numbers so small
+// that sums, or products, are subnormal.
+std::vector<std::array<at::Tensor, 2>> operands_of(at::ScalarType first, at::ScalarType second) {
+  constexpr int64_t kCount = 4096;
+  std::vector<std::array<at::Tensor, 2>> all = {
+      {any_bits(first, kCount, 1), any_bits(second, kCount, 2)}};
+  if (!at::isFloatingType(second)) return all;
+  const double least = second == at::kHalf     ? std::ldexp(1.0, -14)
+                       : second == at::kDouble ? std::ldexp(1.0, -1022)
+                                               : std::ldexp(1.0, -126);
+  for (const double bound : {8.0, 3 * least, std::sqrt(least)}) {
+    all.push_back({any_numbers(first, kCount, bound, 3), any_numbers(second, kCount, bound, 4)});
+  }
+  return all;
+}
+
+// By a tensor, since a number may become a product with its inverse.
+void divide(at::Tensor& wide, uint32_t divisor) {
+  wide.div_(at::full({1}, static_cast<double>(divisor), wide.options()));
+}
+
 bool have_same_bits(const at::Tensor& one, const at::Tensor& other) {
   const at::Tensor same = one.view(at::kByte).view({one.numel(), -1}) ==
                           other.view(at::kByte).view({other.numel(), -1});
@@ -95,8 +125,7 @@ void Reductions::reduce(const hetcomm_device_reduction_t& what, const at::Tensor
   if (what.divisor > 1) {
     at::Tensor wide =
         first.scalar_type() == at::kFloat ? first.add(second) : first.to(at::kFloat).add_(second);
-    // By a tensor, since a number may become a product with its inverse.
-    wide.div_(at::full({1}, static_cast<double>(what.divisor), wide.options()));
+    divide(wide, what.divisor);
     result.copy_(wide, /*non_blocking=*/true);
   } else if (what.out_datatype != what.datatype && what.first_datatype == what.datatype) {
     result.copy_(first, /*non_blocking=*/true);
@@ -127,9 +156,9 @@ bool Reductions::are_exact(const hetcomm_device_reduction_t& what) {
   if (running_) return false;
   if (thread_.joinable()) thread_.join();  // it has nothing to do any more
   try {
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_without_signals([this] { run(); });
     running_ = true;
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one
     wanted_.pop_back();
     verdicts_.erase(variant);
   }
@@ -143,32 +172,48 @@ void Reductions::run() {
     wanted_.pop_back();
     lock.unlock();
     Verdict verdict = Verdict::kOther;
+    bool has_room = true;
     try {
       verdict = try_out(variant);
+    } catch (const c10::OutOfMemoryError&) {
+      has_room = false;
     } catch (const std::exception&) {
       verdict = Verdict::kOther;  // the back-end lacks something
     }
     lock.lock();
-    verdicts_.at(variant) = verdict;
+    if (has_room) {
+      verdicts_.at(variant) = verdict;
+    } else {
+      verdicts_.erase(variant);  // who asks next has it tried again
+    }
   }
   running_ = false;
 }
 
+// A quotient in float32 is compared besides: it differs more often than what is left of it.
 Reductions::Verdict Reductions::try_out(const Variant& variant) const {
-  constexpr int64_t kCount = 4096;
   const c10::InferenceMode mode;
   hetcomm_device_reduction_t what{};
   std::tie(what.reduction, what.datatype, what.first_datatype, what.out_datatype, what.divisor) =
       variant;
-  const at::Tensor first = any_bits(scalar_type_of(what.first_datatype), kCount, 1);
-  const at::Tensor second = any_bits(scalar_type_of(what.datatype), kCount, 2);
-  const at::Tensor expected =
-      at::empty({kCount}, at::TensorOptions().dtype(scalar_type_of(what.out_datatype)));
-  reduce(what, first, second, expected);
   const c10::StreamGuard there(make_stream(device_));
-  const at::Tensor result = at::empty({kCount}, expected.options().device(device_));
-  reduce(what, first.to(device_), second.to(device_), result);
-  return have_same_bits(result.cpu(), expected) ? Verdict::kExact : Verdict::kOther;
+  for (const auto& [first, second] :
+       operands_of(scalar_type_of(what.first_datatype), scalar_type_of(what.datatype))) {
+    const at::Tensor expected =
+        at::empty_like(first, at::TensorOptions().dtype(scalar_type_of(what.out_datatype)));
+    reduce(what, first, second, expected);
+    const at::Tensor result = at::empty_like(expected, at::TensorOptions().device(device_));
+    reduce(what, first.to(device_), second.to(device_), result);
+    if (!have_same_bits(result.cpu(), expected)) return Verdict::kOther;
+    if (what.divisor <= 1) continue;
+    const at::Tensor wide = first.to(at::kFloat);
+    at::Tensor quotient = wide.to(device_);
+    divide(quotient, what.divisor);
+    at::Tensor exact = wide.clone();
+    divide(exact, what.divisor);
+    if (!have_same_bits(quotient.cpu(), exact)) return Verdict::kOther;
+  }
+  return Verdict::kExact;
 }
 
 }  // namespace hetcomm::torch_backend

@@ -26,7 +26,7 @@ class Reductions {
   // Waits for a trial under way.
   ~Reductions();
 
-  // Whether |what|, which is well formed, gives the bits of the host. False: it does not, or it has
+  // Whether |what|, which is well formed, gives the bits that torch's CPU gives. False: it does not, or it has
   // not been tried yet; then it will be. May throw where there is no memory. [any-thread]
   bool are_exact(const hetcomm_device_reduction_t& what);
 

@@ -20,6 +20,7 @@ void Collective::reset() {
   in_arena_ = ready_ = false;
   stage_ = Stage::kQueued;
   copies_.reset();
+  for (size_t slot = 0; slot < scratch_.size(); ++slot) give_scratch(slot);
   started_ns_ = forsaken_ns_ = 0;
   code_ = Code::kOk;
   text_.clear();
@@ -126,7 +127,7 @@ void Collective::begin_moving() {
     team_->begin_in_arena();
     return;
   }
-  runner_.start(owner_->communicator(), commons().blocks, *this, count_pipelines(task_.problem()),
+  runner_.start(owner_->communicator(), *this, count_pipelines(task_.problem()),
                 team_->tag(task_.sequence(), task_.call()));
   advance();
 }
@@ -270,6 +271,24 @@ bool Collective::may_begin(uint64_t pipeline) {
 
 void Collective::make_plan(uint64_t pipeline, Plan* plan) {
   collectives::make_plan(task_.problem(), pipeline, plan);
+}
+
+// Copy engines reach it at full speed where a device may make sums of what lies there.
+std::byte* Collective::take_scratch(size_t slot, uint64_t bytes) {
+  Scratch& own = scratch_[slot];
+  const BufferPiece sent = task_.send_place(0);
+  if (reduces(task_.problem().kind) && sent.memory != nullptr &&
+      commons().sums.serves(sent.memory->device_index())) {
+    own.pinned = commons().staging.stand_in(bytes, {sent});
+    if (own.pinned) return own.pinned.get();
+  }
+  own.pooled = PoolBytes(commons().blocks, bytes);
+  return own.pooled.get();
+}
+
+void Collective::give_scratch(size_t slot) {
+  scratch_[slot].pooled.reset();
+  scratch_[slot].pinned.reset();
 }
 
 int Collective::job_rank(uint32_t peer) const { return team_->job_rank(peer); }

@@ -10,6 +10,8 @@
 // enough. All under the baton, but for set_up() and attach().
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,7 +22,9 @@
 #include "src/core/collectives/step_sums.h"
 #include "src/core/collectives/task.h"
 #include "src/core/collectives/task_copies.h"
+#include "src/core/memory/stand_ins.h"
 #include "src/core/plan/runner.h"
+#include "src/core/progress/block_pool.h"
 #include "src/core/progress/operation.h"
 
 namespace hetcomm {
@@ -90,6 +94,8 @@ class Collective final : public CompositeOperation,
   // plan::RunnerClient
   void make_plan(uint64_t pipeline, Plan* plan) override HETCOMM_UNDER_BATON;
   bool may_begin(uint64_t pipeline) override HETCOMM_UNDER_BATON;
+  std::byte* take_scratch(size_t slot, uint64_t bytes) override HETCOMM_UNDER_BATON;
+  void give_scratch(size_t slot) override HETCOMM_UNDER_BATON;
   int job_rank(uint32_t peer) const override HETCOMM_UNDER_BATON;
   std::byte* user_address(const Range& range) const override HETCOMM_UNDER_BATON;
   bool run_local(size_t slot, const Plan& plan, const Step& step,
@@ -123,6 +129,12 @@ class Collective final : public CompositeOperation,
   Stage stage_ = Stage::kQueued;
   TaskCopies copies_;
   StepSums sums_;
+  // Scratch memory of a pipeline, from one of the two.
+  struct Scratch {
+    PoolBytes pooled;
+    StandIns::Memory pinned;
+  };
+  std::array<Scratch, plan::Runner::kPipelinesAtOnce> scratch_;
   uint64_t started_ns_ = 0;
   uint64_t forsaken_ns_ = 0;  // when another rank ended it; 0: none did
   Code code_ = Code::kOk;

@@ -23,6 +23,7 @@ class PlanBuilder {
     plan_.inputs.clear();
     plan_.scratch_bytes = 0;
     plan_.result = {};
+    plan_.repeats = false;
   }
 
   // Sets the sum that the reduction leaves for this rank, and that is not final.
@@ -42,6 +43,8 @@ class PlanBuilder {
   void reduce_wide(const Range& to, std::span<const Range> inputs, const Range& before) {
     add_reduction(StepKind::kReduceWide, to, inputs, before);
   }
+  // Several ranks calculate the same elements.
+  void set_repeats() { plan_.repeats = true; }
   // The steps that follow begin when those before are done.
   void next_round() { ++round_; }
 

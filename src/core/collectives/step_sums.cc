@@ -37,7 +37,7 @@ bool StepSums::describe(const Task& task, const Plan& plan, const Step& step,
                         const plan::Addresses& addresses, Slot& slot) {
   const Problem& problem = task.problem();
   // Factors are the host's business.
-  if (task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) return false;
+  if (task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM || plan.repeats) return false;
   slot.operands.clear();
   const Memory* own = nullptr;  // memory of a device among the operands
   const auto add = [&](const Range& range) HETCOMM_UNDER_BATON {
@@ -79,17 +79,14 @@ bool StepSums::run(size_t slot, const Task& task, const Plan& plan, const Step& 
     run_on_host(task, plan, step, addresses);
     return true;
   }
-  const uint64_t begin_ns = now_ns();
-  if (!sums.takes(own.sum)) {
-    run_on_host(task, plan, step, addresses);
-    sums.note(own.sum, /*on_device=*/false, now_ns() - begin_ns);
-    return true;
-  }
   own.client = &client;
   own.sums = &sums;
-  own.started_ns = begin_ns;
-  sums.start(own.job, own.sum, own);
-  return false;
+  const bool takes = sums.takes(own.sum);
+  own.started_ns = now_ns();
+  if (takes && sums.start(own.job, own.sum, own)) return false;
+  run_on_host(task, plan, step, addresses);
+  sums.note(own.sum, /*on_device=*/false, now_ns() - own.started_ns);
+  return true;
 }
 
 void StepSums::run_on_host(const Task& task, const Plan& plan, const Step& step,

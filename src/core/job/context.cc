@@ -248,7 +248,8 @@ void Context::choose_places(const topology::HostView& view, const topology::Rank
     const int told = told_numa_node(devices_.device(device));
     const bool is_placed =
         std::find(placed_devices_.begin(), placed_devices_.end(), device) != placed_devices_.end();
-    if (told >= 0 && !is_placed) chosen_.back().memory.devices[device] = usable_node(told);
+    const int node = told >= 0 && !is_placed ? usable_node(told) : kAnyNumaNode;
+    if (node != kAnyNumaNode) chosen_.back().memory.devices[device] = node;
   }
   if (!threads_follow_nics()) return;
   place_threads(

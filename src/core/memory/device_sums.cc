@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include <hetcomm/collective.h>
 
@@ -11,6 +12,8 @@ namespace {
 constexpr uint64_t kScratchBytes = 4u << 20;
 // After so many sums the other place is tried again.
 constexpr uint32_t kTrialDistance = 256;
+
+constexpr double kNever = 1;  // seconds per byte
 
 // Bytes of |elements| of |datatype|.
 uint64_t size_of(int32_t datatype, uint64_t elements) {
@@ -32,6 +35,7 @@ class DeviceSums::Work final : public DeviceWork {
 
   // Asks whether the device can do all steps.
   hetcomm_status_t ask(const Device& device) { return run(device, nullptr, 0, 0); }
+  bool has_begun_to_write() const override { return has_begun_to_write_; }
 
   hetcomm_status_t start(const Device& device, void* stream) override {
     hetcomm_status_t status = HETCOMM_OK;
@@ -64,7 +68,7 @@ class DeviceSums::Work final : public DeviceWork {
                                         operand.host + before, elements * width(is_wide));
   }
 
-  hetcomm_status_t run(const Device& device, void* stream, uint64_t done, uint64_t elements) const {
+  hetcomm_status_t run(const Device& device, void* stream, uint64_t done, uint64_t elements) {
     const DeviceTable& table = *device.table;
     bool is_wide = sum_.first_is_wide;
     Place so_far;
@@ -96,6 +100,7 @@ class DeviceSums::Work final : public DeviceWork {
     }
     if (status != HETCOMM_OK || elements == 0) return status;
     const uint64_t size = width(sum_.out_is_wide);
+    has_begun_to_write_ = true;
     return table.copy_to_host(device.instance, stream, sum_.out + done * size, scratch_,
                               so_far.offset, elements * size);
   }
@@ -104,6 +109,7 @@ class DeviceSums::Work final : public DeviceWork {
   void* const scratch_;
   const Layout layout_;
   const uint64_t size_;  // of an element
+  bool has_begun_to_write_ = false;
 };
 
 DeviceSums::DeviceSums(DeviceSet& devices, Staging& staging, Mode mode)
@@ -112,37 +118,35 @@ DeviceSums::DeviceSums(DeviceSet& devices, Staging& staging, Mode mode)
 DeviceSums::~DeviceSums() {
   for (size_t i = 0; i < scratch_.size(); ++i) {
     const Device& device = devices_.device(i);
-    if (scratch_[i] != nullptr) device.table->free(device.instance, scratch_[i]);
+    if (scratch_[i].address != nullptr) device.table->free(device.instance, scratch_[i].address);
   }
 }
 
 // Null: there is none, perhaps because a user's stream is held back.
 void* DeviceSums::scratch(size_t index) {
-  if (index >= scratch_.size()) {
-    scratch_.resize(index + 1);
-    has_no_room_.resize(index + 1);
-  }
-  if (scratch_[index] != nullptr || has_no_room_[index]) return scratch_[index];
+  if (index >= scratch_.size()) scratch_.resize(index + 1);
+  Scratch& own = scratch_[index];
+  if (own.address != nullptr || own.has_failed) return own.address;
   const Device& device = devices_.device(index);
   // Who has the mutex may be in a vendor's call that waits for a stream.
   const std::unique_lock lock(devices_.holding(), std::try_to_lock);
   if (!lock.owns_lock() || devices_.has_holds()) return nullptr;
   void* address = nullptr;
-  if (device.table->allocate(device.instance, kScratchBytes, &address) == HETCOMM_OK) {
-    scratch_[index] = address;
-  } else {
-    has_no_room_[index] = true;
-  }
-  return scratch_[index];
+  own.has_failed = device.table->allocate(device.instance, kScratchBytes, &address) != HETCOMM_OK;
+  if (!own.has_failed) own.address = address;
+  return own.address;
 }
 
 void DeviceSums::prepare_for_holds(size_t index) {
-  if (mode_ == Mode::kHost || devices_.device(index).table->reduce == nullptr) return;
-  static_cast<void>(scratch(index));
+  if (serves(index)) static_cast<void>(scratch(index));
 }
 
 uint64_t DeviceSums::size_of_out(const DeviceSum& sum) {
   return size_of(sum.out_is_wide ? int32_t{HETCOMM_FLOAT32} : sum.datatype, sum.elements);
+}
+
+uint64_t DeviceSums::size_of_operands(const DeviceSum& sum) {
+  return size_of(sum.datatype, sum.elements) * sum.operands.size();
 }
 
 DeviceSums::Layout DeviceSums::layout_of(const DeviceSum& sum) {
@@ -154,37 +158,42 @@ DeviceSums::Layout DeviceSums::layout_of(const DeviceSum& sum) {
 }
 
 bool DeviceSums::takes(const DeviceSum& sum) {
-  const Device& device = devices_.device(sum.device);
-  if (mode_ == Mode::kHost || device.table->reduce == nullptr || sum.elements == 0) return false;
+  if (!serves(sum.device) || sum.elements == 0) return false;
   if (mode_ == Mode::kMeasured && (size_of_out(sum) < kLeastBytes || !prefers_device(sum))) {
     return false;
   }
   void* const memory = scratch(sum.device);
-  return memory != nullptr && Work(sum, memory).ask(device) == HETCOMM_OK;
+  return memory != nullptr && Work(sum, memory).ask(devices_.device(sum.device)) == HETCOMM_OK;
 }
 
+// Both places are measured first. The slower one is tried now and then.
 bool DeviceSums::prefers_device(const DeviceSum& sum) {
   Speed& speed = speeds_[{sum.device, sum.datatype}];
   if (speed.host == 0) return false;
-  const bool is_quicker = speed.device != 0 && speed.device < speed.host;
-  if (speed.device != 0 && ++speed.since_trial < kTrialDistance) return is_quicker;
+  if (speed.device == 0) return true;
+  if (++speed.since_trial < kTrialDistance) return speed.is_device_quicker();
   speed.since_trial = 0;
-  return !is_quicker;
+  return !speed.is_device_quicker();
 }
 
 void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
   constexpr double kNew = 0.25;  // share of the latest one
-  const uint64_t bytes = size_of_out(sum);
-  if (mode_ != Mode::kMeasured || bytes < kLeastBytes) return;
+  if (mode_ != Mode::kMeasured || size_of_out(sum) < kLeastBytes) return;
   Speed& speed = speeds_[{sum.device, sum.datatype}];
+  // The first one of a device makes streams and loads kernels.
+  if (on_device && !std::exchange(speed.has_warmed_up, true)) return;
+  const bool is_trial = on_device != speed.is_device_quicker();
   double& known = on_device ? speed.device : speed.host;
-  const double latest = static_cast<double>(ns) * 1e-9 / static_cast<double>(bytes);
-  known = known == 0 ? latest : known + kNew * (latest - known);
+  const double latest = static_cast<double>(ns) * 1e-9 / static_cast<double>(size_of_operands(sum));
+  known = known == 0 || is_trial ? latest : known + kNew * (latest - known);
 }
 
-void DeviceSums::start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) {
-  Work work(sum, scratch_[sum.device]);
-  staging_.start(job, sum.device, size_of_out(sum), work, handler);
+bool DeviceSums::start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) {
+  Work work(sum, scratch_[sum.device].address);
+  if (staging_.try_start(job, sum.device, size_of_out(sum), work, handler)) return true;
+  // Another one may fare better, after a while.
+  if (mode_ == Mode::kMeasured) speeds_[{sum.device, sum.datatype}].device = kNever;
+  return false;
 }
 
 }  // namespace hetcomm

@@ -20,14 +20,16 @@
 
 namespace hetcomm {
 
-// Elements in host memory, or, where that is null, in memory of the device that makes the sum.
+// An operand is elements in host memory, or, where that is null, in memory of the device that makes
+// the sum.
 struct SumOperand {
   const std::byte* host = nullptr;
   const Memory* memory = nullptr;
   uint64_t offset = 0;
 };
 
-// out = operands[0] op operands[1] op ..., divided by |divisor|; see hetcomm_device_reduction_t.
+// A sum is out = operands[0] op operands[1] op ..., divided by |divisor|, left to right; see
+// hetcomm_device_reduction_t.
 struct DeviceSum {
   size_t device = 0;
   int32_t datatype = 0;
@@ -55,11 +57,16 @@ class DeviceSums {
   DeviceSums(const DeviceSums&) = delete;
   DeviceSums& operator=(const DeviceSums&) = delete;
 
+  // Whether device |index| ever makes sums.
+  bool serves(size_t index) const {
+    return mode_ != Mode::kHost && devices_.device(index).table->reduce != nullptr;
+  }
   // Whether the device can make |sum|, and should. May throw std::bad_alloc.
   bool takes(const DeviceSum& sum) HETCOMM_UNDER_BATON;
-  // Starts what takes() has said yes to. on_copied() follows from the staging's progress(), also after
-  // a failure to start. |job| and all memory stay until then.
-  void start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) HETCOMM_UNDER_BATON;
+  // Starts what takes() has said yes to. on_copied() follows from the staging's progress(); |job| and
+  // all memory stay until then. False: the device has failed before anything was written, so that
+  // the host can make the sum.
+  bool start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) HETCOMM_UNDER_BATON;
   // Notes that |sum| took so long, there or on the host.
   void note(const DeviceSum& sum, bool on_device, uint64_t ns) HETCOMM_UNDER_BATON;
   // Makes scratch memory on device |index|, whose users' streams will be held back: nothing can be
@@ -75,23 +82,28 @@ class DeviceSums {
     uint64_t wide;      // place of what has float32
   };
   struct Speed {
-    double host = 0;  // seconds per byte of the result; 0: unknown
+    double host = 0;  // seconds per byte of the operands; 0: unknown
     double device = 0;
+    bool has_warmed_up = false;  // the device has made a sum
     uint32_t since_trial = 0;
+    bool is_device_quicker() const { return device != 0 && device < host; }
+  };
+  struct Scratch {
+    void* address = nullptr;  // null: there is none yet
+    bool has_failed = false;  // there was no room, and nobody asks again
   };
   class Work;
 
   void* scratch(size_t index) HETCOMM_UNDER_BATON;
   bool prefers_device(const DeviceSum& sum) HETCOMM_UNDER_BATON;
   static uint64_t size_of_out(const DeviceSum& sum);
+  static uint64_t size_of_operands(const DeviceSum& sum);
   static Layout layout_of(const DeviceSum& sum);
 
   DeviceSet& devices_;
   Staging& staging_;
   const Mode mode_;
-  // By device. Null: there is none yet, or there never will be.
-  std::vector<void*> scratch_;
-  std::vector<bool> has_no_room_;
+  std::vector<Scratch> scratch_;                        // by device
   std::map<std::pair<size_t, int32_t>, Speed> speeds_;  // by device and type
 };
 

@@ -19,7 +19,7 @@ constexpr uint64_t kPage = 4096;
 
 Status copy_failed(const Device& device, hetcomm_status_t status) {
   return Status(static_cast<Code>(status),
-                fmt::format("{}: a copy of the device failed: {}", device.table->kind,
+                fmt::format("{}: a copy or a sum of the device failed: {}", device.table->kind,
                             failure_text(device, status)));
 }
 
@@ -410,15 +410,19 @@ void Staging::start(CopyJob& job, std::span<const RowsBetween> pieces, CopyHandl
   }
 }
 
-void Staging::start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
-                    CopyHandler& handler) {
-  enlist(job, handler);
+bool Staging::try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
+                        CopyHandler& handler) {
+  Status status;
   try {
-    job.status_ = submit(job, StreamDirection::kAside, device, bytes,
-                         [&](const Device& own, void* stream) { return work.start(own, stream); });
+    status = submit(job, StreamDirection::kAside, device, bytes,
+                    [&](const Device& own, void* stream) { return work.start(own, stream); });
   } catch (const std::bad_alloc&) {
-    job.status_ = Status(Code::kOutOfMemory);
+    status = Status(Code::kOutOfMemory);
   }
+  if (!status.ok() && !work.has_begun_to_write()) return false;
+  enlist(job, handler);
+  job.status_ = status;
+  return true;
 }
 
 void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,

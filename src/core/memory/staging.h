@@ -99,11 +99,13 @@ struct RowsBetween {
   DeviceRows to_rows;
 };
 
-// Copies and more that a device does in one stream.
+// This is work that a device does in one stream: copies, reductions.
 class DeviceWork {
  public:
   // Puts all of it into |stream| of |device|, and fails with the first call that fails.
   virtual hetcomm_status_t start(const Device& device, void* stream) = 0;
+  // Whether start() has come so far that its results may have been written.
+  virtual bool has_begun_to_write() const = 0;
 
  protected:
   ~DeviceWork() = default;
@@ -201,9 +203,10 @@ class Staging {
   // Does so for rows that stay on devices, where that is possible: can_copy_between().
   void start(CopyJob& job, std::span<const RowsBetween> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // Does so for |work| of device number |device|, of which |bytes| are the result.
-  void start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
-             CopyHandler& handler) HETCOMM_UNDER_BATON;
+  // Starts |work| of device number |device|, whose results have |bytes|. on_copied() follows. False:
+  // it has failed before it began to write, and nothing runs or follows.
+  bool try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
+                 CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
   // Asks the devices to end a sleep when the next copies complete. False: there is something to do,

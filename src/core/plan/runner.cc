@@ -20,7 +20,7 @@ class Runner::PipelineAddresses final : public Addresses {
   PipelineAddresses(const Runner& runner, const Pipeline& pipeline)
       : runner_(runner), pipeline_(pipeline) {}
   std::byte* of(const Range& range) const override HETCOMM_UNDER_BATON {
-    if (range.buffer == BufferKind::kScratch) return pipeline_.scratch.get() + range.offset;
+    if (range.buffer == BufferKind::kScratch) return pipeline_.scratch + range.offset;
     return range.length == 0 ? nullptr : runner_.client_->user_address(range);
   }
 
@@ -29,10 +29,9 @@ class Runner::PipelineAddresses final : public Addresses {
   const Pipeline& pipeline_;
 };
 
-void Runner::start(CommunicatorBase& communicator, BlockPool& blocks, RunnerClient& client,
-                   uint64_t pipelines, uint64_t tag) {
+void Runner::start(CommunicatorBase& communicator, RunnerClient& client, uint64_t pipelines,
+                   uint64_t tag) {
   communicator_ = &communicator;
-  blocks_ = &blocks;
   client_ = &client;
   tag_ = tag;
   pipelines_ = pipelines;
@@ -52,7 +51,7 @@ void Runner::advance() {
       if (!pipeline.active && next_pipeline_ < pipelines_ &&
           next_pipeline_ - oldest_pipeline() <= kPipelineMask &&
           client_->may_begin(next_pipeline_)) {
-        open_pipeline(pipeline);
+        open_pipeline(pipeline, slot);
       }
       if (!pipeline.active || pipeline.pending > 0) continue;
       advance(pipeline, slot);
@@ -62,11 +61,13 @@ void Runner::advance() {
   }
 }
 
-void Runner::open_pipeline(Pipeline& pipeline) {
+void Runner::open_pipeline(Pipeline& pipeline, size_t slot) {
   pipeline.index = next_pipeline_++;
   client_->make_plan(pipeline.index, &pipeline.plan);
-  pipeline.scratch = PoolBytes(*blocks_, pipeline.plan.scratch_bytes);
-  if (!pipeline.scratch) throw std::bad_alloc();
+  if (pipeline.plan.scratch_bytes > 0) {
+    pipeline.scratch = client_->take_scratch(slot, pipeline.plan.scratch_bytes);
+    if (pipeline.scratch == nullptr) throw std::bad_alloc();
+  }
   pipeline.active = true;
 }
 
@@ -84,6 +85,7 @@ void Runner::advance(Pipeline& pipeline, size_t slot) {
   while (running_) {
     if (pipeline.next == steps.size()) {
       client_->finish_pipeline(pipeline.plan, PipelineAddresses(*this, pipeline));
+      if (pipeline.scratch != nullptr) client_->give_scratch(slot);
       pipeline.reset();
       ++pipelines_done_;
       return;

@@ -11,7 +11,6 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/plan/steps.h"
-#include "src/core/progress/block_pool.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
 
@@ -32,6 +31,10 @@ class RunnerClient {
   virtual void make_plan(uint64_t pipeline, Plan* plan) HETCOMM_UNDER_BATON = 0;
   // Whether |pipeline| may begin: its data is there. If not, runner_ready() follows when it is.
   virtual bool may_begin(uint64_t pipeline) HETCOMM_UNDER_BATON = 0;
+  // Gives |bytes| of scratch memory for the plan in pipeline slot |slot|, until give_scratch() or the
+  // end of the transfer. Null: there is none.
+  virtual std::byte* take_scratch(size_t slot, uint64_t bytes) HETCOMM_UNDER_BATON = 0;
+  virtual void give_scratch(size_t slot) HETCOMM_UNDER_BATON = 0;
   // Returns the rank in the job of a plan's |peer|.
   virtual int job_rank(uint32_t peer) const HETCOMM_UNDER_BATON = 0;
   // Returns the address of a range of the user's buffers, which is not empty.
@@ -63,8 +66,8 @@ class Runner final : public EndHandler {
 
   // Begins a transfer of |pipelines| pipelines; advance() follows. The low byte of |tag| is zero.
   // Nothing of an earlier transfer is under way. May throw std::bad_alloc.
-  void start(CommunicatorBase& communicator, BlockPool& blocks, RunnerClient& client,
-             uint64_t pipelines, uint64_t tag) HETCOMM_UNDER_BATON;
+  void start(CommunicatorBase& communicator, RunnerClient& client, uint64_t pipelines,
+             uint64_t tag) HETCOMM_UNDER_BATON;
   // Goes on with what is ready. May throw std::bad_alloc; then the client stops the runner.
   void advance() HETCOMM_UNDER_BATON;
   // The local step of pipeline slot |slot| that went on is over. The client hears that the runner is
@@ -86,7 +89,7 @@ class Runner final : public EndHandler {
  private:
   struct Pipeline {
     Plan plan;
-    PoolBytes scratch;
+    std::byte* scratch = nullptr;
     uint64_t index = 0;
     size_t next = 0;       // first step of the round
     size_t local = 0;      // next local step of the round
@@ -94,14 +97,14 @@ class Runner final : public EndHandler {
     bool posted = false;   // the round's messages are
     bool active = false;
     void reset() HETCOMM_UNDER_BATON {
-      scratch.reset();
+      scratch = nullptr;
       next = local = pending = 0;
       posted = active = false;
     }
   };
   class PipelineAddresses;
 
-  void open_pipeline(Pipeline& pipeline) HETCOMM_UNDER_BATON;
+  void open_pipeline(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
   void advance(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
   void post_round(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
   static size_t end_of_round(const Pipeline& pipeline);
@@ -109,7 +112,6 @@ class Runner final : public EndHandler {
   bool run_step(const Pipeline& pipeline, size_t slot, const Step& step) HETCOMM_UNDER_BATON;
 
   CommunicatorBase* communicator_ = nullptr;
-  BlockPool* blocks_ = nullptr;
   RunnerClient* client_ = nullptr;
   bool running_ = false;
   uint64_t tag_ = 0;

@@ -46,6 +46,8 @@ struct Plan {
   std::vector<Range> inputs;
   uint64_t scratch_bytes = 0;
   Range result;  // sum for this rank that is not final yet; empty where there is none
+  // Several ranks calculate the same elements, so that they have to calculate alike.
+  bool repeats = false;
 };
 
 }  // namespace hetcomm::plan
