@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -40,8 +43,36 @@ struct Faults {
   std::atomic<int64_t> seen{0};
   std::atomic<int64_t> made{0};  // in the latest round
   std::atomic<int64_t> reductions{0};
+  // So many reductions are not made, which their events tell later.
+  std::atomic<int64_t> late{0};
+  std::atomic<const void*> late_stream{nullptr};
+  std::atomic<const void*> late_event{nullptr};
+  std::atomic<bool> holds{false};  // reductions go on
 };
 Faults faults;
+
+// Objects of any devices, from any thread.
+class Set {
+ public:
+  void insert(const void* one) {
+    const std::scoped_lock lock(mutex_);
+    all_.insert(one);
+  }
+  bool has(const void* one) {
+    const std::scoped_lock lock(mutex_);
+    return all_.count(one) != 0;
+  }
+  bool take(const void* one) {
+    const std::scoped_lock lock(mutex_);
+    return all_.erase(one) != 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<const void*> all_;
+};
+Set held_streams;
+Set held_events;
 
 bool fails(const void* device) {
   ++faults.seen;
@@ -94,15 +125,32 @@ const DeviceTable& failing_table(const DeviceTable& given) {
     if (real.reduce != nullptr) {
       table.reduce = [](void* device, void* stream, const DeviceReduction* what) {
         if (what->elements > 0) ++faults.reductions;
+        if (what->elements > 0 && faults.holds) held_streams.insert(stream);
+        if (what->elements > 0 && faults.late.fetch_sub(1) > 0) {
+          faults.late_stream = stream;
+          return hetcomm_status_t{HETCOMM_OK};
+        }
         return fails(device) ? kLost : real.reduce(device, stream, what);
       };
     }
     table.event_record = [](void* device, void* stream, void** out) {
-      return fails(device) ? kLost : real.event_record(device, stream, out);
+      const hetcomm_status_t status =
+          fails(device) ? kLost : real.event_record(device, stream, out);
+      if (status == HETCOMM_OK && held_streams.take(stream)) held_events.insert(*out);
+      const void* late = stream;
+      if (status == HETCOMM_OK && faults.late_stream.compare_exchange_strong(late, nullptr)) {
+        faults.late_event = *out;
+      }
+      return status;
     };
     // One that is still pending may be asked any number of times.
     table.event_query = [](void* device, void* event) {
+      if (held_events.has(event) && faults.holds) return hetcomm_status_t{HETCOMM_PENDING};
       const hetcomm_status_t status = real.event_query(device, event);
+      const void* late = event;
+      if (status != HETCOMM_PENDING && faults.late_event.compare_exchange_strong(late, nullptr)) {
+        return kLost;
+      }
       return status != HETCOMM_PENDING && fails(device) ? kLost : status;
     };
     table.event_wait = [](void* device, void* event) {
@@ -149,9 +197,11 @@ struct Buffers {
 };
 
 Operation* post_collective_of(Communicator& communicator, collectives::Kind kind,
-                              const hetcomm_buffer_t& send, const hetcomm_buffer_t& receive) {
+                              const hetcomm_buffer_t& send, const hetcomm_buffer_t& receive,
+                              uint64_t timeout_ns = 0) {
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
+  options.timeout_ns = timeout_ns;
   Operation* operation = nullptr;
   std::string text;
   const Code code = post_collective(communicator,
@@ -334,6 +384,26 @@ class Rounds {
     together_.arrive_and_wait();
     return made;
   }
+  // An operation whose deadline passes while devices make its sums ends when they have.
+  void run_over_the_deadline() {
+    constexpr auto kLonger = std::chrono::milliseconds(300);
+    constexpr uint64_t kDeadlineNs = 50'000'000;
+    Result<std::unique_ptr<Communicator>> part = split(me_.communicator(), 0, 0, {});
+    ASSERT_TRUE(part.ok()) << part.status().text();
+    first_rank([] { faults.holds = true; });
+    const hetcomm_buffer_t sum = buffers_.sum.part(0, kBytes);
+    Operation* const operation =
+        post_collective_of(**part, collectives::Kind::kAllreduce, sum, sum, kDeadlineNs);
+    std::thread releases([&] {
+      std::this_thread::sleep_for(kLonger);
+      if (me_.rank() == 0) faults.holds = false;
+    });
+    const Status outcome = me_.finish(operation);
+    EXPECT_FALSE(faults.holds) << "it has ended while the device uses its memory";
+    EXPECT_FALSE(outcome.ok());
+    releases.join();
+    together_.arrive_and_wait();
+  }
   template <typename Step>
   void first_rank(Step&& step) {
     together_.arrive_and_wait();
@@ -400,6 +470,34 @@ TEST_P(DeviceFaults, AtEveryKindOfCall) {
   });
   EXPECT_GT(words_, 20);
 }
+
+class FaultsOfSums : public DeviceFaults {};
+
+TEST_P(FaultsOfSums, EndsWhenTheSumHas) {
+  run_job([&](Rounds& rounds) {
+    rounds.run(What::kCollectives, INT64_MAX, false, &words_);
+    for (int round = 0; round < 3; ++round) rounds.run_over_the_deadline();
+    rounds.run(What::kCollectives, INT64_MAX, false, &words_);
+  });
+}
+
+// A device that finds only later that it has not made a sum.
+TEST_P(FaultsOfSums, ThatFailLate) {
+  run_job([&](Rounds& rounds) {
+    rounds.run(What::kCollectives, INT64_MAX, false, &words_);
+    for (int round = 0; round < 4; ++round) {
+      rounds.first_rank([] { faults.late = 1; });
+      rounds.run(What::kCollectives, INT64_MAX - 1, false, &words_);
+      EXPECT_LE(faults.late, 0) << "no device was asked for a sum";
+      rounds.first_rank([] { faults.late = 0; });
+      rounds.run(What::kCollectives, INT64_MAX, false, &words_);
+    }
+  });
+  EXPECT_GE(words_, 4) << "an operation each tells what the device says";
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, FaultsOfSums, testing::Values(Setting{"tcp", "sim-address", true}),
+                         [](const auto&) { return std::string("tcp_sim_address"); });
 
 INSTANTIATE_TEST_SUITE_P(Over, DeviceFaults,
                          testing::Values(Setting{"shm", "sim-address"},
