@@ -26,11 +26,11 @@ add_dependencies(device_test example_device_plugin bad_device_plugin)
 # else the system's. Not under sanitizers, which the run-times do not stand.
 if(TARGET hetcomm_device_opencl AND NOT HETCOMM_SANITIZE)
   hetcomm_test(opencl_test
-    SOURCES device_opencl_test.cc device_reduce_test.cc device_table_test.cc
+    SOURCES device_opencl_faults_test.cc device_opencl_test.cc device_reduce_test.cc device_table_test.cc
     DEPENDS base device_api device_host device_opencl device_plugin device_sim reduce fmt::fmt
     ENVIRONMENT ${HETCOMM_OPENCL_ENVIRONMENT}
     PROCESSORS 2
-    TIMEOUT 120)
+    TIMEOUT 240)
   target_include_directories(opencl_test SYSTEM PRIVATE ${HETCOMM_OPENCL_INCLUDE_DIR})
   target_compile_definitions(opencl_test PRIVATE HETCOMM_HAS_OPENCL)
 endif()
