@@ -66,7 +66,11 @@ char no_stream;
 // Gives a table without streams and events those of a device whose copies are over when the call
 // returns.
 void add_streams(DeviceTable& table) {
-  if (table.stream_create != nullptr || table.stream_destroy != nullptr ||
+  const bool tells_more = table.event_notify != nullptr || table.stream_native != nullptr ||
+                          table.user_stream_open != nullptr || table.user_stream_close != nullptr ||
+                          table.user_stream_record != nullptr ||
+                          table.user_stream_hold != nullptr || table.hold_end != nullptr;
+  if (tells_more || table.stream_create != nullptr || table.stream_destroy != nullptr ||
       table.event_record != nullptr || table.event_query != nullptr ||
       table.event_wait != nullptr || table.event_release != nullptr) {
     return;

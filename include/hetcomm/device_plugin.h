@@ -92,7 +92,8 @@ typedef struct hetcomm_device_table {
 
   /* The entries of streams and events (stream_create, stream_destroy, event_record, event_query,
    * event_wait, event_release) come together. They may be null where a copy is over when its call
-   * returns; then streams that the library passes mean nothing.
+   * returns, and the entries of notices and of users' streams are null, too; then streams that the
+   * library passes mean nothing.
    *
    * Creates a stream, which runs its copies and reductions in order. Those of different streams
    * overlap. */
@@ -247,7 +248,7 @@ typedef struct hetcomm_device {
 #define HETCOMM_DEVICE_PLUGIN_VERSION 1
 
 /* This is what a plug-in brings. It lives as long as the process. */
-typedef struct hetcomm_plugin {
+typedef struct hetcomm_device_plugin {
   /* sizeof(hetcomm_device_plugin_t) as the plug-in was built with it. */
   uint64_t struct_size;
   /* HETCOMM_DEVICE_PLUGIN_VERSION as the plug-in was built with it. */
@@ -270,11 +271,11 @@ typedef struct hetcomm_plugin {
                                          uint64_t text_size);
 } hetcomm_device_plugin_t;
 
-/* The type of the function hetcomm_device_plugin() that a plug-in exports. It is called for each
+/* The type of the function hetcomm_device_plugin() that a plug-in exports, in C++ as extern "C" and
+ * with HETCOMM_API before it. It is called for each
  * context, from any thread, and loads nothing of the vendor: that waits for create(). NULL: the
  * plug-in cannot be used here. */
 typedef const hetcomm_device_plugin_t* (*hetcomm_device_plugin_function_t)(void);
-HETCOMM_API const hetcomm_device_plugin_t* hetcomm_device_plugin(void);
 #define HETCOMM_DEVICE_PLUGIN_FUNCTION "hetcomm_device_plugin"
 
 #ifdef __cplusplus

@@ -48,6 +48,7 @@ struct Faults {
   std::atomic<const void*> late_stream{nullptr};
   std::atomic<const void*> late_event{nullptr};
   std::atomic<bool> holds{false};  // reductions go on
+  std::atomic<int> held{0};        // number of those
 };
 Faults faults;
 
@@ -136,7 +137,10 @@ const DeviceTable& failing_table(const DeviceTable& given) {
     table.event_record = [](void* device, void* stream, void** out) {
       const hetcomm_status_t status =
           fails(device) ? kLost : real.event_record(device, stream, out);
-      if (status == HETCOMM_OK && held_streams.take(stream)) held_events.insert(*out);
+      if (status == HETCOMM_OK && held_streams.take(stream)) {
+        held_events.insert(*out);
+        ++faults.held;
+      }
       const void* late = stream;
       if (status == HETCOMM_OK && faults.late_stream.compare_exchange_strong(late, nullptr)) {
         faults.late_event = *out;
@@ -157,7 +161,13 @@ const DeviceTable& failing_table(const DeviceTable& given) {
       const hetcomm_status_t status = real.event_wait(device, event);
       return fails(device) ? kLost : status;
     };
+    table.event_release = [](void* device, void* event) {
+      held_events.take(event);
+      real.event_release(device, event);
+    };
+    // Nothing tells of the end of those that are held.
     table.event_notify = [](void* device, void* event, int file) {
+      if (held_events.has(event)) return hetcomm_status_t{HETCOMM_UNSUPPORTED};
       return fails(device) ? kLost : real.event_notify(device, event, file);
     };
     // A device has one of these.
@@ -384,18 +394,27 @@ class Rounds {
     together_.arrive_and_wait();
     return made;
   }
-  // An operation whose deadline passes while devices make its sums ends when they have.
-  void run_over_the_deadline() {
-    constexpr auto kLonger = std::chrono::milliseconds(300);
-    constexpr uint64_t kDeadlineNs = 50'000'000;
+  // An operation that is cancelled while devices make its sums ends when they have.
+  void cancel_beside_sums() {
     Result<std::unique_ptr<Communicator>> part = split(me_.communicator(), 0, 0, {});
     ASSERT_TRUE(part.ok()) << part.status().text();
-    first_rank([] { faults.holds = true; });
+    first_rank([] {
+      faults.held = 0;
+      faults.holds = true;
+    });
     const hetcomm_buffer_t sum = buffers_.sum.part(0, kBytes);
     Operation* const operation =
-        post_collective_of(**part, collectives::Kind::kAllreduce, sum, sum, kDeadlineNs);
+        post_collective_of(**part, collectives::Kind::kAllreduce, sum, sum);
+    const uint64_t until_ns = now_ns() + kLimitNs;
+    while (faults.held < kRanks && now_ns() < until_ns) std::this_thread::yield();
+    EXPECT_EQ(faults.held, kRanks) << "each rank's device makes a sum";
+    together_.arrive_and_wait();
+    if (me_.rank() == 0) {
+      const Engine::Baton baton(me_.context().engine());
+      (*part)->cancel(*operation);
+    }
     std::thread releases([&] {
-      std::this_thread::sleep_for(kLonger);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
       if (me_.rank() == 0) faults.holds = false;
     });
     const Status outcome = me_.finish(operation);
@@ -476,7 +495,7 @@ class FaultsOfSums : public DeviceFaults {};
 TEST_P(FaultsOfSums, EndsWhenTheSumHas) {
   run_job([&](Rounds& rounds) {
     rounds.run(What::kCollectives, INT64_MAX, false, &words_);
-    for (int round = 0; round < 3; ++round) rounds.run_over_the_deadline();
+    for (int round = 0; round < 3; ++round) rounds.cancel_beside_sums();
     rounds.run(What::kCollectives, INT64_MAX, false, &words_);
   });
 }

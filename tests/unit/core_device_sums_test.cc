@@ -300,6 +300,10 @@ TEST_F(DeviceSumsTest, NothingIsAllocatedDuringAHold) {
   sums.prepare_for_holds(kDoesNot);
   sums.prepare_for_holds(kReduces);
   devices_.add_hold();
+  EXPECT_FALSE(sums.takes(sum)) << "a first question may wait for the stream that is held";
+  devices_.drop_hold();
+  EXPECT_TRUE(sums.takes(sum));
+  devices_.add_hold();
   EXPECT_TRUE(sums.takes(sum));
   devices_.drop_hold();
 }

@@ -28,15 +28,20 @@ struct Faults {
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> fails_at{-1};
   std::atomic<const char*> failed{nullptr};  // the function that did
+  std::atomic<bool> is_compilers{false};     // on a thread of the device's
+  std::thread::id main;
 
   void begin(int64_t at) {
     failed = nullptr;
+    is_compilers = false;
+    main = std::this_thread::get_id();
     fails_at = at;
     calls = 0;
   }
   bool fails(const char* name) {
     if (is_spared || calls.fetch_add(1) != fails_at) return false;
     failed = name;
+    is_compilers = std::this_thread::get_id() != main;
     return true;
   }
 };
@@ -161,7 +166,9 @@ class Life {
         ok(table_->copy_to_host(device_, stream, back.data(), memories[2], 0, kSize));
     void* event = nullptr;
     if (!ok(table_->event_record(device_, stream, &event))) return;
-    const UniqueFd file(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    // The vendor may write it late, when a wait has failed.
+    static std::vector<UniqueFd> files;
+    const UniqueFd& file = files.emplace_back(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     const bool told = ok(table_->event_notify(device_, event, file.get()));
     const bool over = ok(table_->event_wait(device_, event));
     if (over && moved && ok(table_->event_query(device_, event))) {
@@ -189,7 +196,7 @@ class Life {
     hetcomm_status_t asked = table_->reduce(device_, nullptr, &what);
     // Its kernel is compiled meanwhile; that may have failed, for good.
     is_spared = true;
-    for (int tries = 0; tries < (faults.failed == nullptr ? 4000 : 100); ++tries) {
+    for (int tries = 0; tries < (faults.is_compilers ? 40 : 4000); ++tries) {
       if (asked != HETCOMM_UNSUPPORTED) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       asked = table_->reduce(device_, nullptr, &what);

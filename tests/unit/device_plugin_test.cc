@@ -196,6 +196,9 @@ TEST(DeviceTables, OfOtherVersionsAreCompleted) {
   half.event_query = completed->event_query;
   EXPECT_THAT(complete_table(&half).status().text(), HasSubstr("no stream_create()"));
   half = *device->table;
+  half.event_notify = [](void*, void*, int) { return hetcomm_status_t{HETCOMM_OK}; };
+  EXPECT_THAT(complete_table(&half).status().text(), HasSubstr("no stream_create()"));
+  half = *device->table;
   half.find = nullptr;
   EXPECT_THAT(complete_table(&half).status().text(), HasSubstr("no find()"));
   half.host_accessible = 1;

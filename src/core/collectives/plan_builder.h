@@ -23,7 +23,6 @@ class PlanBuilder {
     plan_.inputs.clear();
     plan_.scratch_bytes = 0;
     plan_.result = {};
-    plan_.repeats = false;
   }
 
   // Sets the sum that the reduction leaves for this rank, and that is not final.
@@ -43,8 +42,17 @@ class PlanBuilder {
   void reduce_wide(const Range& to, std::span<const Range> inputs, const Range& before) {
     add_reduction(StepKind::kReduceWide, to, inputs, before);
   }
-  // Several ranks calculate the same elements.
-  void set_repeats() { plan_.repeats = true; }
+  // While this lives, other ranks calculate what is added to |plan|, too.
+  class Repeated {
+   public:
+    explicit Repeated(PlanBuilder& plan) : plan_(plan) { plan_.is_repeated_ = true; }
+    ~Repeated() { plan_.is_repeated_ = false; }
+    Repeated(const Repeated&) = delete;
+    Repeated& operator=(const Repeated&) = delete;
+
+   private:
+    PlanBuilder& plan_;
+  };
   // The steps that follow begin when those before are done.
   void next_round() { ++round_; }
 
@@ -67,7 +75,7 @@ class PlanBuilder {
     if (to.length == 0 && problem_.kind != Kind::kBarrier && blocks_are_known(problem_.kind)) {
       return;
     }
-    plan_.steps.push_back({kind, round_, peer, to, first, second});
+    plan_.steps.push_back({kind, round_, peer, to, first, second, 0, 0, is_repeated_});
   }
   void add_reduction(StepKind kind, const Range& to, std::span<const Range> inputs,
                      const Range& before) {
@@ -75,6 +83,7 @@ class PlanBuilder {
     Step step{kind, round_, problem_.rank, to, before, {}};
     step.inputs_at = static_cast<uint32_t>(plan_.inputs.size());
     step.inputs = static_cast<uint32_t>(inputs.size());
+    step.is_repeated = is_repeated_;
     plan_.inputs.insert(plan_.inputs.end(), inputs.begin(), inputs.end());
     plan_.steps.push_back(step);
   }
@@ -82,6 +91,7 @@ class PlanBuilder {
   const Problem& problem_;
   Plan& plan_;
   uint32_t round_ = 0;
+  bool is_repeated_ = false;
 };
 
 }  // namespace hetcomm::collectives

@@ -137,7 +137,7 @@ void allreduce_rows(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 // Every rank combines everything.
 void allreduce_gathered(const PipelineBuffers& buffers, PlanBuilder& plan) {
-  plan.set_repeats();
+  const PlanBuilder::Repeated repeated(plan);
   const Problem& problem = buffers.problem();
   if (problem.algorithm != Algorithm::kTwoLevel) return allreduce_rows(buffers, plan);
   const Range own = buffers.sent(0);

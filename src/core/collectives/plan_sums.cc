@@ -70,7 +70,7 @@ void reduce_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
 // theirs to a neighbour first. The lower side comes first, so that both get the same bits.
 void allreduce_doubling(const Members& among, const Range& own, const Range& all,
                         PlanBuilder& plan) {
-  plan.set_repeats();
+  const PlanBuilder::Repeated repeated(plan);
   const uint32_t power = std::bit_floor(among.count);
   const uint32_t beyond = among.count - power;
   const bool folded = among.me < 2 * beyond;

@@ -36,8 +36,9 @@ void StepSums::Slot::on_copied(const Status& status) {
 bool StepSums::describe(const Task& task, const Plan& plan, const Step& step,
                         const plan::Addresses& addresses, Slot& slot) {
   const Problem& problem = task.problem();
-  // Factors are the host's business.
-  if (task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM || plan.repeats) return false;
+  // Factors are the host's business; and so is what ranks have to calculate alike, if it may be a NaN.
+  if (task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) return false;
+  if (step.is_repeated && task.type() >= reduce::Type::kFloat16) return false;
   slot.operands.clear();
   const Memory* own = nullptr;  // memory of a device among the operands
   const auto add = [&](const Range& range) HETCOMM_UNDER_BATON {

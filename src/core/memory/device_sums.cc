@@ -163,7 +163,21 @@ bool DeviceSums::takes(const DeviceSum& sum) {
     return false;
   }
   void* const memory = scratch(sum.device);
-  return memory != nullptr && Work(sum, memory).ask(devices_.device(sum.device)) == HETCOMM_OK;
+  if (memory == nullptr) return false;
+  // A first question may let kernels be compiled and loaded, for which some vendors wait for what a
+  // stream of a user holds.
+  const Question question{sum.device,
+                          sum.datatype,
+                          sum.reduction,
+                          sum.divisor,
+                          sum.first_is_wide,
+                          sum.out_is_wide,
+                          std::min<size_t>(sum.operands.size(), 3)};
+  const bool is_known = known_.count(question) != 0;
+  if (!is_known && devices_.has_holds()) return false;
+  if (Work(sum, memory).ask(devices_.device(sum.device)) != HETCOMM_OK) return false;
+  if (!is_known) known_.insert(question);
+  return true;
 }
 
 // Both places are measured first. The slower one is tried now and then.
@@ -192,7 +206,11 @@ bool DeviceSums::start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler)
   Work work(sum, scratch_[sum.device].address);
   if (staging_.try_start(job, sum.device, size_of_out(sum), work, handler)) return true;
   // Another one may fare better, after a while.
-  if (mode_ == Mode::kMeasured) speeds_[{sum.device, sum.datatype}].device = kNever;
+  if (mode_ == Mode::kMeasured) {
+    Speed& speed = speeds_[{sum.device, sum.datatype}];
+    speed.device = kNever;
+    speed.has_warmed_up = true;
+  }
   return false;
 }
 

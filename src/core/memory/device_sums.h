@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -88,6 +90,8 @@ class DeviceSums {
     uint32_t since_trial = 0;
     bool is_device_quicker() const { return device != 0 && device < host; }
   };
+  // What a device is asked about a sum.
+  using Question = std::tuple<size_t, int32_t, int32_t, uint32_t, bool, bool, size_t>;
   struct Scratch {
     void* address = nullptr;  // null: there is none yet
     bool has_failed = false;  // there was no room, and nobody asks again
@@ -105,6 +109,7 @@ class DeviceSums {
   const Mode mode_;
   std::vector<Scratch> scratch_;                        // by device
   std::map<std::pair<size_t, int32_t>, Speed> speeds_;  // by device and type
+  std::set<Question> known_;                            // those that got an OK
 };
 
 }  // namespace hetcomm

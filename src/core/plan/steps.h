@@ -39,6 +39,7 @@ struct Step {
   Range second;
   uint32_t inputs_at = 0;  // first of its inputs in the plan's
   uint32_t inputs = 0;
+  bool is_repeated = false;  // other ranks calculate the same elements, and get the same bits
 };
 
 struct Plan {
@@ -46,8 +47,6 @@ struct Plan {
   std::vector<Range> inputs;
   uint64_t scratch_bytes = 0;
   Range result;  // sum for this rank that is not final yet; empty where there is none
-  // Several ranks calculate the same elements, so that they have to calculate alike.
-  bool repeats = false;
 };
 
 }  // namespace hetcomm::plan
