@@ -60,7 +60,7 @@ const char* missing_entry(const DeviceTable& table) {
   return nullptr;
 }
 
-// What streams and events of a device without any are.
+// This stands for each stream and each event of a device that has none.
 char no_stream;
 
 // Gives a table without streams and events those of a device whose copies are over when the call
@@ -123,15 +123,14 @@ bool span_of(const DeviceRows& rows, uint64_t* out_size) {
          !__builtin_mul_overflow(rows_in_all, rows.row_bytes, &bytes);
 }
 
-namespace {
-
-// Bytes of an element; 0: there is no such type.
-uint64_t size_of(hetcomm_datatype_t type) {
+uint64_t element_bytes(int32_t datatype) {
 #define HETCOMM_DATATYPE_SIZE(name, value, bytes) bytes,
   constexpr uint64_t kSizes[] = {HETCOMM_DATATYPE_MAP(HETCOMM_DATATYPE_SIZE)};
 #undef HETCOMM_DATATYPE_SIZE
-  return type >= 0 && static_cast<size_t>(type) < std::size(kSizes) ? kSizes[type] : 0;
+  return datatype >= 0 && static_cast<size_t>(datatype) < std::size(kSizes) ? kSizes[datatype] : 0;
 }
+
+namespace {
 
 // Whether sums of this type are calculated in float32.
 bool is_narrow_float(hetcomm_datatype_t type) {
@@ -149,14 +148,14 @@ Code sizes_of(const DeviceReduction& reduction, ReductionSizes* out_sizes) {
   };
   const bool divides =
       widens && reduction.reduction == HETCOMM_REDUCE_SUM && reduction.out_datatype == type;
-  if (size_of(type) == 0 || reduction.reduction < HETCOMM_REDUCE_SUM ||
+  if (element_bytes(type) == 0 || reduction.reduction < HETCOMM_REDUCE_SUM ||
       reduction.reduction > HETCOMM_REDUCE_XOR || !fits(reduction.first_datatype) ||
       !fits(reduction.out_datatype) || reduction.divisor == 0 ||
       (reduction.divisor != 1 && !divides) || reduction.reserved != 0) {
     return Code::kInvalidArgument;
   }
   const auto bytes = [&](hetcomm_datatype_t each, uint64_t* out_bytes) {
-    return !__builtin_mul_overflow(reduction.elements, size_of(each), out_bytes);
+    return !__builtin_mul_overflow(reduction.elements, element_bytes(each), out_bytes);
   };
   return bytes(reduction.first_datatype, &out_sizes->first) && bytes(type, &out_sizes->second) &&
                  bytes(reduction.out_datatype, &out_sizes->out)

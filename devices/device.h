@@ -38,6 +38,9 @@ inline bool have_one_shape(const DeviceRows& one, const DeviceRows& other) {
 // rows. False: they are more than there are addresses.
 bool span_of(const DeviceRows& rows, uint64_t* out_size);
 
+// Returns the bytes of an element of a hetcomm_datatype_t; 0: there is no such type.
+uint64_t element_bytes(int32_t datatype);
+
 // The bytes that the three places of a reduction have.
 struct ReductionSizes {
   uint64_t first = 0;

@@ -110,15 +110,10 @@ kernel void reduce(global const FIRST* first, ulong first_at, global const SECON
 }
 )";
 
-// The types of kernels' elements are aligned so.
-uint64_t size_of(int32_t type) {
-  DeviceReduction one{};
-  one.elements = 1;
-  one.divisor = 1;
-  one.reduction = HETCOMM_REDUCE_SUM;
-  one.datatype = one.first_datatype = one.out_datatype = type;
-  ReductionSizes sizes;
-  return sizes_of(one, &sizes) == Code::kOk ? sizes.out : 0;
+// Gives the sizes of an element at each place. They are how kernels want it aligned.
+std::array<uint64_t, 3> sizes_at(const DeviceReduction& what) {
+  return {element_bytes(what.first_datatype), element_bytes(what.datatype),
+          element_bytes(what.out_datatype)};
 }
 
 bool is_power_of_two(uint32_t number) { return std::has_single_bit(number); }
@@ -256,8 +251,7 @@ bool Reductions::start_compiler() {
 
 // Whether kernels can read the operands and write the result.
 bool Reductions::are_usable(const DeviceReduction& what, const Places& places) const {
-  const std::array<uint64_t, 3> sizes = {size_of(what.first_datatype), size_of(what.datatype),
-                                         size_of(what.out_datatype)};
+  const std::array<uint64_t, 3> sizes = sizes_at(what);
   for (size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
     if ((reinterpret_cast<uintptr_t>(place.pointer) + place.offset) % sizes[i] != 0) return false;
@@ -307,8 +301,7 @@ cl_int Reductions::set_argument(cl_kernel kernel, cl_uint index, const Place& pl
 cl_int Reductions::start(cl_command_queue queue, const DeviceReduction& what, const Places& places,
                          cl_event* out_event) {
   constexpr size_t kGroup = 64;  // the vendor chooses groups, and has a number that can be divided
-  const std::array<uint64_t, 3> sizes = {size_of(what.first_datatype), size_of(what.datatype),
-                                         size_of(what.out_datatype)};
+  const std::array<uint64_t, 3> sizes = sizes_at(what);
   const cl_ulong elements = what.elements;
   const cl_float divisor = is_power_of_two(what.divisor) ? 1.0F / static_cast<float>(what.divisor)
                                                          : static_cast<float>(what.divisor);

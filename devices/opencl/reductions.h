@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -42,7 +41,7 @@ class Reductions {
 
  private:
   enum class Division : uint8_t { kNone, kByFactor, kByQuotient };
-  // What a kernel depends on: type, operator, types of the first operand and of the result.
+  // A kernel depends on type, operator, types of the first operand and of the result, and division.
   using Variant = std::tuple<int32_t, int32_t, int32_t, int32_t, Division>;
   enum class Stage : uint8_t { kCompiling, kReady, kNever };
   struct Kernel {

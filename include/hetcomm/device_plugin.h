@@ -38,7 +38,7 @@ typedef struct hetcomm_device_rows {
   uint64_t strides[2];
 } hetcomm_device_rows_t;
 
-/* What a device reduces, element by element: out[i] = first[i] op second[i], divided by |divisor|.
+/* This says what a device reduces: out[i] = first[i] op second[i], divided by |divisor|, for each i.
  * |first|, |second| or both may be the elements of |out| themselves, at the same place and of the
  * same type; else they have no byte in common with it. Frozen layout. */
 typedef struct hetcomm_device_reduction {

@@ -118,7 +118,7 @@ bool have_same_bits(const at::Tensor& one, const at::Tensor& other) {
 
 }  // namespace
 
-// What is narrower than float32 is calculated there, and rounded once.
+// Types that are narrower than float32 are calculated in that, and rounded once.
 void Reductions::reduce(const hetcomm_device_reduction_t& what, const at::Tensor& first,
                         const at::Tensor& second, const at::Tensor& out) {
   at::Tensor result = out;

@@ -15,23 +15,13 @@ constexpr uint32_t kTrialDistance = 256;
 
 constexpr double kNever = 1;  // seconds per byte
 
-// Bytes of |elements| of |datatype|.
-uint64_t size_of(int32_t datatype, uint64_t elements) {
-  DeviceReduction what{};
-  what.elements = elements;
-  what.datatype = what.first_datatype = what.out_datatype = datatype;
-  what.divisor = 1;
-  ReductionSizes sizes;
-  return sizes_of(what, &sizes) == Code::kOk ? sizes.out : 0;
-}
-
 }  // namespace
 
 // One sum, in parts.
 class DeviceSums::Work final : public DeviceWork {
  public:
   Work(const DeviceSum& sum, void* scratch)
-      : sum_(sum), scratch_(scratch), layout_(layout_of(sum)), size_(size_of(sum.datatype, 1)) {}
+      : sum_(sum), scratch_(scratch), layout_(layout_of(sum)), size_(element_bytes(sum.datatype)) {}
 
   // Asks whether the device can do all steps.
   hetcomm_status_t ask(const Device& device) { return run(device, nullptr, 0, 0); }
@@ -142,16 +132,16 @@ void DeviceSums::prepare_for_holds(size_t index) {
 }
 
 uint64_t DeviceSums::size_of_out(const DeviceSum& sum) {
-  return size_of(sum.out_is_wide ? int32_t{HETCOMM_FLOAT32} : sum.datatype, sum.elements);
+  return sum.elements * (sum.out_is_wide ? sizeof(float) : element_bytes(sum.datatype));
 }
 
 uint64_t DeviceSums::size_of_operands(const DeviceSum& sum) {
-  return size_of(sum.datatype, sum.elements) * sum.operands.size();
+  return sum.elements * element_bytes(sum.datatype) * sum.operands.size();
 }
 
 DeviceSums::Layout DeviceSums::layout_of(const DeviceSum& sum) {
   constexpr uint64_t kAlignment = 1024;  // in elements, so that all places are aligned
-  const uint64_t size = size_of(sum.datatype, 1);
+  const uint64_t size = element_bytes(sum.datatype);
   const uint64_t each = 2 * size + (sum.rounds ? sizeof(float) : 0);
   const uint64_t elements = kScratchBytes / each / kAlignment * kAlignment;
   return {.elements = elements, .narrow = 0, .next = elements * size, .wide = 2 * elements * size};
