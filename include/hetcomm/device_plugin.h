@@ -77,7 +77,8 @@ typedef struct hetcomm_device_table {
   /* Gives a name for people, which lives as long as the device. */
   const char* (*name)(void* device);
 
-  /* Allocates device memory of undefined contents. OUT_OF_MEMORY when there is no room. May block. */
+  /* Allocates device memory of undefined contents, with which nothing that is in any stream has to
+   * do any more. OUT_OF_MEMORY when there is no room. May block. */
   hetcomm_status_t (*allocate)(void* device, uint64_t size_bytes, void** out_address);
   /* Frees an allocation; nothing uses it any more. Never fails. May block. */
   void (*free)(void* device, void* address);

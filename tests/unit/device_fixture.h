@@ -16,19 +16,27 @@
 
 namespace hetcomm {
 
+#ifdef HETCOMM_HAS_TORCH
+// A device of torch's, by the name that torch has for it: "cuda:0".
+Result<Device> create_torch_device(std::string_view name);
+#endif
+
 // A device, destroyed at the end of the test. Its functions are the table's, with the instance in.
 class TestDevice {
  public:
-  // |kind| is "host", "sim-handle", "sim-address", "example", which is the first kind of a plug-in, or
-  // "opencl:" with options.
+  // |kind| is "host", "sim-handle", "sim-address", "example", which is the first kind of a plug-in,
+  // "opencl:" with options, or "torch:" with torch's name of a device.
   explicit TestDevice(std::string_view kind, std::string_view options = "") {
-    Result<Device> device = kind == "host"      ? create_host_device()
-                            : kind == "example" ? create_example(options)
+    Result<Device> device =
+        kind == "host"      ? create_host_device()
+        : kind == "example" ? create_example(options)
 #ifdef HETCOMM_HAS_OPENCL
-                            : kind.starts_with(kOpenCl)
-                                ? create_opencl_device(kind.substr(kOpenCl.size()))
+        : kind.starts_with(kOpenCl) ? create_opencl_device(kind.substr(kOpenCl.size()))
 #endif
-                                : create_sim_device(kind, options);
+#ifdef HETCOMM_HAS_TORCH
+        : kind.starts_with(kTorch) ? create_torch_device(kind.substr(kTorch.size()))
+#endif
+                                   : create_sim_device(kind, options);
     EXPECT_TRUE(device.ok()) << device.status().text();
     if (!device.ok()) return;
     table_ = complete_table(device->table).value();  // as the library uses it
@@ -89,6 +97,7 @@ class TestDevice {
 
  private:
   static constexpr std::string_view kOpenCl = "opencl:";
+  static constexpr std::string_view kTorch = "torch:";
   static Result<Device> create_example(std::string_view options) {
     const char* const path = std::getenv("HETCOMM_TEST_PLUGIN");
     if (path == nullptr) return Status(Code::kNotFound, "HETCOMM_TEST_PLUGIN is not set");

@@ -37,7 +37,7 @@ class DevicesThatCopyBetween : public EveryDevice {};
 class DevicesThatNotify : public EveryDevice {};
 // Those that allocate host memory.
 class DevicesWithHostMemory : public EveryDevice {};
-// Those in whose streams a user's operations can take their place.
+// Those that have a place for operations in the order of a user's stream.
 class DevicesWithUserStreams : public EveryDevice {
  protected:
   static void* native_of(TestDevice& device, void* stream) {
@@ -46,6 +46,9 @@ class DevicesWithUserStreams : public EveryDevice {
     return native;
   }
 };
+
+// Those of them that hold such a stream back.
+class DevicesThatHold : public DevicesWithUserStreams {};
 
 bool becomes_readable(int file) {
   pollfd wanted = {.fd = file, .events = POLLIN, .revents = 0};
@@ -81,14 +84,15 @@ TEST_P(EveryDevice, TableIsFilled) {
   EXPECT_EQ(table.allocate_host == nullptr, table.free_host == nullptr);
   EXPECT_STRNE(table.name(device_.instance()), "");
   if (is_plugin) return;
-  EXPECT_EQ(table.copy_rows_to_host != nullptr,
-            GetParam() == "sim-address" || GetParam().starts_with("opencl"));
-  EXPECT_EQ(table.copy_rows_between != nullptr, table.copy_rows_to_host != nullptr);
-  EXPECT_EQ(table.reduce != nullptr, table.copy_rows_to_host != nullptr);
-  EXPECT_EQ(table.allocate_host != nullptr,
-            GetParam() == "sim-address" || GetParam().starts_with("opencl"));
-  EXPECT_EQ(table.event_notify != nullptr,
-            GetParam().starts_with("sim") || GetParam().starts_with("opencl"));
+  const bool is_sim = GetParam().starts_with("sim");
+  const bool is_accelerator = GetParam().starts_with("opencl") || GetParam().starts_with("torch");
+  const bool knows_rows = GetParam() == "sim-address" || is_accelerator;
+  EXPECT_EQ(table.copy_rows_to_host != nullptr, knows_rows);
+  EXPECT_EQ(table.copy_rows_between != nullptr, knows_rows);
+  EXPECT_EQ(table.reduce != nullptr, knows_rows);
+  EXPECT_EQ(table.allocate_host != nullptr, knows_rows);
+  EXPECT_EQ(table.event_notify != nullptr, is_sim || is_accelerator);
+  EXPECT_EQ(table.user_stream_open != nullptr, is_sim || is_accelerator);
 }
 
 TEST_P(EveryDevice, RoundTripOfManySizes) {
@@ -408,7 +412,7 @@ TEST_P(DevicesWithHostMemory, CopiesUseIt) {
   device_.destroy_stream(stream);
 }
 
-TEST_P(DevicesWithUserStreams, AHoldLetsWhatComesLaterWait) {
+TEST_P(DevicesThatHold, AHoldLetsWhatComesLaterWait) {
   const DeviceTable& table = device_.table();
   constexpr size_t kSize = 100'000;
   void* const stream = device_.stream();
@@ -480,11 +484,13 @@ TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
   ASSERT_EQ(table.user_stream_open(device_.instance(), native, &user_stream), HETCOMM_OK);
   EXPECT_EQ(table.user_stream_record(device_.instance(), user_stream, nullptr),
             HETCOMM_INVALID_ARGUMENT);
-  EXPECT_EQ(table.user_stream_hold(device_.instance(), user_stream, nullptr),
-            HETCOMM_INVALID_ARGUMENT);
+  if (table.user_stream_hold != nullptr) {
+    EXPECT_EQ(table.user_stream_hold(device_.instance(), user_stream, nullptr),
+              HETCOMM_INVALID_ARGUMENT);
+    table.hold_end(device_.instance(), nullptr);
+  }
   EXPECT_EQ(table.stream_native(device_.instance(), stream, nullptr), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(table.stream_native(device_.instance(), nullptr, &untouched), HETCOMM_INVALID_ARGUMENT);
-  table.hold_end(device_.instance(), nullptr);
   table.user_stream_close(device_.instance(), user_stream);
   second.destroy_stream(elsewhere);
   device_.destroy_stream(stream);
@@ -629,6 +635,9 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesWithHostMemory);
 INSTANTIATE_TEST_SUITE_P(Kinds, DevicesWithUserStreams,
                          testing::ValuesIn(kinds_with(&DeviceTable::user_stream_open)), kind_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesWithUserStreams);
+INSTANTIATE_TEST_SUITE_P(Kinds, DevicesThatHold,
+                         testing::ValuesIn(kinds_with(&DeviceTable::user_stream_hold)), kind_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesThatHold);
 
 }  // namespace
 }  // namespace hetcomm

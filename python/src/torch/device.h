@@ -7,8 +7,10 @@
 //   host memory for copies     the back-end's pinned memory
 //   a user's stream            the current one of whoever posts: it is recorded, and never held back
 //
-// An address is a TensorMemory. Pointers of tensors tell nothing but how they are aligned: some
-// back-ends have handles in their place, or storages of their own.
+//
+// Addresses and native streams are names that the device gives (device_state.h). Pointers of tensors
+// tell nothing but how they are aligned: some back-ends have handles in their place, or storages of
+// their own.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,11 +21,6 @@
 
 namespace hetcomm::torch_backend {
 
-// The bytes of a tensor, which they keep.
-struct TensorMemory {
-  at::Tensor bytes;  // of one dimension
-};
-
 // Whether tensors of |device| can be moved.
 bool is_movable(c10::Device device);
 
@@ -32,14 +29,11 @@ hetcomm_device_t make_device(c10::Device device);
 
 // Names the contents of |packed|, which is contiguous, to the device |instance|, until the library
 // releases the address or drop_memory() is called.
-TensorMemory* name_memory(void* instance, const at::Tensor& packed);
-void drop_memory(void* instance, TensorMemory* memory);
+void* name_memory(void* instance, const at::Tensor& packed);
+void drop_memory(void* instance, void* memory);
 
-// A stream of |device|, for copies and order. Users may have it, too: most back-ends have a pool of
-// streams, of which this takes one of high priority, as fewer do.
-c10::Stream make_stream(c10::Device device);
-
-// Whether a stream is being captured into a graph, where this torch can tell.
-bool is_captured(const c10::Stream& stream);
+// Names |stream| to the device |instance|, which is the stream's: what hetcomm_stream_wrap() takes.
+// The name holds for as long as the device.
+void* name_stream(void* instance, const c10::Stream& stream);
 
 }  // namespace hetcomm::torch_backend

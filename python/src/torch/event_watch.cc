@@ -8,7 +8,7 @@
 #include <iterator>
 #include <utility>
 
-#include "python/src/torch/interrupts.h"
+#include "python/src/torch/quiet_thread.h"
 
 namespace hetcomm::torch_backend {
 namespace {

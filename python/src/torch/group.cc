@@ -8,10 +8,11 @@
 #include <system_error>
 #include <utility>
 
-#include "python/src/torch/device.h"
 #include "python/src/torch/interrupts.h"
+#include "python/src/torch/quiet_thread.h"
 #include "python/src/torch/status.h"
 #include "python/src/torch/store_bootstrap.h"
+#include "python/src/torch/streams.h"
 
 namespace hetcomm::torch_backend {
 namespace {

@@ -1,10 +1,8 @@
 #include "python/src/torch/interrupts.h"
 
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <memory>
 #include <thread>
 #include <torch/csrc/utils/pybind.h>
 
@@ -25,19 +23,6 @@ void WaitingThread::let_all_return() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   std::this_thread::sleep_for(kToTakeTheLock);
-}
-
-std::thread start_without_signals(std::function<void()> body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  // Those that an instruction raises are handled where it is.
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, own);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  // The mask is restored also when the thread cannot be started.
-  const std::shared_ptr<void> restore(
-      nullptr, [&before](void*) { pthread_sigmask(SIG_SETMASK, &before, nullptr); });
-  return std::thread(std::move(body));
 }
 
 }  // namespace hetcomm::torch_backend

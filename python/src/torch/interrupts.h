@@ -4,8 +4,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <functional>
-#include <thread>
 
 namespace hetcomm::torch_backend {
 
@@ -15,9 +13,6 @@ inline constexpr std::chrono::milliseconds kSignalInterval(200);
 // Runs the interpreter's signal handlers, which run on its main thread only, and throws what they
 // raise: KeyboardInterrupt after Ctrl-C. Nothing on other threads.
 void check_signals();
-
-// Starts a thread on which the application's signal handlers do not run.
-std::thread start_without_signals(std::function<void()> body);
 
 // A thread that waits for an operation. Where the interpreter ends while daemon threads wait, here
 // or for a future, their operations are ended; a thread that comes back later than that would be

@@ -10,8 +10,8 @@
 
 #include <hetcomm/collective.h>
 
-#include "python/src/torch/device.h"
-#include "python/src/torch/interrupts.h"
+#include "python/src/torch/quiet_thread.h"
+#include "python/src/torch/streams.h"
 
 namespace hetcomm::torch_backend {
 
@@ -38,6 +38,21 @@ at::ScalarType scalar_type_of(int32_t datatype) {
     default:
       return at::ScalarType::Undefined;
   }
+}
+
+bool is_well_formed(const hetcomm_device_reduction_t& what) {
+  const bool is_type = what.datatype >= HETCOMM_BOOL && what.datatype <= HETCOMM_COMPLEX128;
+  const bool is_operator =
+      what.reduction >= HETCOMM_REDUCE_SUM && what.reduction <= HETCOMM_REDUCE_XOR;
+  const bool is_sum = what.reduction == HETCOMM_REDUCE_SUM;
+  const bool is_narrow = what.datatype >= HETCOMM_FLOAT16 && what.datatype <= HETCOMM_FLOAT8_E5M2;
+  const bool widens = is_narrow && (is_sum || what.reduction == HETCOMM_REDUCE_PRODUCT);
+  const auto may_be = [&](int32_t type) {
+    return type == what.datatype || (widens && type == HETCOMM_FLOAT32);
+  };
+  const bool divides = widens && is_sum && what.out_datatype == what.datatype;
+  return is_type && is_operator && may_be(what.first_datatype) && may_be(what.out_datatype) &&
+         (what.divisor == 1 || (what.divisor > 1 && divides)) && what.reserved == 0;
 }
 
 namespace {

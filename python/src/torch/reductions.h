@@ -18,6 +18,9 @@
 
 namespace hetcomm::torch_backend {
 
+// Whether |what| follows the rules of its types, operators and divisors.
+bool is_well_formed(const hetcomm_device_reduction_t& what);
+
 class Reductions {
  public:
   explicit Reductions(c10::Device device) : device_(device) {}

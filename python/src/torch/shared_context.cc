@@ -10,6 +10,7 @@
 
 #include "python/src/torch/device.h"
 #include "python/src/torch/status.h"
+#include "python/src/torch/streams.h"
 
 namespace hetcomm::torch_backend {
 namespace {
@@ -76,12 +77,12 @@ SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
 
 hetcomm_stream_t* SharedContext::stream(const c10::Stream& torchs) {
   const std::scoped_lock lock(mutex_);
-  const int32_t index = entry_of(torchs.device()).index;
-  hetcomm_stream_t*& stream = streams_[{index, torchs.id()}];
+  const DeviceEntry& entry = entry_of(torchs.device());
+  hetcomm_stream_t*& stream = streams_[{entry.index, torchs.id()}];
   if (stream == nullptr) {
-    c10::Stream native = torchs;
     check("using a stream",
-          hetcomm_stream_wrap(context_, index, &native, HETCOMM_STREAM_NOT_HELD, &stream));
+          hetcomm_stream_wrap(context_, entry.index, name_stream(entry.instance, torchs),
+                              HETCOMM_STREAM_NOT_HELD, &stream));
   }
   return stream;
 }
@@ -108,7 +109,7 @@ hetcomm_memory_t* SharedContext::wrap(const at::Tensor& packed) {
   std::unique_lock lock(mutex_);
   const DeviceEntry& entry = entry_of(packed.device());
   lock.unlock();  // an entry stays
-  TensorMemory* const named = name_memory(entry.instance, packed);
+  void* const named = name_memory(entry.instance, packed);
   hetcomm_memory_t* memory = nullptr;
   const hetcomm_status_t status =
       hetcomm_memory_wrap(context_, entry.index, named, packed.nbytes(), &memory);

@@ -36,7 +36,8 @@ bool passed(const Uses& uses) {
 
 void* map(size_t bytes, int access, int flags, int file) {
   void* const address = mmap(nullptr, bytes, access, flags, file, 0);
-  TORCH_CHECK(address != MAP_FAILED, "standin: mmap of ", bytes, " bytes failed");
+  TORCH_CHECK_WITH(OutOfMemoryError, address != MAP_FAILED, "standin: mmap of ", bytes,
+                   " bytes failed");
   return address;
 }
 
@@ -189,8 +190,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 
   Block* create(int device, Stream& stream, size_t size) {
     const int file = memfd_create("standin", MFD_CLOEXEC);
-    TORCH_CHECK(file >= 0 && ftruncate(file, static_cast<off_t>(size)) == 0,
-                "standin: no memory file of ", size, " bytes");
+    TORCH_CHECK_WITH(OutOfMemoryError, file >= 0 && ftruncate(file, static_cast<off_t>(size)) == 0,
+                     "standin: no memory file of ", size, " bytes");
     auto* const address = static_cast<char*>(map(size, PROT_NONE, MAP_SHARED, file));
     auto* const alias = static_cast<char*>(map(size, PROT_READ | PROT_WRITE, MAP_SHARED, file));
     close(file);
