@@ -2,7 +2,8 @@
 //
 //   * any number of operands, on the host or on the device, give the bits that the host gives, also
 //     where they do not fit into the scratch memory at once
-//   * where both places are measured, the quicker one is taken, and the other one tried now and then
+//   * where both places are measured, the quicker one is taken, and the other one tried now and then,
+//     more rarely each time that this changes nothing
 //   * a device that fails before anything was written leaves the sum to the host
 //   * nothing is allocated while a user's stream is held back
 #include <algorithm>
@@ -203,7 +204,7 @@ TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
   const int most = taken();
   EXPECT_GT(most, 980);
   EXPECT_LT(most, 1000) << "the host is tried again";
-  for (int i = 0; i < 20; ++i) sums.note(sum, /*on_device=*/true, 400'000);
+  for (int i = 0; i < 20 && sums.takes(sum); ++i) sums.note(sum, /*on_device=*/true, 400'000);
   EXPECT_FALSE(sums.takes(sum));
   const int few = taken();
   EXPECT_LT(few, 20);
@@ -212,6 +213,34 @@ TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
   // What a trial finds counts at once.
   sums.note(sum, /*on_device=*/true, 20'000);
   EXPECT_TRUE(sums.takes(sum));
+}
+
+// A trial that changes nothing makes the next one later, up to a bound; one that changes something makes
+// it early again.
+TEST_F(DeviceSumsTest, TrialsBecomeRare) {
+  constexpr uint32_t kLeast = DeviceSums::kLeastTrialDistance;
+  constexpr uint32_t kMost = DeviceSums::kMostTrialDistance;
+  DeviceSums sums(devices_, staging_, Mode::kMeasured);
+  const DeviceSum sum = plain_sum(kLong);
+  uint64_t device_ns = 1'000'000;
+  // How many sums there are until the next one that this place makes.
+  const auto distance_to = [&](bool on_device) {
+    for (uint32_t count = 1; count < 4 * kMost; ++count) {
+      const bool there = sums.takes(sum);
+      sums.note(sum, there, there ? device_ns : 100'000);
+      if (there == on_device) return count;
+    }
+    return UINT32_MAX;
+  };
+  distance_to(true);  // the first one, which says nothing
+  EXPECT_EQ(distance_to(true), 1U) << "then it is measured";
+  for (uint32_t distance = 2 * kLeast; distance < kMost; distance *= 2) {
+    EXPECT_EQ(distance_to(true), distance);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(distance_to(true), kMost);
+  device_ns = 10'000;
+  EXPECT_EQ(distance_to(true), kMost);
+  EXPECT_EQ(distance_to(false), kLeast) << "the device is quicker now";
 }
 
 // A device whose table fails at some calls, from the next one of each on.

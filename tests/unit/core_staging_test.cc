@@ -5,10 +5,12 @@
 //   * chunks of one transfer or of several never overlap, and come back
 //   * a pool is bounded, and whoever has nothing gets something even so
 //   * a copy that may run on has ended before anybody hears that it failed
+//   * copies for callers are as long as drivers stand, and none is started before the last has ended
 //   * a rate is that of the time in which something was under way, also if each time was short, and
 //     being late once changes it little
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
@@ -193,6 +195,47 @@ TEST(StagingCopyTest, WhatMayRunOnHasEndedWhenItHasFailed) {
       EXPECT_EQ(host, std::vector<std::byte>(kSize, std::byte{0x33}));
     }
   }
+}
+
+uint64_t unwaited;       // bytes of copies whose event nobody has waited for
+uint64_t most_unwaited;  // at once
+
+void note_copy(uint64_t size) {
+  unwaited += size;
+  most_unwaited = std::max(most_unwaited, unwaited);
+}
+
+// The host's memory is a caller's, and no device has pinned it.
+TEST(MemoryTest, LongCopiesGoPieceByPiece) {
+  constexpr uint64_t kSize = 9 * kMi + 5;
+  static const Device real = create_sim_device("sim-address", "memory=64M").value();
+  DeviceTable table = *real.table;
+  table.copy_to_host = [](void* device, void* stream, void* host, const void* address,
+                          uint64_t offset, uint64_t size) {
+    note_copy(size);
+    return real.table->copy_to_host(device, stream, host, address, offset, size);
+  };
+  table.copy_from_host = [](void* device, void* stream, void* address, uint64_t offset,
+                            const void* host, uint64_t size) {
+    note_copy(size);
+    return real.table->copy_from_host(device, stream, address, offset, host, size);
+  };
+  table.event_wait = [](void* device, void* event) {
+    unwaited = 0;
+    return real.table->event_wait(device, event);
+  };
+  DeviceSet devices;
+  ASSERT_TRUE(devices.add({&table, real.instance}).ok());
+  void* address = nullptr;
+  ASSERT_EQ(table.allocate(real.instance, kSize + 7, &address), HETCOMM_OK);
+  Memory memory(devices, 0, address, kSize + 7, true);
+  std::vector<std::byte> sent(kSize);
+  for (size_t i = 0; i < kSize; ++i) sent[i] = static_cast<std::byte>(i * 2654435761u >> 13);
+  std::vector<std::byte> back(kSize);
+  ASSERT_TRUE(memory.write(7, sent.data(), kSize).ok());
+  ASSERT_TRUE(memory.read(7, back.data(), kSize).ok());
+  EXPECT_TRUE(back == sent);
+  EXPECT_LE(most_unwaited, 4 * kMi);
 }
 
 // Memory of a device whose copies take 20 ms, and a poller that sleeps on them.

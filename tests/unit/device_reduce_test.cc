@@ -237,6 +237,7 @@ TEST_P(DevicesThatReduce, TheBitsOfTheHost) {
     EXPECT_EQ(std::memcmp(&result[(kElements + 1) * size], around.data(), size), 0)
         << "behind the last element";
   }
+  RecordProperty("reduced", static_cast<int>(reduced));  // kinds of reductions
   EXPECT_GE(reduced, GetParam().starts_with("torch") ? 50u : 60u);
 }
 

@@ -10,9 +10,6 @@ namespace hetcomm {
 namespace {
 
 constexpr uint64_t kScratchBytes = 4u << 20;
-// After so many sums the other place is tried again.
-constexpr uint32_t kTrialDistance = 256;
-
 constexpr double kNever = 1;  // seconds per byte
 
 }  // namespace
@@ -175,7 +172,7 @@ bool DeviceSums::prefers_device(const DeviceSum& sum) {
   Speed& speed = speeds_[{sum.device, sum.datatype}];
   if (speed.host == 0) return false;
   if (speed.device == 0) return true;
-  if (++speed.since_trial < kTrialDistance) return speed.is_device_quicker();
+  if (++speed.since_trial < speed.trial_distance) return speed.is_device_quicker();
   speed.since_trial = 0;
   return !speed.is_device_quicker();
 }
@@ -190,6 +187,10 @@ void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
   double& known = on_device ? speed.device : speed.host;
   const double latest = static_cast<double>(ns) * 1e-9 / static_cast<double>(size_of_operands(sum));
   known = known == 0 || is_trial ? latest : known + kNew * (latest - known);
+  const bool is_as_before = on_device != speed.is_device_quicker();
+  if (!is_trial) return;
+  speed.trial_distance =
+      is_as_before ? std::min(2 * speed.trial_distance, kMostTrialDistance) : kLeastTrialDistance;
 }
 
 bool DeviceSums::start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) {

@@ -51,6 +51,10 @@ class DeviceSums {
   enum class Mode : uint8_t { kMeasured, kHost, kDevice };
   // Shorter results are calculated on the host, where it is measured.
   static constexpr uint64_t kLeastBytes = 128u << 10;
+  // After so many sums the slower place is tried again. Each trial that changes nothing doubles the
+  // distance: a sum may take ten times as long there, and it holds up all ranks of its operation.
+  static constexpr uint32_t kLeastTrialDistance = 256;
+  static constexpr uint32_t kMostTrialDistance = 4096;
 
   // The devices and |staging| outlive this.
   DeviceSums(DeviceSet& devices, Staging& staging, Mode mode);
@@ -88,6 +92,7 @@ class DeviceSums {
     double device = 0;
     bool has_warmed_up = false;  // the device has made a sum
     uint32_t since_trial = 0;
+    uint32_t trial_distance = kLeastTrialDistance;
     bool is_device_quicker() const { return device != 0 && device < host; }
   };
   // What a device is asked about a sum.

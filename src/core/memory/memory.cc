@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -180,22 +181,31 @@ Status Memory::read(uint64_t offset, void* destination, uint64_t length) {
   return copy_and_wait(StreamDirection::kToHost, offset, destination, length);
 }
 
+// Piece by piece, since the host's memory is not pinned: NVIDIA's OpenCL (driver 580) may stand still
+// for ever in a longer copy to it, while its threads finish commands of another queue.
 Status Memory::copy_and_wait(StreamDirection direction, uint64_t offset, void* host,
                              uint64_t length) {
+  constexpr uint64_t kPiece = 4u << 20;
   const Device& target = device();
   const DeviceTable& table = *target.table;
   void* stream = nullptr;
   HETCOMM_RETURN_IF_ERROR(
       device_status(target, table.stream_create(target.instance, &stream), "creating a stream"));
-  hetcomm_status_t status =
-      direction == StreamDirection::kToHost
-          ? table.copy_to_host(target.instance, stream, host, address_, offset, length)
-          : table.copy_from_host(target.instance, stream, address_, offset, host, length);
-  void* event = nullptr;
-  if (status == HETCOMM_OK) status = table.event_record(target.instance, stream, &event);
-  if (status == HETCOMM_OK) {
-    status = table.event_wait(target.instance, event);
-    table.event_release(target.instance, event);
+  auto* const bytes = static_cast<std::byte*>(host);
+  hetcomm_status_t status = HETCOMM_OK;
+  for (uint64_t done = 0; done < length && status == HETCOMM_OK; done += kPiece) {
+    const uint64_t size = std::min(kPiece, length - done);
+    status = direction == StreamDirection::kToHost
+                 ? table.copy_to_host(target.instance, stream, bytes + done, address_,
+                                      offset + done, size)
+                 : table.copy_from_host(target.instance, stream, address_, offset + done,
+                                        bytes + done, size);
+    void* event = nullptr;
+    if (status == HETCOMM_OK) status = table.event_record(target.instance, stream, &event);
+    if (status == HETCOMM_OK) {
+      status = table.event_wait(target.instance, event);
+      table.event_release(target.instance, event);
+    }
   }
   table.stream_destroy(target.instance, stream);
   return device_status(target, status, "copying");
