@@ -192,6 +192,8 @@ OUTPUT
   [MB/s]                 to host, and staged ones
   forecast, of slower(%) staging: what chunks in all stages at once would give; both
                          in percent of the slower one of copy and wire
+  of cores(%)            staging: both in percent of what two processors allow, by
+                         the time that copies and messages alone take of them
   hetcomm/..., ratio     --interleave: another way; above 1 the first is better
   JSON is one object: "meta" (version, host, command, peers, comparison) and
   "rows"; CSV has the fields of a row as columns, rounded as in the table. What was

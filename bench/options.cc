@@ -623,7 +623,8 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   work.workload.points = make_points(first, last, factor, windowed ? window : 1, kMostWindowBytes);
   work.first_memory = options.first_memory;
   work.second_memory = options.second_memory;
-  if (work.workload.test == kStaging && work.first_memory == work.second_memory) {
+  if (work.workload.test == kStaging && work.first_memory == "host" &&
+      work.second_memory == "host") {
     work.first_memory = work.second_memory = "sim-handle";
   }
   work.progress = options.progress;

@@ -53,6 +53,8 @@ Json row_object(const Row& row) {
   object["wire_us"] = number(measured.wire_us);
   object["forecast_MBps"] = number(staging_forecast_mbps(row));
   object["of_slower_percent"] = number(staging_percent(row));
+  object["processor_us"] = number(measured.processor_us);
+  object["of_cores_percent"] = number(staging_processor_percent(row));
   object["in_place_us"] = number(measured.in_place_us);
   object["in_place_wrong"] = number(measured.in_place_wrong);
   object["wrong"] = measured.wrong < 0 ? Json(nullptr) : Json(measured.wrong);

@@ -78,7 +78,8 @@ std::vector<Column> staging_columns() {
       rate_column("wire[MB/s]", &Measurement::wire_us),
       {"both[MB/s]", [](const Row& row) { return number_text(row.bandwidth_mbps); }},
       {"forecast[MB/s]", [](const Row& row) { return number_text(staging_forecast_mbps(row)); }},
-      {"of slower(%)", [](const Row& row) { return number_text(staging_percent(row)); }}};
+      {"of slower(%)", [](const Row& row) { return number_text(staging_percent(row)); }},
+      {"of cores(%)", [](const Row& row) { return number_text(staging_processor_percent(row)); }}};
 }
 
 // The columns of nccl-tests: bytes by time, and what of them has to cross the busiest link.

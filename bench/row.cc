@@ -57,4 +57,9 @@ double staging_percent(const Row& row) {
   return 100 * std::max(row.measured.copy_us, row.measured.wire_us) / row.avg_us;
 }
 
+double staging_processor_percent(const Row& row) {
+  constexpr double kProcessors = 2;
+  return 100 * row.measured.processor_us / kProcessors / row.avg_us;
+}
+
 }  // namespace bench

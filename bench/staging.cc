@@ -1,5 +1,7 @@
 #include "bench/staging.h"
 
+#include <time.h>
+
 #include <algorithm>
 
 #include "bench/hetcomm_backend.h"
@@ -8,31 +10,82 @@
 namespace bench {
 namespace {
 
-// Measures like the bandwidth test, and each rank's own time of a copy if its memory is on a
-// device.
-Measurement measure_point(const Session& session, hetcomm_communicator_t* communicator,
-                          const Work& work, const Point& point, double* copy_us) {
-  Workload workload = work.workload;
-  workload.test = "bandwidth";
-  HetcommBackend backend(session, communicator, work);
+// How many processors this process uses, from now on.
+class ProcessorShare {
+ public:
+  double value() const {
+    return static_cast<double>(processor_ns() - processor_begin_) /
+           static_cast<double>(now_ns() - begin_);
+  }
+
+ private:
+  static int64_t processor_ns() {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  }
+
+  const int64_t begin_ = now_ns();
+  const int64_t processor_begin_ = processor_ns();
+};
+
+// A stage by itself, of both ranks. Known to rank 0.
+struct Stage {
+  double us = 0;            // for a message, on the slower side
+  double processor_us = 0;  // for a message, of all threads
+};
+
+// |own| on this rank and the other one's: the slower one's time, and both processors'.
+Stage of_both(HetcommBackend& backend, const Stage& own) {
+  if (backend.rank() == 1) {
+    backend.send_word(0, own.us);
+    backend.send_word(0, own.processor_us);
+    return own;
+  }
+  const double theirs = backend.receive_word(1);
+  return {.us = std::max(own.us, theirs),
+          .processor_us = own.processor_us + backend.receive_word(1)};
+}
+
+// Measures like the bandwidth test. |out_stage| gets what the messages cost.
+Measurement measure_messages(HetcommBackend& backend, const Workload& workload, const Point& point,
+                             Stage* out_stage) {
   Loops<HetcommBackend> loops(backend, workload);
+  const ProcessorShare share;
   Measurement measurement = loops.measure(point);
-  if (copy_us == nullptr || backend.rank() > 1) return measurement;
-  const double chunk = backend.staged_chunk_bytes();
+  if (backend.rank() > 1) return measurement;
+  // Only rank 0 has the time.
+  const Stage shares = of_both(backend, {.us = 0, .processor_us = share.value()});
+  out_stage->us = measurement.total_us / static_cast<double>(measurement.iterations);
+  out_stage->processor_us = out_stage->us * shares.processor_us;
+  return measurement;
+}
+
+// Measures each rank's own copies, if its memory is on a device.
+Stage measure_copies(HetcommBackend& backend, double seconds) {
+  const auto own = [&] {
+    const ProcessorShare share;
+    const double us = backend.copy_us(seconds);
+    return Stage{.us = us, .processor_us = us * share.value()};
+  };
   // One after the other, so that neither's copies disturb the other's.
   if (backend.rank() == 1) {
     backend.receive_word(0);
-    backend.send_word(0, backend.copy_us(workload.seconds));
-    backend.send_word(0, chunk);
-  } else {
-    *copy_us = backend.copy_us(workload.seconds);
-    backend.send_word(1, 0);
-    *copy_us = std::max(*copy_us, backend.receive_word(1));
-    // The smaller ones, where the sides differ.
-    const double theirs = backend.receive_word(1);
-    measurement.chunk_bytes = chunk == 0 || (theirs > 0 && theirs < chunk) ? theirs : chunk;
+    return of_both(backend, own());
   }
-  return measurement;
+  const Stage mine = own();
+  backend.send_word(1, 0);
+  return of_both(backend, mine);
+}
+
+// The smaller chunks, where the sides differ. Known to rank 0.
+double chunk_of_both(HetcommBackend& backend, double chunk) {
+  if (backend.rank() == 1) {
+    backend.send_word(0, chunk);
+    return chunk;
+  }
+  const double theirs = backend.receive_word(1);
+  return chunk == 0 || (theirs > 0 && theirs < chunk) ? theirs : chunk;
 }
 
 }  // namespace
@@ -41,12 +94,23 @@ void run_staging(const Session& session, hetcomm_communicator_t* communicator, c
                  const std::function<void(const Measurement&)>& report) {
   Work on_host = work;
   on_host.first_memory = on_host.second_memory = "host";
+  Workload workload = work.workload;
+  workload.test = "bandwidth";
   for (const Point& point : work.workload.points) {
-    const Measurement wire = measure_point(session, communicator, on_host, point, nullptr);
-    double copy_us = 0;
-    Measurement both = measure_point(session, communicator, work, point, &copy_us);
-    both.wire_us = wire.total_us / static_cast<double>(wire.iterations);
-    both.copy_us = copy_us;
+    Stage wire;
+    {
+      HetcommBackend backend(session, communicator, on_host);
+      measure_messages(backend, workload, point, &wire);
+    }
+    HetcommBackend backend(session, communicator, work);
+    Stage staged;
+    Measurement both = measure_messages(backend, workload, point, &staged);
+    if (session.rank() > 1) continue;
+    both.chunk_bytes = chunk_of_both(backend, backend.staged_chunk_bytes());
+    const Stage copies = measure_copies(backend, workload.seconds);
+    both.wire_us = wire.us;
+    both.copy_us = copies.us;
+    both.processor_us = wire.processor_us + copies.processor_us;
     if (session.rank() == 0) report(both);
   }
 }

@@ -58,6 +58,7 @@ struct Measurement {
   // staging: copying alone on the slower side, and the same message from host to host
   double copy_us = kUnknown;
   double wire_us = kUnknown;
+  double processor_us = kUnknown;  // of all threads of both ranks, in these stages by themselves
   double chunk_bytes = kUnknown;  // of the chunks that were staged, on average
   // collective operations: one, in place; and the elements that are wrong then
   double in_place_us = kUnknown;
@@ -176,6 +177,7 @@ inline constexpr MeasurementField kMeasurementFields[] = {
     {"overall_us", &Measurement::overall_us},
     {"copy_us", &Measurement::copy_us},
     {"wire_us", &Measurement::wire_us},
+    {"processor_us", &Measurement::processor_us},
     {"chunk_bytes", &Measurement::chunk_bytes},
     {"in_place_us", &Measurement::in_place_us},
     {"in_place_wrong", &Measurement::in_place_wrong},

@@ -355,6 +355,7 @@ def _document(results: list[Result], arguments: argparse.Namespace) -> dict[str,
                 "overall_us": us if result.test == "overlap" else None,
                 "chunk": None, "depth": None, "chunk_bytes": None, "copy_us": None,
                 "wire_us": None, "forecast_MBps": None, "of_slower_percent": None,
+                "processor_us": None, "of_cores_percent": None,
                 "in_place_us": None, "in_place_wrong": None, "wrong": None,
             })
         for peer in arguments.backends[1:]:

@@ -227,10 +227,12 @@ TEST(Row, StagingIsForecastByItsSlowestStage) {
   measured.total_us = 1250;
   measured.copy_us = 100;
   measured.wire_us = 40;
+  measured.processor_us = 150;
   Row row = make_row(work, "hetcomm", measured);
   // Eight chunks of 25 us: 25 + 10 + 25 us for the first, and seven more.
   EXPECT_THAT(staging_forecast_mbps(row), DoubleNear(2000.0 / 235, 1e-9));
   EXPECT_THAT(staging_percent(row), DoubleNear(80, 1e-9));
+  EXPECT_THAT(staging_processor_percent(row), DoubleNear(60, 1e-9));
   work.second_memory = "host";
   row = make_row(work, "hetcomm", measured);
   EXPECT_THAT(staging_forecast_mbps(row), DoubleNear(2000.0 / 210, 1e-9));

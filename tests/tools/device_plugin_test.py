@@ -42,6 +42,17 @@ class Plugins(unittest.TestCase):
                 self.assertTrue(all(row["wrong"] == 0 for row in rows))
                 self.assertTrue(all("example" in row["memory"] for row in rows))
 
+    def test_staging_measures_the_memory_that_was_asked_for(self):
+        for memory in ("plugin:example", "plugin:example:host"):
+            with self.subTest(memory):
+                result = run(BENCH, "staging", "--memory", memory, "-b", "1M", "-e", "1M",
+                             "--transport", "shm", "--chunk", "auto", "-n", "5", "--format", "json",
+                             HETCOMM_DEVICE_PLUGINS=GOOD)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                row, = json.loads(result.stdout)["rows"]
+                self.assertEqual(row["memory"].replace("plugin:", ""), memory.replace("plugin:", ""))
+                self.assertGreater(row["copy_us"], 0)
+
     def test_kinds_that_nobody_has(self):
         result = run(INFO, HETCOMM_DEVICES="acme:7", HETCOMM_DEVICE_PLUGINS=GOOD)
         self.assertEqual(result.returncode, 1)
