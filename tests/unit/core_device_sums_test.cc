@@ -204,7 +204,7 @@ TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
   const int most = taken();
   EXPECT_GT(most, 980);
   EXPECT_LT(most, 1000) << "the host is tried again";
-  for (int i = 0; i < 20 && sums.takes(sum); ++i) sums.note(sum, /*on_device=*/true, 400'000);
+  for (int i = 0; i < 20; ++i) sums.note(sum, /*on_device=*/true, 400'000);
   EXPECT_FALSE(sums.takes(sum));
   const int few = taken();
   EXPECT_LT(few, 20);
@@ -234,7 +234,7 @@ TEST_F(DeviceSumsTest, TrialsBecomeRare) {
   };
   distance_to(true);  // the first one, which says nothing
   EXPECT_EQ(distance_to(true), 1U) << "then it is measured";
-  for (uint32_t distance = 2 * kLeast; distance < kMost; distance *= 2) {
+  for (uint32_t distance = kLeast; distance < kMost; distance *= 2) {
     EXPECT_EQ(distance_to(true), distance);
   }
   for (int i = 0; i < 3; ++i) EXPECT_EQ(distance_to(true), kMost);

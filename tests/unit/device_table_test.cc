@@ -463,6 +463,34 @@ TEST_P(DevicesThatHold, AHoldLetsWhatComesLaterWait) {
   device_.destroy_stream(other);
 }
 
+// An event of a user's stream completes behind what the stream held, and not before.
+TEST_P(DevicesWithUserStreams, EventsFollowTheStream) {
+  const DeviceTable& table = device_.table();
+  constexpr size_t kSize = 4u << 20;
+  void* const stream = device_.stream();
+  void* const memory = device_.allocate(kSize);
+  void* user_stream = nullptr;
+  ASSERT_EQ(table.user_stream_open(device_.instance(), native_of(device_, stream), &user_stream),
+            HETCOMM_OK);
+  const std::vector<std::byte> sent = random_bytes(kSize, 1);
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_EQ(device_.write(stream, memory, 0, sent.data(), kSize), HETCOMM_OK);
+    }
+    void* const before = device_.record(stream);
+    void* event = nullptr;
+    ASSERT_EQ(table.user_stream_record(device_.instance(), user_stream, &event), HETCOMM_OK);
+    EXPECT_EQ(table.event_wait(device_.instance(), event), HETCOMM_OK);
+    EXPECT_EQ(device_.query(event), HETCOMM_OK);
+    EXPECT_EQ(device_.query(before), HETCOMM_OK);
+    table.event_release(device_.instance(), before);
+    table.event_release(device_.instance(), event);
+  }
+  table.user_stream_close(device_.instance(), user_stream);
+  device_.free(memory);
+  device_.destroy_stream(stream);
+}
+
 TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
   const DeviceTable& table = device_.table();
   void* const stream = device_.stream();

@@ -64,12 +64,18 @@ hetcomm_status_t guarded(void* device, Call&& call) noexcept {
   return status;
 }
 
+hetcomm_status_t no_room_for(void* device, uint64_t size) {
+  return guarded(device, [&]() -> hetcomm_status_t {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "nothing has room for ", size, " bytes");
+  });
+}
+
 const char* name(void* device) { return of(device).name(); }
 void destroy(void* device) { delete &of(device); }
 
 hetcomm_status_t allocate(void* device, uint64_t size, void** out_address) {
   if (out_address == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  if (size > kMostBytes) return HETCOMM_OUT_OF_MEMORY;
+  if (size > kMostBytes) return no_room_for(device, size);
   return guarded(device, [&] {
     *out_address = of(device).allocate(size);
     return HETCOMM_OK;
@@ -123,8 +129,8 @@ hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
     // Tensors of that mode are written in it alone, and others in it as well.
     const c10::InferenceMode mode;
     const c10::StreamGuard there(copies_of(stream).stream);
+    copies_of(stream).copies = true;  // also where torch fails in the middle
     call();
-    copies_of(stream).copies = true;
     return HETCOMM_OK;
   });
 }
@@ -185,7 +191,7 @@ hetcomm_status_t copy_rows(void* device, void* stream, void* host, const void* a
 template <typename Copy>
 hetcomm_status_t for_each_row(const Rows& rows, std::byte* host, Copy&& copy) {
   hetcomm_status_t status = HETCOMM_OK;
-  for (uint64_t i = 0; i < rows.extents[0]; ++i) {
+  for (uint64_t i = 0; i < rows.extents[0] && status == HETCOMM_OK; ++i) {
     for (uint64_t j = 0; j < rows.extents[1] && status == HETCOMM_OK; ++j) {
       status = copy(rows.offset + i * rows.strides[0] + j * rows.strides[1], host);
       host += rows.row_bytes;
@@ -327,7 +333,7 @@ hetcomm_status_t event_notify(void* device, void* event, int file) {
 
 hetcomm_status_t allocate_host(void* device, uint64_t size, void** out_host) {
   if (size == 0 || out_host == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  if (size > kMostBytes) return HETCOMM_OUT_OF_MEMORY;
+  if (size > kMostBytes) return no_room_for(device, size);
   return guarded(device, [&] {
     void* const host = of(device).allocate_host(size);
     TORCH_CHECK_WITH(OutOfMemoryError, host != nullptr, "no pinned memory of ", size, " bytes");
@@ -366,6 +372,7 @@ hetcomm_status_t stream_native(void* device, void* stream, void** out_native) {
 }
 
 void error_text(void* device, char* text, uint64_t size) {
+  if (text == nullptr || size == 0) return;
   try {
     text[of(device).failure().copy(text, size - 1)] = '\0';
   } catch (const std::exception&) {

@@ -7,7 +7,6 @@
 //   host memory for copies     the back-end's pinned memory
 //   a user's stream            the current one of whoever posts: it is recorded, and never held back
 //
-//
 // Addresses and native streams are names that the device gives (device_state.h). Pointers of tensors
 // tell nothing but how they are aligned: some back-ends have handles in their place, or storages of
 // their own.

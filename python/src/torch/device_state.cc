@@ -2,14 +2,29 @@
 
 #include <ATen/Context.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "python/src/torch/streams.h"
 
 namespace hetcomm::torch_backend {
+namespace {
+
+bool ends_soon(const c10::Event& event) {
+  constexpr std::chrono::milliseconds kSoon(1);
+  const auto end = std::chrono::steady_clock::now() + kSoon;
+  while (!event.query()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+}  // namespace
 
 DeviceState::DeviceState(c10::Device device)
     : device_(device), name_("torch " + device.str()), reductions_(device) {}
@@ -23,19 +38,31 @@ void* DeviceState::add(at::Tensor bytes) {
 }
 
 // Torch gives out memory again that was freed while its stream still had work with it, for more work of
-// that stream. The library copies in other streams. Nobody puts work into the stream here, but for users
-// whose own it is, too, since streams come from a pool: it is waited for.
+// that stream; the library copies in other streams. So the stream has to be idle, and streams come from
+// a pool that users and the library's copies share: who finds one busy takes the next.
 void* DeviceState::allocate(size_t size) {
-  std::unique_lock lock(mutex_);
-  if (!allocating_) allocating_ = make_stream(device_);
-  const c10::Stream stream = *allocating_;
-  lock.unlock();
-  const c10::InferenceMode mode(false);
-  const c10::StreamGuard there(stream);
+  constexpr int kTries = 32;  // back-ends have pools of about that size
   const auto options = at::TensorOptions().dtype(at::kByte).device(device_);
-  at::Tensor bytes = at::empty({static_cast<int64_t>(size)}, options);
-  c10::impl::VirtualGuardImpl(device_.type()).synchronizeStream(stream);
-  return add(std::move(bytes));
+  std::unique_lock lock(mutex_);
+  std::optional<c10::Stream> stream = allocating_;
+  lock.unlock();
+  for (int tries = 1;; ++tries) {
+    if (!stream) stream = make_stream(device_);
+    const c10::InferenceMode mode(false);
+    const c10::StreamGuard there(*stream);
+    at::Tensor bytes = at::empty({static_cast<int64_t>(size)}, options);
+    c10::Event reached(device_.type());
+    reached.record(*stream);
+    if (tries == kTries) reached.synchronize();
+    if (!ends_soon(reached)) {
+      stream.reset();
+      continue;
+    }
+    lock.lock();
+    allocating_ = stream;
+    lock.unlock();
+    return add(std::move(bytes));
+  }
 }
 
 void DeviceState::drop(const void* name) {

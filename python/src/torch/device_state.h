@@ -58,7 +58,7 @@ class DeviceState {
   std::map<const void*, std::unique_ptr<at::Tensor>> memory_;
   std::map<c10::StreamId, c10::Stream> streams_;
   std::map<void*, c10::DataPtr> host_memory_;
-  std::optional<c10::Stream> allocating_;  // the stream whose memory this is, for torch
+  std::optional<c10::Stream> allocating_;  // the one that was idle at the last allocation
   std::string failure_;
   EventWatch watch_;
   Reductions reductions_;

@@ -1,6 +1,7 @@
 #include "python/src/torch/tensor_rows.h"
 
 #include <cstddef>
+#include <limits>
 
 namespace hetcomm::torch_backend {
 
@@ -23,7 +24,8 @@ bool fits(const at::Tensor& bytes, const Rows& rows) {
   uint64_t count = 0;
   uint64_t total = 0;
   return !__builtin_mul_overflow(rows.extents[0], rows.extents[1], &count) &&
-         !__builtin_mul_overflow(count, rows.row_bytes, &total) && fits(bytes, rows.offset, size);
+         !__builtin_mul_overflow(count, rows.row_bytes, &total) &&
+         total <= std::numeric_limits<int64_t>::max() && fits(bytes, rows.offset, size);
 }
 
 bool have_one_shape(const Rows& one, const Rows& other) {
@@ -56,8 +58,11 @@ std::array<int64_t, 3> Width::sizes_of(const Rows& rows) const {
 
 at::Tensor Width::rows_of(const at::Tensor& tensor, const Rows& rows) const {
   const at::Tensor all = tensor.narrow(0, 0, tensor.numel() / bytes() * bytes()).view(type());
-  const std::array<int64_t, 3> strides = {static_cast<int64_t>(rows.strides[0]) / bytes(),
-                                          static_cast<int64_t>(rows.strides[1]) / bytes(), 1};
+  // The distance to a row that is not there may be any number.
+  const auto stride = [&](size_t d) {
+    return rows.extents[d] > 1 ? static_cast<int64_t>(rows.strides[d]) / bytes() : 0;
+  };
+  const std::array<int64_t, 3> strides = {stride(0), stride(1), 1};
   return all.as_strided(sizes_of(rows), strides,
                         all.storage_offset() + static_cast<int64_t>(rows.offset) / bytes());
 }

@@ -146,9 +146,16 @@ DeviceSums::Layout DeviceSums::layout_of(const DeviceSum& sum) {
 
 bool DeviceSums::takes(const DeviceSum& sum) {
   if (!serves(sum.device) || sum.elements == 0) return false;
-  if (mode_ == Mode::kMeasured && (size_of_out(sum) < kLeastBytes || !prefers_device(sum))) {
-    return false;
-  }
+  if (mode_ != Mode::kMeasured) return can_make(sum);
+  if (size_of_out(sum) < kLeastBytes || !prefers_device(sum)) return false;
+  if (can_make(sum)) return true;
+  // A trial waits for the next sum that the device can make.
+  Speed& speed = speeds_[{sum.device, sum.datatype}];
+  if (!speed.is_device_quicker()) speed.since_trial = speed.trial_distance;
+  return false;
+}
+
+bool DeviceSums::can_make(const DeviceSum& sum) {
   void* const memory = scratch(sum.device);
   if (memory == nullptr) return false;
   // A first question may let kernels be compiled and loaded, for which some vendors wait for what a
@@ -174,6 +181,7 @@ bool DeviceSums::prefers_device(const DeviceSum& sum) {
   if (speed.device == 0) return true;
   if (++speed.since_trial < speed.trial_distance) return speed.is_device_quicker();
   speed.since_trial = 0;
+  speed.is_trying = true;
   return !speed.is_device_quicker();
 }
 
@@ -183,14 +191,17 @@ void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
   Speed& speed = speeds_[{sum.device, sum.datatype}];
   // The first one of a device makes streams and loads kernels.
   if (on_device && !std::exchange(speed.has_warmed_up, true)) return;
-  const bool is_trial = on_device != speed.is_device_quicker();
+  const bool was_quicker = speed.is_device_quicker();
+  const bool is_other_place = on_device != was_quicker;
   double& known = on_device ? speed.device : speed.host;
   const double latest = static_cast<double>(ns) * 1e-9 / static_cast<double>(size_of_operands(sum));
-  known = known == 0 || is_trial ? latest : known + kNew * (latest - known);
-  const bool is_as_before = on_device != speed.is_device_quicker();
-  if (!is_trial) return;
-  speed.trial_distance =
-      is_as_before ? std::min(2 * speed.trial_distance, kMostTrialDistance) : kLeastTrialDistance;
+  known = known == 0 || is_other_place ? latest : known + kNew * (latest - known);
+  if (speed.is_device_quicker() != was_quicker) {
+    speed.trial_distance = kLeastTrialDistance;
+  } else if (is_other_place && speed.is_trying) {
+    speed.trial_distance = std::min(2 * speed.trial_distance, kMostTrialDistance);
+  }
+  if (is_other_place) speed.is_trying = false;
 }
 
 bool DeviceSums::start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) {

@@ -93,6 +93,7 @@ class DeviceSums {
     bool has_warmed_up = false;  // the device has made a sum
     uint32_t since_trial = 0;
     uint32_t trial_distance = kLeastTrialDistance;
+    bool is_trying = false;  // the slower place has been chosen, and no time of it is known yet
     bool is_device_quicker() const { return device != 0 && device < host; }
   };
   // What a device is asked about a sum.
@@ -104,6 +105,7 @@ class DeviceSums {
   class Work;
 
   void* scratch(size_t index) HETCOMM_UNDER_BATON;
+  bool can_make(const DeviceSum& sum) HETCOMM_UNDER_BATON;
   bool prefers_device(const DeviceSum& sum) HETCOMM_UNDER_BATON;
   static uint64_t size_of_out(const DeviceSum& sum);
   static uint64_t size_of_operands(const DeviceSum& sum);

@@ -189,6 +189,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
 
   Block* create(int device, Stream& stream, size_t size) {
+    TORCH_CHECK_WITH(OutOfMemoryError, size <= kDeviceBytes, "standin: it has no ", size, " bytes");
     const int file = memfd_create("standin", MFD_CLOEXEC);
     TORCH_CHECK_WITH(OutOfMemoryError, file >= 0 && ftruncate(file, static_cast<off_t>(size)) == 0,
                      "standin: no memory file of ", size, " bytes");
