@@ -129,8 +129,9 @@ hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
     // Tensors of that mode are written in it alone, and others in it as well.
     const c10::InferenceMode mode;
     const c10::StreamGuard there(copies_of(stream).stream);
-    copies_of(stream).copies = true;  // also where torch fails in the middle
     call();
+    // Not before: a copy that has failed must not let the stream's end wait for a user's work.
+    copies_of(stream).copies = true;
     return HETCOMM_OK;
   });
 }
