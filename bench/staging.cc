@@ -47,18 +47,20 @@ Stage of_both(HetcommBackend& backend, const Stage& own) {
           .processor_us = own.processor_us + backend.receive_word(1)};
 }
 
-// Measures like the bandwidth test. |out_stage| gets what the messages cost.
-Measurement measure_messages(HetcommBackend& backend, const Workload& workload, const Point& point,
-                             Stage* out_stage) {
-  Loops<HetcommBackend> loops(backend, workload);
+Measurement measure_messages(HetcommBackend& backend, const Workload& workload,
+                             const Point& point) {
+  return Loops<HetcommBackend>(backend, workload).measure(point);
+}
+
+// Measures messages from host to host.
+Stage measure_wire(HetcommBackend& backend, const Workload& workload, const Point& point) {
   const ProcessorShare share;
-  Measurement measurement = loops.measure(point);
-  if (backend.rank() > 1) return measurement;
+  const Measurement measurement = measure_messages(backend, workload, point);
+  if (backend.rank() > 1) return {};
   // Only rank 0 has the time.
   const Stage shares = of_both(backend, {.us = 0, .processor_us = share.value()});
-  out_stage->us = measurement.total_us / static_cast<double>(measurement.iterations);
-  out_stage->processor_us = out_stage->us * shares.processor_us;
-  return measurement;
+  const double us = measurement.total_us / static_cast<double>(measurement.iterations);
+  return {.us = us, .processor_us = us * shares.processor_us};
 }
 
 // Measures each rank's own copies, if its memory is on a device.
@@ -97,14 +99,12 @@ void run_staging(const Session& session, hetcomm_communicator_t* communicator, c
   Workload workload = work.workload;
   workload.test = "bandwidth";
   for (const Point& point : work.workload.points) {
-    Stage wire;
-    {
+    const Stage wire = [&] {
       HetcommBackend backend(session, communicator, on_host);
-      measure_messages(backend, workload, point, &wire);
-    }
+      return measure_wire(backend, workload, point);
+    }();
     HetcommBackend backend(session, communicator, work);
-    Stage staged;
-    Measurement both = measure_messages(backend, workload, point, &staged);
+    Measurement both = measure_messages(backend, workload, point);
     if (session.rank() > 1) continue;
     both.chunk_bytes = chunk_of_both(backend, backend.staged_chunk_bytes());
     const Stage copies = measure_copies(backend, workload.seconds);

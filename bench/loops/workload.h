@@ -59,7 +59,7 @@ struct Measurement {
   double copy_us = kUnknown;
   double wire_us = kUnknown;
   double processor_us = kUnknown;  // of all threads of both ranks, in these stages by themselves
-  double chunk_bytes = kUnknown;  // of the chunks that were staged, on average
+  double chunk_bytes = kUnknown;   // of the chunks that were staged, on average
   // collective operations: one, in place; and the elements that are wrong then
   double in_place_us = kUnknown;
   double in_place_wrong = kUnknown;

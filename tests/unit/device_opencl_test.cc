@@ -96,17 +96,23 @@ class OpenClBuffers : public testing::TestWithParam<std::string> {
     EXPECT_NE(buffer, nullptr);
     return buffer;
   }
-  // Waits a while until there are |expected|: a thread of the vendor's may give its own back later.
-  cl_uint references(cl_mem buffer, cl_uint expected) {
+  // Reads a count until it is |expected|, for a while: a thread of the vendor's may give its own
+  // reference back later.
+  template <typename Read>
+  static cl_uint wait_for(cl_uint expected, Read&& read) {
     cl_uint count = 0;
     for (int tries = 0; tries < 1000; ++tries) {
-      EXPECT_EQ(
-          api_.GetMemObjectInfo(buffer, CL_MEM_REFERENCE_COUNT, sizeof(count), &count, nullptr),
-          CL_SUCCESS);
+      EXPECT_EQ(read(&count), CL_SUCCESS);
       if (count == expected) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return count;
+  }
+  cl_uint references(cl_mem buffer, cl_uint expected) {
+    return wait_for(expected, [&](cl_uint* out_count) {
+      return api_.GetMemObjectInfo(buffer, CL_MEM_REFERENCE_COUNT, sizeof(*out_count), out_count,
+                                   nullptr);
+    });
   }
   hetcomm_status_t retain(void* address, uint64_t size) {
     return device_.table().retain(device_.instance(), address, size);
@@ -279,15 +285,10 @@ TEST_P(OpenClBuffers, NothingIsLeft) {
     device_.table().event_release(device_.instance(), event);
     device_.destroy_stream(stream);
   }
-  // A thread of the vendor's may give its reference back a little later.
-  cl_uint after = 0;
-  for (int tries = 0; tries < 1000; ++tries) {
-    ASSERT_EQ(
-        api_.GetContextInfo(context_, CL_CONTEXT_REFERENCE_COUNT, sizeof(after), &after, nullptr),
-        CL_SUCCESS);
-    if (after == before) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  const cl_uint after = wait_for(before, [&](cl_uint* out_count) {
+    return api_.GetContextInfo(context_, CL_CONTEXT_REFERENCE_COUNT, sizeof(*out_count), out_count,
+                               nullptr);
+  });
   EXPECT_EQ(after, before);
   EXPECT_EQ(references(buffer, 1), 1u);
   api_.ReleaseMemObject(buffer);

@@ -64,7 +64,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// What every device of this |kind| reduces: integers, and sums of floats that hardware knows.
+// Every device of this |kind| reduces integers, and sums of floats that hardware knows.
 bool is_needed(const std::string& kind, const Case& which) {
   bool is_integer = which.type >= HETCOMM_INT8 && which.type <= HETCOMM_UINT64;
   if (kind.starts_with("torch")) {

@@ -1,5 +1,5 @@
-// What the library's side of a device of torch's holds: names of memory and of streams, host memory,
-// and what torch said when it failed last. Names are the addresses and streams of the table.
+// The library's side of a device of torch's holds names of memory and of streams, host memory, and
+// what torch said when it failed last. Names are the addresses and streams of the table.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,7 +29,7 @@ class DeviceState {
   void* add(at::Tensor bytes);
   // Does nothing where |name| names nothing.
   void drop(const void* name);
-  // What |name| names; undefined: it names nothing.
+  // Returns what |name| names. It is undefined where that is nothing.
   at::Tensor bytes(const void* name);
 
   // Allocates and names |size| bytes, with which no stream has anything to do any more. May block.
@@ -37,7 +37,7 @@ class DeviceState {
 
   // Names a stream of the device, for as long as the device lives.
   void* name_stream(const c10::Stream& stream);
-  // The stream that |name| names; null: it names none.
+  // Returns the stream that |name| names, or null where it names none.
   const c10::Stream* stream(const void* name);
 
   // Allocates |size| bytes of host memory that is pinned for the device; null: there is no room.
