@@ -36,9 +36,9 @@ TEST(StagingPlanTest, ChunksGrowWithLengthAndRate) {
     for (uint64_t length = 1; length <= 4096 * kMi; length *= 2) {
       const StagingShape shape = choose_staging_shape({}, length, {.bytes_per_s = rate});
       EXPECT_GE(shape.chunk_bytes, std::max(before, 32 * kKi)) << length << " at " << rate;
-      EXPECT_LE(shape.chunk_bytes, Staging::kLargestChunk) << length << " at " << rate;
+      EXPECT_LE(shape.chunk_bytes, ChunkPools::kLargestChunk) << length << " at " << rate;
       EXPECT_GE(shape.depth, 4U);
-      EXPECT_LE(shape.depth, Staging::kMaxDepth);
+      EXPECT_LE(shape.depth, ChunkPools::kMaxDepth);
       before = shape.chunk_bytes;
     }
   }
@@ -61,12 +61,12 @@ TEST(StagingPlanTest, WhatWasAskedForIsTaken) {
   EXPECT_EQ(shape.depth, 2U);
   EXPECT_EQ(
       choose_staging_shape({.chunk_bytes = 0, .depth = 1000}, kMi, {.bytes_per_s = 1e9}).depth,
-      Staging::kMaxDepth);
+      ChunkPools::kMaxDepth);
 }
 
 class StagingShareTest : public ::testing::Test {
  protected:
-  std::byte* take(Staging::Share& share, bool has_one = true) {
+  std::byte* take(ChunkPools::Share& share, bool has_one = true) {
     bool exhausted = false;
     std::byte* chunk = share.take(has_one, &exhausted);
     EXPECT_FALSE(exhausted);
@@ -79,20 +79,20 @@ class StagingShareTest : public ::testing::Test {
     taken_[chunk] = share.shape().chunk_bytes;
     return chunk;
   }
-  void give(Staging::Share& share, std::byte* chunk) {
+  void give(ChunkPools::Share& share, std::byte* chunk) {
     taken_.erase(chunk);
     share.give(chunk);
   }
 
   DeviceSet devices_;
-  Staging staging_{devices_, {}};
+  ChunkPools pools_{devices_, {}};
   std::map<std::byte*, uint64_t> taken_;
 };
 
 TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndComeBack) {
   for (int round = 0; round < 3; ++round) {
-    Staging::Share small(staging_, Staging::Pool::kSend);
-    Staging::Share large(staging_, Staging::Pool::kSend);
+    ChunkPools::Share small(pools_, ChunkPools::Pool::kSend);
+    ChunkPools::Share large(pools_, ChunkPools::Pool::kSend);
     small.choose_shape(kMi, {.bytes_per_s = 1e6});
     large.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
     ASSERT_LT(small.shape().chunk_bytes, large.shape().chunk_bytes);
@@ -113,21 +113,21 @@ TEST_F(StagingShareTest, ChunksOfSeveralSizesNeverOverlapAndComeBack) {
 }
 
 TEST_F(StagingShareTest, PoolIsBoundedButNobodyIsLeftWithNothing) {
-  Staging::Share greedy(staging_, Staging::Pool::kReceive);
+  ChunkPools::Share greedy(pools_, ChunkPools::Pool::kReceive);
   greedy.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
   std::vector<std::byte*> chunks;
   while (std::byte* chunk = take(greedy)) {
     chunks.push_back(chunk);
     ASSERT_LE(chunks.size(), 1000U);
   }
-  EXPECT_EQ(chunks.size() * Staging::kLargestChunk, 64 * kMi);
-  Staging::Share poor(staging_, Staging::Pool::kReceive);
+  EXPECT_EQ(chunks.size() * ChunkPools::kLargestChunk, 64 * kMi);
+  ChunkPools::Share poor(pools_, ChunkPools::Pool::kReceive);
   poor.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
   std::byte* first = take(poor, false);
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(take(poor), nullptr);
   // The other direction is not touched by all this.
-  Staging::Share other(staging_, Staging::Pool::kSend);
+  ChunkPools::Share other(pools_, ChunkPools::Pool::kSend);
   other.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
   std::byte* elsewhere = take(other);
   ASSERT_NE(elsewhere, nullptr);

@@ -1,8 +1,6 @@
 #include "src/core/memory/staging.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -14,8 +12,6 @@
 
 namespace hetcomm {
 namespace {
-
-constexpr uint64_t kPage = 4096;
 
 Status copy_failed(const Device& device, hetcomm_status_t status) {
   return Status(static_cast<Code>(status),
@@ -75,154 +71,16 @@ hetcomm_status_t copy_between(const Device& device, void* stream, const Memory& 
 
 }  // namespace
 
-// Every stage but one waits for a chunk at the beginning and for one at the end, so chunks should
-// be small. Each chunk costs about kChunkCostS and the start of its copy beside its bytes, so chunks
-// should be few. The sum of both costs is least at the root below. Measurements from 250 MB/s to
-// 14 GB/s, with 256 KiB to 64 MiB, agree with it.
-StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
-                                  const CopyCosts& costs) {
-  constexpr double kChunkCostS = 5e-6;
-  // Threads sleep while copies of a slow device run, and waking up for each chunk takes their
-  // processors' time. Chunks are larger for that as long as there are many.
-  constexpr double kSleepCostS = 40e-6;
-  constexpr double kParts = 64;
-  constexpr double kUsualRate = 10e9;
-  constexpr uint64_t kSmallestChunk = 32u << 10;
-  // Bytes under way at once. They suffice for each stage and for the request of the next chunk.
-  constexpr uint64_t kDepthBytes = 1u << 20;
-  constexpr uint64_t kLeastDepth = 4;
-  StagingShape shape;
-  shape.chunk_bytes = options.chunk_bytes;
-  if (shape.chunk_bytes == 0) {
-    const double rate = costs.bytes_per_s > 0 ? costs.bytes_per_s : kUsualRate;
-    const double cost_s = kChunkCostS + costs.start_s;
-    const auto best = [&](double chunk_cost_s) {
-      return std::sqrt(static_cast<double>(length) * rate * chunk_cost_s / 2);
-    };
-    const double cheap = std::min(best(cost_s + kSleepCostS), static_cast<double>(length) / kParts);
-    const double within =
-        std::clamp(std::max(best(cost_s), cheap), static_cast<double>(kSmallestChunk),
-                   static_cast<double>(Staging::kLargestChunk));
-    shape.chunk_bytes = uint64_t{1} << std::lround(std::log2(within));
-  }
-  shape.depth = static_cast<size_t>(std::clamp<uint64_t>(
-      options.depth != 0 ? options.depth : std::max(kDepthBytes / shape.chunk_bytes, kLeastDepth),
-      1, Staging::kMaxDepth));
-  return shape;
-}
-
 Staging::Staging(DeviceSet& devices, const StagingOptions& options)
-    : devices_(devices),
-      options_(options),
-      stand_ins_(devices, kKeptStandIns),
-      block_bytes_((std::max(options.chunk_bytes, kLargestChunk) + kPage - 1) / kPage * kPage),
-      places_(1) {
-  for (PoolState& pool : pools_) pool.free.resize(places_.size());
+    : devices_(devices), chunks_(devices, options), stand_ins_(devices, kKeptStandIns) {
   meet_devices();
 }
 
 void Staging::meet_devices() {
-  const size_t count = devices_.size();
-  if (device_places_.size() == count) return;
-  loads_.resize(count * kStreamDirections);
-  found_.resize(count * kStreamDirections);
-  for (size_t i = device_places_.size(); i < count; ++i) {
-    Place place;
-    if (i < options_.device_nodes.size()) place.node = options_.device_nodes[i];
-    const Device& device = devices_.device(i);
-    if (options_.pins && device.table->allocate_host != nullptr) place.allocator = &device;
-    const auto known = std::find(places_.begin(), places_.end(), place);
-    const auto index = static_cast<size_t>(known - places_.begin());
-    if (known == places_.end()) places_.push_back(place);
-    for (PoolState& pool : pools_) pool.free.resize(places_.size());
-    device_places_.push_back(index);  // last: then it is met
-  }
-}
-
-Staging::Block* Staging::make_block(size_t place) {
-  auto block = std::make_unique<Block>();
-  blocks_.reserve(blocks_.size() + 1);
-  block->place = place;
-  const auto& [node, allocator] = places_[place];
-  bool pinned = options_.pins;
-  if (!block->bytes.allocate_unless_held(devices_, allocator, block_bytes_, node, &pinned)) {
-    return nullptr;
-  }
-  block->stands_in = options_.pins && !pinned;
-  return blocks_.emplace_back(std::move(block)).get();
-}
-
-Staging::Block* Staging::take_free(PoolState& state, size_t place) {
-  Block* const block = state.free[place];
-  if (block != nullptr) state.free[place] = std::exchange(block->next, nullptr);
-  return block;
-}
-
-// Of any place.
-Staging::Block* Staging::take_free(PoolState& state) {
-  Block* block = nullptr;
-  for (size_t place = 0; place < state.free.size() && block == nullptr; ++place) {
-    block = take_free(state, place);
-  }
-  return block;
-}
-
-Staging::Block* Staging::acquire(Pool pool, size_t place, bool has_one, bool* exhausted) {
-  PoolState& state = pools_[static_cast<size_t>(pool)];
-  *exhausted = false;
-  if (Block* const block = take_free(state, place)) return block;
-  if (state.made >= kMaxBlocks) {
-    Block* const other = take_free(state);
-    if (other != nullptr || has_one) return other;
-  }
-  Block* block = make_block(place);
-  if (block != nullptr) {
-    ++state.made;
-  } else {
-    block = take_free(state);
-    *exhausted = block == nullptr;
-  }
-  return block;
-}
-
-void Staging::release(Pool pool, Block* block) {
-  PoolState& state = pools_[static_cast<size_t>(pool)];
-  if (block->stands_in) {
-    --state.made;
-    std::erase_if(blocks_, [block](const auto& each) { return each.get() == block; });
-    return;
-  }
-  Block*& free = state.free[block->place];
-  block->next = std::exchange(free, block);
-}
-
-std::byte* Staging::Share::take(bool has_one, bool* exhausted) {
-  const uint64_t count = std::min<uint64_t>(staging_.block_bytes_ / shape_.chunk_bytes, 32);
-  const auto full = static_cast<uint32_t>((uint64_t{1} << count) - 1);
-  *exhausted = false;
-  Block* block = blocks_;
-  while (block != nullptr && block->used == full) block = block->next;
-  if (block == nullptr) {
-    block = staging_.acquire(pool_, place_, has_one, exhausted);
-    if (block == nullptr) return nullptr;
-    block->next = std::exchange(blocks_, block);
-  }
-  const int index = std::countr_one(block->used);
-  block->used |= 1u << index;
-  return block->bytes.get() + static_cast<uint64_t>(index) * shape_.chunk_bytes;
-}
-
-void Staging::Share::give(std::byte* chunk) {
-  Block** link = &blocks_;
-  const auto holds = [&](const Block& block) {
-    return chunk >= block.bytes.get() && chunk < block.bytes.get() + staging_.block_bytes_;
-  };
-  while (!holds(**link)) link = &(*link)->next;
-  Block* block = *link;
-  block->used &= ~(1u << (static_cast<uint64_t>(chunk - block->bytes.get()) / shape_.chunk_bytes));
-  if (block->used != 0) return;
-  *link = block->next;
-  staging_.release(pool_, block);
+  const size_t loads = devices_.size() * kStreamDirections;
+  if (found_.size() == loads) return;
+  loads_.resize(loads);
+  found_.resize(loads);  // last: then they are met
 }
 
 CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiece>& pieces) {
@@ -239,7 +97,7 @@ uint64_t Staging::slice_bytes(StreamDirection direction, const std::vector<Buffe
   constexpr double kLeastTimeS = 1e-3;
   constexpr double kUsualRate = 10e9;
   constexpr uint64_t kSmallestSlice = 256u << 10;
-  if (options_.chunk_bytes != 0) return options_.chunk_bytes;
+  if (chunks_.options().chunk_bytes != 0) return chunks_.options().chunk_bytes;
   const CopyCosts known = costs(direction, pieces);
   const double rate = known.bytes_per_s > 0 ? known.bytes_per_s : kUsualRate;
   return std::max(static_cast<uint64_t>(rate * kLeastTimeS), kSmallestSlice);
@@ -248,17 +106,16 @@ uint64_t Staging::slice_bytes(StreamDirection direction, const std::vector<Buffe
 size_t Staging::place_of(const std::vector<BufferPiece>& pieces) {
   const Memory* const memory = device_memory(pieces);
   if (memory == nullptr) return 0;
-  meet_devices();
-  return device_places_[memory->device_index()];
+  return chunks_.place_of(memory->device_index());
 }
 
 StandIns::Memory Staging::stand_in(uint64_t size, const std::vector<BufferPiece>& pieces) {
   try {
     const Memory* const memory = device_memory(pieces);
     if (memory == nullptr) return stand_ins_.take(size, {});
-    meet_devices();
-    const auto& [node, allocator] = places_[device_places_[memory->device_index()]];
-    return stand_ins_.take(size, {.node = node, .allocator = allocator, .pins = options_.pins});
+    const auto& [node, allocator] = chunks_.place(chunks_.place_of(memory->device_index()));
+    return stand_ins_.take(size,
+                           {.node = node, .allocator = allocator, .pins = chunks_.options().pins});
   } catch (const std::bad_alloc&) {
     return {};
   }
@@ -273,17 +130,7 @@ void Staging::prepare_for_holds(size_t index) {
   if (table.copy_rows_between != nullptr || table.reduce != nullptr) {
     static_cast<void>(devices_.stream(index, StreamDirection::kAside));
   }
-  for (PoolState& pool : pools_) {
-    size_t count = 0;
-    const size_t place = device_places_[index];
-    for (const Block* block = pool.free[place]; block != nullptr; block = block->next) ++count;
-    for (; count < kHeldBlocks && pool.made < kMaxBlocks && !devices_.has_holds(); ++count) {
-      Block* const block = make_block(place);
-      if (block == nullptr) break;
-      ++pool.made;
-      block->next = std::exchange(pool.free[place], block);
-    }
-  }
+  chunks_.prepare_for_holds(index);
 }
 
 Status Staging::start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,

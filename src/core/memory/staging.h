@@ -1,12 +1,9 @@
 // Staging copies between device memory and pinned chunks of host memory, for transports that cannot
 // reach the device.
 //
-// It has two pools of memory, one for sending and one for receiving, so that one direction cannot
-// starve the other. Each pool is bounded, but a transfer without a chunk always gets one. So every
-// transfer can go on, and staging cannot deadlock. A pool is made of blocks. A transfer cuts the
-// blocks that it holds into chunks of the size that suits it. Copies run on the devices' streams,
-// and progress() asks their events. While copies run, a thread may sleep where the devices promise
-// to end the sleep (event_notify). All calls are made under the baton.
+// Copies run on the devices' streams, and progress() asks their events. While copies run, a thread
+// may sleep where the devices promise to end the sleep (event_notify). All calls are made under the
+// baton.
 #pragma once
 
 #include <array>
@@ -18,8 +15,8 @@
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/core/memory/chunk_pools.h"
 #include "src/core/memory/memory.h"
-#include "src/core/memory/pinned_memory.h"
 #include "src/core/memory/stand_ins.h"
 #include "src/core/memory/throughput.h"
 #include "src/core/progress/operation.h"
@@ -114,84 +111,18 @@ class DeviceWork {
 // Whether devices copy from |from| to |to| by themselves.
 bool can_copy_between(const Memory& from, const Memory& to);
 
-struct StagingOptions {
-  uint64_t chunk_bytes = 0;  // 0: chosen for each transfer
-  uint64_t depth = 0;        // chunks of a transfer under way in one direction; 0: chosen for it
-  bool pins = true;          // chunks lie in pinned memory
-  // The NUMA node near which chunks for each device lie, by index in the DeviceSet. kAnyNumaNode
-  // for those that are left out.
-  std::vector<int> device_nodes{};
-};
-
-// The shape of a transfer through the host: the size of its chunks, and how many are under way.
-struct StagingShape {
-  uint64_t chunk_bytes = 0;  // 0: not chosen yet
-  size_t depth = 0;
-};
-
-// What copies of a device cost; 0: unknown.
-struct CopyCosts {
-  double bytes_per_s = 0;
-  double start_s = 0;  // time of the thread that starts a copy
-};
-
-// Chooses the shape for |length| bytes of a device whose copies cost |costs|.
-StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
-                                  const CopyCosts& costs);
-
 class Staging {
  public:
-  enum class Pool : uint8_t { kSend, kReceive };
-  static constexpr size_t kMaxDepth = 16;
-  static constexpr uint64_t kLargestChunk = 2u << 20;  // options may ask for larger ones
-
- private:
-  // Memory in which chunks of one transfer lie.
-  struct Block {
-    PinnedMemory bytes;
-    uint32_t used = 0;       // a bit for each chunk
-    size_t place = 0;        // index in |places_|
-    bool stands_in = false;  // pageable, since nothing could be pinned
-    Block* next = nullptr;
-  };
-
- public:
-  // A share has the chunks of one transfer. All are given back before it is destroyed.
-  class Share {
-   public:
-    Share(Staging& staging, Pool pool) : staging_(staging), pool_(pool) {}
-    Share(const Share&) = delete;
-    Share& operator=(const Share&) = delete;
-
-    const StagingShape& shape() const HETCOMM_UNDER_BATON { return shape_; }
-    // The first call decides; later ones change nothing. |place|: see place_of().
-    void choose_shape(uint64_t length, const CopyCosts& costs,
-                      size_t place = 0) HETCOMM_UNDER_BATON {
-      if (shape_.chunk_bytes != 0) return;
-      shape_ = choose_staging_shape(staging_.options_, length, costs);
-      place_ = place;
-    }
-    // Does so for |length| bytes of |pieces|, at the costs of their device and near it.
-    void choose_shape(uint64_t length, StreamDirection direction,
-                      const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON {
-      if (shape_.chunk_bytes != 0) return;
-      choose_shape(length, staging_.costs(direction, pieces), staging_.place_of(pieces));
-    }
-    // Returns a pinned chunk. Null if the pool is used up and the transfer |has_one|, or if memory
-    // is exhausted (|*exhausted|).
-    std::byte* take(bool has_one, bool* exhausted) HETCOMM_UNDER_BATON;
-    void give(std::byte* chunk) HETCOMM_UNDER_BATON;
-
-   private:
-    Staging& staging_;
-    const Pool pool_;
-    StagingShape shape_;
-    size_t place_ = 0;
-    Block* blocks_ = nullptr;
-  };
-
   Staging(DeviceSet& devices, const StagingOptions& options);
 
+  ChunkPools& chunks() { return chunks_; }
+  // Decides |share|'s shape for |length| bytes of |pieces|, at the costs of their device and near it,
+  // unless that was done before.
+  void choose_shape(ChunkPools::Share& share, uint64_t length, StreamDirection direction,
+                    const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON {
+    if (share.shape().chunk_bytes != 0) return;
+    share.choose_shape(length, costs(direction, pieces), place_of(pieces));
+  }
   // Starts copying [offset, offset + length) of |pieces| to or from |host|. on_copied() always
   // follows from progress(), also after a failure to start. |job| stays until then.
   void start(CopyJob& job, StreamDirection direction, const std::vector<BufferPiece>& pieces,
@@ -228,23 +159,9 @@ class Staging {
   // possible. Empty when there is none.
   StandIns::Memory stand_in(uint64_t size,
                             const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  // Returns where chunks for |pieces|' device lie, for Share::choose_shape().
-  size_t place_of(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
 
  private:
-  static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
-  static constexpr size_t kHeldBlocks = 8;  // for each pool, made before a stream is held back
   static constexpr uint64_t kKeptStandIns = 128u << 20;
-  // Where blocks come from.
-  struct Place {
-    int node = kAnyNumaNode;
-    const Device* allocator = nullptr;
-    bool operator==(const Place&) const = default;
-  };
-  struct PoolState {
-    std::vector<Block*> free;  // by place
-    size_t made = 0;
-  };
   // Makes room for devices that were added.
   void meet_devices();
   template <typename Check>
@@ -259,23 +176,14 @@ class Staging {
                 Submit&& copies) HETCOMM_UNDER_BATON;
   Status start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
                      uint64_t offset, std::byte* host, uint64_t length) HETCOMM_UNDER_BATON;
-  Block* make_block(size_t place) HETCOMM_UNDER_BATON;
-  static Block* take_free(PoolState& state, size_t place) HETCOMM_UNDER_BATON;
-  static Block* take_free(PoolState& state) HETCOMM_UNDER_BATON;
-  Block* acquire(Pool pool, size_t place, bool has_one, bool* exhausted) HETCOMM_UNDER_BATON;
-  void release(Pool pool, Block* block) HETCOMM_UNDER_BATON;
+  size_t place_of(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   static size_t load_of(size_t device, StreamDirection direction) {
     return device * kStreamDirections + static_cast<size_t>(direction);
   }
 
   DeviceSet& devices_;
-  const StagingOptions options_;
+  ChunkPools chunks_;
   StandIns stand_ins_;
-  const uint64_t block_bytes_;
-  std::vector<Place> places_;          // the first one is any, and without an allocator
-  std::vector<size_t> device_places_;  // by index of the device
-  PoolState pools_[2];
-  std::vector<std::unique_ptr<Block>> blocks_;
   CopyJob* running_ = nullptr;  // list of jobs, the oldest first
   CopyJob** running_end_ = &running_;
   // By load: check_first_events() has found the first event. Between calls all are false.

@@ -90,7 +90,7 @@ class SendTransfer final : public Mortal {
     bool direct = false;  // it has begun so
   };
   static constexpr size_t kMaxPieces = 16;  // pieces under way
-  static_assert(Staging::kMaxDepth <= kMaxPieces);
+  static_assert(ChunkPools::kMaxDepth <= kMaxPieces);
   static constexpr size_t kMaxGrants = 64;  // that wait for pieces; a receiver grants few at a time
 
   bool of_lane() const HETCOMM_UNDER_BATON { return lane_ != nullptr; }
@@ -121,7 +121,7 @@ class SendTransfer final : public Mortal {
   Rail* source_rail_ = nullptr;  // where it was exposed
   FarWays::Choice far_;          // made when a rail lies beyond the device's root complex
   std::vector<Grant> grants_;    // not yet wholly turned into pieces
-  Staging::Share chunks_;
+  ChunkPools::Share chunks_;
   FewPooled<Piece, kMaxPieces> pieces_;
   uint64_t accepted_ = UINT64_MAX;  // known from the first grant on
   uint64_t put_bytes_ = 0;
@@ -160,7 +160,7 @@ class ReceiveTransfer final : public Mortal {
  private:
   class Chunk;
   static constexpr size_t kMaxGranted = 16;  // chunks under way
-  static_assert(Staging::kMaxDepth <= kMaxGranted);
+  static_assert(ChunkPools::kMaxDepth <= kMaxGranted);
   static constexpr uint64_t kRegrantBytes =
       8u << 20;  // what a broken connection costs at most, per chunk
   // These count where several connections share the load.
@@ -220,7 +220,7 @@ class ReceiveTransfer final : public Mortal {
   Code code_ = Code::kOk;
   std::string text_;
   uint64_t started_ns_;
-  Staging::Share staging_;
+  ChunkPools::Share staging_;
   FewPooled<Chunk, kMaxGranted> chunks_;
 };
 

@@ -278,7 +278,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
                        !receive.buffers.on_host),
       sender_knows_(receive.kind == OperationKind::kReceive),
       started_ns_(now_ns()),
-      staging_(association_.common().staging, Staging::Pool::kReceive) {}
+      staging_(association_.common().staging.chunks(), ChunkPools::Pool::kReceive) {}
 
 ReceiveTransfer::~ReceiveTransfer() { table_.receives().erase(id_); }
 
@@ -392,7 +392,8 @@ bool ReceiveTransfer::add_chunk() {
       chunk_failed(Code::kUnsupported, access.refusal(*receive_, rail->ends.own));
       return false;
     }
-    staging_.choose_shape(accepted_, StreamDirection::kFromHost, receive_->buffers.pieces);
+    association_.common().staging.choose_shape(staging_, accepted_, StreamDirection::kFromHost,
+                                               receive_->buffers.pieces);
     if (chunks_.size() >= staging_.shape().depth) return false;
     bool exhausted = false;
     staging_chunk = staging_.take(!chunks_.empty(), &exhausted);

@@ -94,7 +94,7 @@ SendTransfer::SendTransfer(TransferTable& table, Operation& send)
       lane_(send.options.on_lane ? send.transfer.lane : nullptr),
       id_(table.sends().insert(this)),
       wire_id_(lane_ != nullptr ? run_id(lane_->number(), send.transfer.run) : id_),
-      chunks_(association_.common().staging, Staging::Pool::kSend) {}
+      chunks_(association_.common().staging.chunks(), ChunkPools::Pool::kSend) {}
 
 SendTransfer::~SendTransfer() {
   table_.sends().erase(id_);
@@ -265,7 +265,8 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
                                         access.refusal(*send_, rail.ends.own)));
     return false;
   }
-  chunks_.choose_shape(accepted_, StreamDirection::kToHost, send_->buffers.pieces);
+  association_.common().staging.choose_shape(chunks_, accepted_, StreamDirection::kToHost,
+                                             send_->buffers.pieces);
   while (grant.started < grant.body.length) {
     if (pieces_.size() >= chunks_.shape().depth) return false;
     const uint64_t part =
