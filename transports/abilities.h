@@ -115,8 +115,9 @@ class RegionPublisher {
   // Lets every member of |region| that is, or gets, connected over this transport put to it and get
   // from it with the key. kUnsupported: the transport cannot grant these rights.
   virtual Result<RemoteKey> publish(const Region& region) HETCOMM_UNDER_BATON = 0;
-  // Takes a region back. True: no peer reaches it any more, and their operations under way there
-  // fail. False: the peers have been told to let go, and core has to ask again.
+  // Takes a region back: nobody gets it any more, and its file is not used. True: no peer reaches it
+  // either, and their operations under way there fail. False: the peers have been told to let go, and
+  // core has to ask again.
   virtual bool withdraw(const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
 
  protected:

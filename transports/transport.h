@@ -63,7 +63,8 @@ class EndpointHandler {
   // Answers map(): region |key| can be used at the address in |mapped| until on_unmap or on_failed,
   // or |mapped| says why it cannot.
   virtual void on_mapped(const RemoteKey& key, const Result<MappedRegion>& mapped) = 0;
-  // Tells that the peer takes region |key| back. On return core does not touch it any more.
+  // Tells that the peer takes region |key| back. On return core does not touch it any more, but for
+  // copies that hold it (MappedRegion::hold).
   virtual void on_unmap(const RemoteKey& key) = 0;
   // Tells that a send, put or get that was refused with kWouldBlock may be tried again.
   virtual void on_writable() = 0;

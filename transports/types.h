@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "devices/device.h"
@@ -55,7 +56,7 @@ struct Region {
   // Members that have mapped it may use the processor's atomic instructions on it.
   bool atomic = false;
   // File that |address| is a mapping of, which other processes may map too. -1: there is none. The
-  // file stays open until withdraw().
+  // file stays open until withdraw() is called.
   int file = -1;
   uint64_t file_offset = 0;
   // Says for each rank whether the region is for it. A transport that hands memory over to single
@@ -84,6 +85,8 @@ struct DeviceRange {
 struct MappedRegion {
   std::byte* address = nullptr;
   uint64_t length = 0;
+  // The pages stay mapped while this or a copy of it exists, whatever happens to the connection.
+  std::shared_ptr<const void> hold{};
 };
 
 // Says what an endpoint or a transport can do. Core asks before use.

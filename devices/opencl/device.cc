@@ -129,6 +129,10 @@ OpenClDevice::OpenClDevice(const Api& api, cl_device_id device) : api_(api), dev
   api_.GetDeviceInfo(device_, CL_DEVICE_PLATFORM, sizeof(platform), &platform, nullptr);
   name_ = fmt::format("{}: {}", platform_text(api_, platform, CL_PLATFORM_NAME),
                       device_text(api_, device_, CL_DEVICE_NAME));
+  cl_device_type type = 0;
+  is_cpu_ =
+      api_.GetDeviceInfo(device_, CL_DEVICE_TYPE, sizeof(type), &type, nullptr) == CL_SUCCESS &&
+      (type & CL_DEVICE_TYPE_CPU) != 0;
   PciBusInfo pci{};
   if (api_.GetDeviceInfo(device_, kPciBusInfo, sizeof(pci), &pci, nullptr) == CL_SUCCESS) {
     pci_address_ =
@@ -558,6 +562,9 @@ hetcomm_status_t allocate_host(void* device, uint64_t size_bytes, void** out_hos
   });
 }
 
+// A device that is the CPU copies from any memory alike.
+int32_t host_memory_suffices(void* device) { return of(device).is_cpu() ? 1 : 0; }
+
 void free_host(void* device, void* host) {
   if (Context* const context = of(device).context()) context->host_memory().free(host);
 }
@@ -647,6 +654,7 @@ constexpr DeviceTable kTable = {
         },
     .copy_rows_between = copy_rows_between,
     .reduce = reduce,
+    .host_memory_suffices = host_memory_suffices,
 };
 
 }  // namespace

@@ -55,6 +55,7 @@ class OpenClDevice {
   Code event_query(void* event);
   Code event_wait(void* event);
   void event_release(void* event);
+  bool is_cpu() const { return is_cpu_; }
   Code event_notify(void* event, int file);
 
  private:
@@ -71,6 +72,7 @@ class OpenClDevice {
   std::atomic<Context*> context_{nullptr};  // owned
   std::string name_;
   std::string pci_address_;
+  bool is_cpu_ = false;
 };
 
 }  // namespace hetcomm::opencl

@@ -35,6 +35,7 @@ SimDevice::SimDevice(std::string_view kind, const SimOptions& options,
       pci_address_(options.pci_address),
       numa_node_(options.numa_node == SimOptions::kNoNode ? -1
                                                           : static_cast<int>(options.numa_node)),
+      unified_(options.unified != 0),
       latency_ns_(options.latency_ns),
       memory_(std::move(memory)),
       to_device_(options.bandwidth_bytes_per_s),
@@ -484,6 +485,7 @@ constexpr DeviceTable make_table(const char* kind, const SimTraits& traits) {
       .copy_rows_between = traits.copies_rows ? copy_rows_between : nullptr,
       .reduce = traits.reduces ? reduce_elements : nullptr,
       .numa_node = [](void* device) { return int32_t{of(device).numa_node()}; },
+      .host_memory_suffices = [](void* device) { return int32_t{of(device).unified()}; },
   };
 }
 

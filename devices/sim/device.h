@@ -38,6 +38,7 @@ class SimDevice final {
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
   int numa_node() const { return numa_node_; }  // -1: it does not say
+  bool unified() const { return unified_; }     // it says that any host memory suffices
   SimMemory& memory() { return *memory_; }
 
   Code stream_create(void** out_stream);
@@ -80,6 +81,7 @@ class SimDevice final {
   const std::string name_;
   const std::string pci_address_;
   const int numa_node_;
+  const bool unified_;
   const uint64_t latency_ns_;
   const std::unique_ptr<SimMemory> memory_;
   SimBus to_device_;

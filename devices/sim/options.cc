@@ -21,13 +21,14 @@ struct Option {
   std::string_view limits;
 };
 
-constexpr std::array<Option, 4> kOptions = {{
+constexpr std::array<Option, 5> kOptions = {{
     {"bandwidth", parse_size, &SimOptions::bandwidth_bytes_per_s, true, uint64_t{1} << 20,
      uint64_t{1} << 50, "0 (no limit), or 1M to 1048576G bytes per second"},
     {"latency", parse_duration, &SimOptions::latency_ns, true, 0, 10'000'000'000, "0 to 10s"},
     {"memory", parse_size, &SimOptions::memory_bytes, false, uint64_t{1} << 12, uint64_t{1} << 42,
      "4K to 4096G bytes"},
     {"node", parse_size, &SimOptions::numa_node, true, 0, 1023, "the number of a NUMA node"},
+    {"unified", parse_size, &SimOptions::unified, true, 0, 1, "0 or 1"},
 }};
 
 constexpr std::string_view kPci = "pci=";
@@ -78,10 +79,10 @@ Status assign(std::string_view entry, SimOptions& options,
     options.*option.field = number;
     return {};
   }
-  return Status(
-      Code::kInvalidArgument,
-      fmt::format("'{}' is no option of a simulated device (bandwidth, latency, memory, node, pci)",
-                  name));
+  return Status(Code::kInvalidArgument,
+                fmt::format("'{}' is no option of a simulated device (bandwidth, latency, memory, "
+                            "node, pci, unified)",
+                            name));
 }
 
 }  // namespace

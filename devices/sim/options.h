@@ -16,11 +16,12 @@ struct SimOptions {
   std::string pci_address;  // where it says that it is; empty: it does not say
   static constexpr uint64_t kNoNode = UINT64_MAX;
   uint64_t numa_node = kNoNode;  // near which it says that it is
+  uint64_t unified = 0;          // 1: it says that any host memory suffices
 };
 
-// "bandwidth=10G:latency=2us:memory=1G:pci=0000:3b:00.0:node=1", each at most once, in any order; "" is all
-// defaults. Fails
-// with INVALID_ARGUMENT and a text that names the option and, where it has one, its limit.
+// "bandwidth=10G:latency=2us:memory=1G:pci=0000:3b:00.0:node=1:unified=1", each at most once, in
+// any order; "" is all defaults. Fails with INVALID_ARGUMENT and a text that names the option and,
+// where it has one, its limit.
 Result<SimOptions> parse_sim_options(std::string_view text);
 
 }  // namespace hetcomm

@@ -171,7 +171,8 @@ typedef struct hetcomm_counters {
   uint64_t eager_sent;
   /* Messages sent that waited for their receive. */
   uint64_t rendezvous_sent;
-  /* Transfers to this rank whose data the sender wrote (tcp stream, shm ring). */
+  /* Transfers to this rank whose data the sender wrote (tcp stream, shm ring), or left in memory of
+   * its own that this rank maps. */
   uint64_t bulk_by_put;
   /* Transfers to this rank whose data it read out of the sender's memory. */
   uint64_t bulk_by_get;
@@ -193,6 +194,9 @@ typedef struct hetcomm_counters {
   uint64_t device_bytes_direct;
   /* Bytes of device memory that went through chunks of host memory. */
   uint64_t device_bytes_staged;
+  /* Parts of messages that their receiver copied out of memory of the sender that it had mapped.
+   * Both sides count them. */
+  uint64_t mapped_chunks;
 } hetcomm_counters_t;
 
 /* Gives the counters of the pair with |rank|, one entry for each transport that it has used. Writes

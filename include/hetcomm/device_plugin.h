@@ -236,6 +236,11 @@ typedef struct hetcomm_device_table {
   /* Optional: gives the NUMA node of the host near which the device is, by the kernel's number; -1
    * where it is near none. It counts where there is no PCI address. */
   int32_t (*numa_node)(void* device);
+  /* Optional: returns 1 where copies are as fast with any host memory as with that of
+   * allocate_host() or pin_host(), since the device's memory is the host's own; else 0. The library
+   * then copies through host memory that other processes of the host can map. May be called at any
+   * time, and does not block. */
+  int32_t (*host_memory_suffices)(void* device);
 } hetcomm_device_table_t;
 
 /* A device: what the functions of |table| take as their first argument is |instance|. */

@@ -221,7 +221,8 @@ TEST_P(Data, MoreThan4GiBInOneMessage) {
 // --- devices ---------------------------------------------------------------------------------
 
 void run_with_devices(CapiCase test_case, const std::function<void(Member&)>& body) {
-  test_case.settings += "DEVICES=sim-handle,sim-address:latency=20us;STAGING_CHUNK=16K;";
+  test_case.settings +=
+      "DEVICES=sim-handle,sim-address:latency=20us,sim-handle:unified=1;STAGING_CHUNK=16K;";
   run_job(test_case, test_case.alone() ? 1 : 2, body);
 }
 
@@ -229,7 +230,7 @@ TEST_P(Data, DevicesMixFreely) {
   run_with_devices(GetParam(), [](Member& me) {
     int32_t devices = 0;
     ASSERT_EQ(hetcomm_device_count(me.context(), &devices), HETCOMM_OK);
-    ASSERT_EQ(devices, 3);
+    ASSERT_EQ(devices, 4);
     const uint64_t sizes[] = {0, 1, 100, 5000, 16'384, 16'385, 300'000, 1'500'000};
     uint64_t tag = 0;
     for (int32_t from = 0; from < devices; ++from) {

@@ -168,7 +168,8 @@ class FuzzEndpoint final : public Endpoint,
                            public PutStarter,
                            public GetStarter,
                            public ImmediateReader,
-                           public MemoryExposer {
+                           public MemoryExposer,
+                           public RegionMapper {
  public:
   explicit FuzzEndpoint(FuzzTransport& transport);
   ~FuzzEndpoint() override;
@@ -176,12 +177,13 @@ class FuzzEndpoint final : public Endpoint,
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
   const Capabilities& capabilities() const override { return capabilities_; }
   EndpointAbilities abilities() override {
-    return {.puts = this, .gets = this, .immediate_gets = this, .exposer = this};
+    return {.puts = this, .gets = this, .immediate_gets = this, .exposer = this, .mapper = this};
   }
   Code send(const MessageHeader& header, const ExtentView& payload) override;
   Code put(Bulk& bulk) override { return accept(bulk, HETCOMM_ACCESS_GET); }
   Code get(Bulk& bulk) override { return accept(bulk, HETCOMM_ACCESS_PUT); }
   Code get_now(Bulk& bulk) override;
+  void map(const RemoteKey& key, uint64_t length) override { wanted_.emplace_back(key, length); }
   void close() override { broken_ = true; }
   Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override;
   void revoke(const RemoteKey& key) override {
@@ -200,6 +202,7 @@ class FuzzEndpoint final : public Endpoint,
   void deliver(Script& script);
   void land(Script& script);
   void complete(Script& script);
+  void answer_map(Script& script);
   void break_down();
   bool broken() const { return broken_; }
 
@@ -218,6 +221,7 @@ class FuzzEndpoint final : public Endpoint,
   FuzzTransport& transport_;
   EndpointHandler* handler_ = nullptr;
   Capabilities capabilities_;
+  std::vector<std::pair<RemoteKey, uint64_t>> wanted_;  // to be mapped, with its length
   bool broken_ = false;
   bool opened_ = false;
   uint32_t next_sequence_ = 1;
@@ -228,16 +232,18 @@ class FuzzEndpoint final : public Endpoint,
   std::vector<Bulk*> bulks_;
 };
 
-class FuzzTransport final : public Transport {
+class FuzzTransport final : public Transport, public RegionPublisher {
  public:
   explicit FuzzTransport(TransportHandler& handler) : handler_(handler) {
-    can_.put = can_.get = can_.gets_now = can_.target_sees_put = true;
+    can_.put = can_.get = can_.gets_now = can_.target_sees_put = can_.map = true;
     can_.max_payload_bytes = 2048;
     can_.eager_limit_bytes = 70'000;
     can_.chunk_bytes = 1 << 20;
   }
   const Capabilities& capabilities() const override { return can_; }
-  TransportAbilities abilities() override { return {}; }
+  TransportAbilities abilities() override { return {.regions = this}; }
+  Result<RemoteKey> publish(const Region&) override { return RemoteKey{{++regions_, 0, 0}}; }
+  bool withdraw(const RemoteKey&) override { return regions_ % 2 == 0; }
   std::vector<std::byte> contact() const override { return std::vector<std::byte>(4); }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
@@ -267,7 +273,11 @@ class FuzzTransport final : public Transport {
         endpoint->complete(now);
         break;
       case 2:
-        if (now.byte() < 20) endpoint->break_down();
+        if (now.byte() < 20) {
+          endpoint->break_down();
+        } else {
+          endpoint->answer_map(now);
+        }
         break;
       default:
         endpoint->deliver(now);
@@ -295,6 +305,7 @@ class FuzzTransport final : public Transport {
 
  private:
   TransportHandler& handler_;
+  uint64_t regions_ = 0;
   Capabilities can_;
   std::optional<Destination> destination_;
 };
@@ -454,6 +465,17 @@ std::vector<std::byte> FuzzEndpoint::body_of(MessageKind kind, Script& script, W
       }
       return bytes_of(grant);
     }
+    case MessageKind::kOffer:
+      if (shape < 200 && !exposed_.empty()) {
+        header.tag = exposed_[script.byte() % exposed_.size()].cookie;
+      }
+      return bytes_of(
+          OfferBody{.region = {{script.byte() % 3u, 0, 0}},
+                    .offset = shape < 100 ? 0 : script.number(),
+                    .length = static_cast<uint32_t>(script.number()),
+                    .region_offset = shape < 100 ? 0 : static_cast<uint32_t>(script.number()),
+                    .region_bytes = static_cast<uint32_t>(script.number()),
+                    .number = script.byte()});
     case MessageKind::kAnnounce:
       return bytes_of(AnnounceBody{script.number(), rail_, {{uint64_t{shape} % 2, 1, 1}}});
     case MessageKind::kPull: {
@@ -568,6 +590,21 @@ void FuzzEndpoint::complete(Script& script) {
   static constexpr Code kOutcomes[] = {Code::kOk, Code::kOk, Code::kOk, Code::kCancelled,
                                        Code::kUnsupported};
   handler_->on_bulk_complete(*bulk, kOutcomes[script.byte() % std::size(kOutcomes)]);
+}
+
+// Maps what was asked for, refuses to, or takes it back.
+void FuzzEndpoint::answer_map(Script& script) {
+  if (wanted_.empty()) return;
+  const auto [key, length] = wanted_[script.byte() % wanted_.size()];
+  const uint8_t how = script.byte();
+  if (how >= 200) {
+    handler_->on_unmap(key);
+  } else if (how >= 150 || length > (1u << 20)) {
+    handler_->on_mapped(key, Status(Code::kOutOfResources));
+  } else {
+    auto bytes = std::make_shared<std::vector<std::byte>>(length + 1);
+    handler_->on_mapped(key, MappedRegion{bytes->data(), length, bytes});
+  }
 }
 
 void FuzzEndpoint::break_down() {

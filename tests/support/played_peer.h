@@ -33,15 +33,25 @@ struct PlayedMessage {
 
 class PlayedTransport;
 
-class PlayedEndpoint final : public Endpoint, public PutStarter, public MemoryExposer {
+// What the transport can do, and the devices of the rank.
+struct PlayedOptions {
+  bool maps = false;  // regions, both ways, and loses nothing
+  std::vector<Device> devices{};
+};
+
+class PlayedEndpoint final : public Endpoint,
+                             public PutStarter,
+                             public MemoryExposer,
+                             public RegionMapper {
  public:
   explicit PlayedEndpoint(PlayedTransport& transport);
   ~PlayedEndpoint() override;
   void set_handler(EndpointHandler* handler) override { handler_ = handler; }
   const Capabilities& capabilities() const override;
-  EndpointAbilities abilities() override { return {.puts = this, .exposer = this}; }
+  EndpointAbilities abilities() override;
   Code send(const MessageHeader& header, const ExtentView& payload) override;
-  Code put(Bulk&) override { return Code::kWouldBlock; }
+  Code put(Bulk& bulk) override;
+  void map(const RemoteKey& key, uint64_t length) override;
   Result<RemoteKey> expose(Extents extents, Access access, uint64_t cookie) override {
     if (access == Access::kPutTarget) {
       targets_.push_back({keys_ + 1, {extents.begin(), extents.end()}, cookie});
@@ -72,16 +82,26 @@ class PlayedEndpoint final : public Endpoint, public PutStarter, public MemoryEx
   std::vector<Target> targets_;
 };
 
-class PlayedTransport final : public Transport {
+class PlayedTransport final : public Transport, public RegionPublisher {
  public:
-  explicit PlayedTransport(TransportHandler& handler) : handler_(handler) {
+  PlayedTransport(TransportHandler& handler, bool maps) : handler_(handler) {
+    can_.map = can_.lossless = maps;
     can_.put = can_.target_sees_put = true;
     can_.max_payload_bytes = 2048;
     can_.eager_limit_bytes = 1024;
     can_.chunk_bytes = 1 << 20;
   }
   const Capabilities& capabilities() const override { return can_; }
-  TransportAbilities abilities() override { return {}; }
+  TransportAbilities abilities() override { return {.regions = can_.map ? this : nullptr}; }
+  Result<RemoteKey> publish(const Region& region) override {
+    regions[++last_region] = region;
+    return RemoteKey{{last_region, 0, 0}};
+  }
+  bool withdraw(const RemoteKey& key) override {
+    ++withdrawals;
+    if (lets_go) regions.erase(key.words[0]);
+    return lets_go;
+  }
   std::vector<std::byte> contact() const override { return std::vector<std::byte>(4); }
   Status start() override { return {}; }
   Status reach(ConstByteSpan) const override { return {}; }
@@ -112,6 +132,7 @@ class PlayedTransport final : public Transport {
   bool holds_back = false;               // acknowledges what it has before, and nothing new
   uint32_t acknowledged = 0;             // last
   bool puts = false;                     // fills what is granted with 0x77
+  uint64_t put_bytes = UINT64_MAX;       // says that so many bytes of it have come, at most
   bool records = false;                  // what the rank sends, in |heard|
   std::vector<PlayedMessage> heard;
   uint32_t sequence = 0;  // of the peer's last message
@@ -122,6 +143,15 @@ class PlayedTransport final : public Transport {
   size_t number = 0;  // among the peer's transports
   std::map<MessageKind, uint64_t> taken;
   AnnounceBody last_request{};
+  // With regions.
+  std::map<uint64_t, Region> regions;  // that the rank has published
+  uint64_t last_region = 0;
+  bool lets_go = true;  // of regions that the rank withdraws
+  uint64_t withdrawals = 0;
+  std::vector<std::pair<RemoteKey, uint64_t>> wanted;  // that the rank wants to map, with lengths
+  std::vector<std::pair<RemoteKey, Result<MappedRegion>>> mapped;  // answers to be given
+  bool is_cut = false;                                             // the connection breaks
+  uint64_t puts_begun = 0;                                         // of the rank, which go nowhere
 
  private:
   TransportHandler& handler_;
@@ -137,6 +167,16 @@ inline PlayedEndpoint::~PlayedEndpoint() {
 }
 inline const Capabilities& PlayedEndpoint::capabilities() const {
   return transport_.capabilities();
+}
+inline EndpointAbilities PlayedEndpoint::abilities() {
+  return {.puts = this, .exposer = this, .mapper = capabilities().map ? this : nullptr};
+}
+inline Code PlayedEndpoint::put(Bulk& /*bulk*/) {
+  ++transport_.puts_begun;
+  return Code::kWouldBlock;
+}
+inline void PlayedEndpoint::map(const RemoteKey& key, uint64_t length) {
+  transport_.wanted.emplace_back(key, length);
 }
 
 inline Code PlayedEndpoint::send(const MessageHeader& bytes, const ExtentView& payload) {
@@ -166,13 +206,22 @@ inline void PlayedEndpoint::deliver() {
                                         .value = transport_.last_taken}),
                          {});
   }
+  if (closed_) return;
+  if (transport_.is_cut) {
+    closed_ = true;
+    handler_->on_failed(Status(Code::kPeerLost, "cut"));
+    return;
+  }
+  for (const auto& [key, region] : std::exchange(transport_.mapped, {})) {
+    handler_->on_mapped(key, region);
+  }
   while (transport_.puts && !targets_.empty()) {
     const Target target = std::move(targets_.back());
     targets_.pop_back();
     const uint64_t length = total_bytes(target.extents);
     const std::vector<std::byte> bytes(length, std::byte{0x77});
     scatter(target.extents, 0, bytes);
-    handler_->on_put(target.cookie, length);
+    handler_->on_put(target.cookie, std::min(length, transport_.put_bytes));
   }
   // Each acknowledges what came before it.
   while (!closed_ && !transport_.to_deliver.empty()) {
@@ -191,33 +240,34 @@ inline void PlayedEndpoint::deliver() {
 
 class PlayedFactory final : public TransportFactory {
  public:
-  explicit PlayedFactory(PlayedTransport** made) : made_(made) {}
+  PlayedFactory(PlayedTransport** made, bool maps) : made_(made), maps_(maps) {}
   std::string_view name() const override { return "played"; }
   Status probe(const Config&) const override { return {}; }
   Result<std::unique_ptr<Transport>> create(
       const TransportEnvironment& environment) const override {
-    auto transport = std::make_unique<PlayedTransport>(environment.handler);
+    auto transport = std::make_unique<PlayedTransport>(environment.handler, maps_);
     *made_ = transport.get();
     return std::unique_ptr<Transport>(std::move(transport));
   }
 
  private:
   PlayedTransport** made_;
+  const bool maps_;
 };
 
 // A rank, and a peer that says what the test wants. A further rank lives for the control plane.
 class WithPlayedPeer : public ::testing::Test {
  protected:
   explicit WithPlayedPeer(const std::string& settings = {}, uint64_t bytes = 256 << 10,
-                          uint32_t first_sequence = 0)
-      : other_([this, settings] {
+                          uint32_t first_sequence = 0, const PlayedOptions& options = {})
+      : other_([this, settings, maps = options.maps] {
           PlayedTransport* unused = nullptr;
           CoreMember member(store_, 1, 2, "PROGRESS=thread;LOG=error;" + settings,
-                            factories(&unused));
+                            factories(&unused, maps));
           stop_.wait(false);
         }),
-        me_(store_, 0, 2, "PROGRESS=caller;LOG=error;" + settings, factories(&peer_), {},
-            first_sequence),
+        me_(store_, 0, 2, "PROGRESS=caller;LOG=error;" + settings, factories(&peer_, options.maps),
+            options.devices, first_sequence),
         bytes_(bytes),
         memory_(me_.context().devices(), 0, bytes_.data(), bytes_.size(), false) {
     expect_ok(me_.communicator().memories().register_memory(memory_, HETCOMM_ACCESS_ALL, true));
@@ -233,9 +283,9 @@ class WithPlayedPeer : public ::testing::Test {
     expect_ok(RegisteredMemories::unregister_memory(memory_, 20'000'000'000));
   }
 
-  static Factories factories(PlayedTransport** made) {
+  static Factories factories(PlayedTransport** made, bool maps) {
     Factories factories;
-    factories.push_back(std::make_unique<PlayedFactory>(made));
+    factories.push_back(std::make_unique<PlayedFactory>(made, maps));
     return factories;
   }
   void drive(int passes = 50) {

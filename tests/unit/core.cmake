@@ -5,7 +5,7 @@ hetcomm_test(core_stand_ins_test
   TIMEOUT 30)
 hetcomm_test(core_staging_test
   SOURCES core_staging_test.cc
-  DEPENDS core device_sim base fmt::fmt
+  DEPENDS core device_host device_sim base fmt::fmt
   LABELS asan
   TIMEOUT 30)
 hetcomm_test(core_device_sums_test

@@ -3,9 +3,11 @@
 //   * chunks grow with the message and with the rate of copies, within bounds; what was asked for
 //     is taken as it is
 //   * chunks of one transfer or of several never overlap, and come back
+//   * a block that a rank can map is for that rank alone
 //   * a pool is bounded, and whoever has nothing gets something even so
 //   * a copy that may run on has ended before anybody hears that it failed
 //   * copies for callers are as long as drivers stand, and none is started before the last has ended
+//   * threads that poll yield to processors of this host that copy
 //   * a rate is that of the time in which something was under way, also if each time was short, and
 //     being late once changes it little
 #include <sys/resource.h>
@@ -313,6 +315,103 @@ TEST(StagingCopyTest, CopiesArePolledWithoutADescriptor) {
   EXPECT_TRUE(staging.prepare_sleep());
   while (handler.heard.empty()) staging.progress();
   EXPECT_EQ(handler.heard, std::vector<Code>{Code::kOk});
+}
+
+// Remembers what was published, and is not withdrawn, by key.
+class Published final : public BlockPublisher {
+ public:
+  Result<RemoteKey> publish_block(size_t transport, int reader, Region region) override {
+    EXPECT_EQ(transport, 3U);
+    EXPECT_GE(region.file, 0);
+    regions[++last] = {reader, region};
+    return RemoteKey{{last, 0, 0}};
+  }
+  bool withdraw_block(size_t transport, const RemoteKey& key) override {
+    EXPECT_EQ(transport, 3U);
+    regions.erase(key.words[0]);
+    return true;
+  }
+  std::map<uint64_t, std::pair<int, Region>> regions;
+  uint64_t last = 0;
+};
+
+// A rank that has a file can read it for ever. More ranks than there are blocks take turns.
+TEST(ChunkPoolsTest, ABlockIsForOneReader) {
+  DeviceSet devices;
+  const Device host = create_host_device().value();
+  ASSERT_TRUE(devices.add(host).ok());
+  Published published;
+  ChunkPools pools{devices, {}};
+  pools.set_publisher(&published);
+  for (int round = 0; round < 3; ++round) {
+    for (int reader = ChunkPools::kNoReader; reader < 40; ++reader) {
+      ChunkPools::Share share(pools, ChunkPools::Pool::kSend, reader);
+      share.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
+      bool exhausted = false;
+      std::byte* const chunk = share.take(false, &exhausted);
+      ASSERT_NE(chunk, nullptr);
+      for (const auto& [key, region] : published.regions) {
+        const bool inside =
+            chunk >= region.second.address && chunk < region.second.address + region.second.length;
+        EXPECT_TRUE(!inside || region.first == reader) << "rank " << region.first << " reads it";
+      }
+      const std::optional<ChunkPlace> place = share.locate(chunk, 3);
+      EXPECT_EQ(place.has_value(), reader != ChunkPools::kNoReader);
+      if (place) {
+        EXPECT_EQ(published.regions.at(place->region.words[0]).first, reader);
+      }
+      share.give(chunk);
+    }
+    EXPECT_LE(published.regions.size(), 32U);
+  }
+  // One after the other the same: its block is kept.
+  const uint64_t before = published.last;
+  for (int i = 0; i < 5; ++i) {
+    ChunkPools::Share share(pools, ChunkPools::Pool::kSend, 39);
+    share.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
+    bool exhausted = false;
+    std::byte* const chunk = share.take(false, &exhausted);
+    EXPECT_TRUE(share.locate(chunk, 3).has_value());
+    share.give(chunk);
+  }
+  EXPECT_EQ(published.last, before);
+  // Receiving takes no files.
+  ChunkPools::Share receiving(pools, ChunkPools::Pool::kReceive, 1);
+  receiving.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
+  bool exhausted = false;
+  std::byte* const chunk = receiving.take(false, &exhausted);
+  EXPECT_FALSE(receiving.locate(chunk, 3).has_value());
+  receiving.give(chunk);
+}
+
+// Threads that poll yield while processors of this host copy, and only then.
+TEST(StagingCopyTest, PollersYieldToProcessorsThatCopy) {
+  for (const bool unified : {true, false}) {
+    SpinPolicy spin;
+    spin.set_up(1000, true, false);
+    DeviceSet devices;
+    const Device host_device = create_host_device().value();
+    const Device device =
+        create_sim_device("sim-handle", unified ? "latency=20ms:unified=1" : "latency=20ms")
+            .value();
+    ASSERT_TRUE(devices.add(host_device).ok());
+    ASSERT_TRUE(devices.add(device).ok());
+    Staging staging{devices, {}, &spin};
+    constexpr uint64_t kSize = 4096;
+    void* address = nullptr;
+    ASSERT_EQ(device.table->allocate(device.instance, kSize, &address), HETCOMM_OK);
+    Memory memory(devices, 1, address, kSize, true);
+    const std::vector<BufferPiece> pieces = {{&memory, 0, kSize}};
+    std::vector<std::byte> host(kSize);
+    std::array<CopyJob, 2> jobs;
+    Heard handler;
+    for (CopyJob& job : jobs) {
+      staging.start(job, StreamDirection::kToHost, pieces, 0, host.data(), kSize, handler);
+      EXPECT_EQ(spin.yields(), unified);
+    }
+    while (handler.heard.size() < jobs.size()) staging.progress();
+    EXPECT_FALSE(spin.yields());
+  }
 }
 
 // Rows of two memories, one of them on a device that knows no rows, in one job.

@@ -367,6 +367,13 @@ TEST(SimDevice, WrongKindsAndOptionsAreNamed) {
   const Result<Device> kind = create_sim_device("sim", "");
   EXPECT_EQ(kind.status().code(), Code::kInvalidArgument);
   EXPECT_NE(kind.status().text().find("'sim'"), std::string_view::npos);
+  EXPECT_FALSE(create_sim_device("sim-handle", "unified=2").ok());
+  for (const bool unified : {false, true}) {
+    const Device device =
+        create_sim_device("sim-address", unified ? "unified=1" : "unified=0").value();
+    EXPECT_EQ(device.table->host_memory_suffices(device.instance), unified ? 1 : 0);
+    device.table->destroy(device.instance);
+  }
   const Result<Device> options = create_sim_device("sim-handle", "speed=1G");
   EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
   EXPECT_NE(options.status().text().find("sim-handle: "), std::string_view::npos);

@@ -82,6 +82,10 @@ TEST_P(EveryDevice, TableIsFilled) {
   EXPECT_EQ(table.pin_host == nullptr, table.unpin_host == nullptr);
   EXPECT_EQ(table.copy_rows_to_host == nullptr, table.copy_rows_from_host == nullptr);
   EXPECT_EQ(table.allocate_host == nullptr, table.free_host == nullptr);
+  if (table.host_memory_suffices != nullptr) {
+    const int32_t suffices = table.host_memory_suffices(device_.instance());
+    EXPECT_TRUE(suffices == 0 || (suffices == 1 && !GetParam().starts_with("sim"))) << suffices;
+  }
   EXPECT_STRNE(table.name(device_.instance()), "");
   if (is_plugin) return;
   const bool is_sim = GetParam().starts_with("sim");

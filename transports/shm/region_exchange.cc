@@ -56,8 +56,9 @@ Status RegionExchange::take(const Parcel& parcel, const UniqueFd& file, Endpoint
         handler.on_mapped(key, mapping.status());
         return {};
       }
-      const MappedRegion mapped{mapping->address(), parcel.length};
-      mappings_[id] = std::move(mapping).value();
+      auto shared = std::make_shared<const Mapping>(std::move(mapping).value());
+      const MappedRegion mapped{shared->address(), parcel.length, shared};
+      mappings_[id] = std::move(shared);
       handler.on_mapped(key, mapped);
       return {};
     }

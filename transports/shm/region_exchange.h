@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 
@@ -74,7 +75,7 @@ class RegionExchange {
   Log& log_;
   ParcelPort port_;
   bool socket_failed_ = false;
-  std::unordered_map<uint64_t, Mapping> mappings_;    // of the peer's regions
+  std::unordered_map<uint64_t, std::shared_ptr<const Mapping>> mappings_;  // of the peer's regions
   std::unordered_map<uint64_t, uint64_t> wanted_;     // asked for, not here yet, with its length
   std::deque<std::pair<uint64_t, uint64_t>> to_ask_;  // for when fewer are asked for
   SharedRegions shared_;

@@ -238,6 +238,7 @@ int ShmTransport::run_timers() {
   const uint64_t now = environment_.now_ns;
   int done = 0;
   acceptor_->expire(now);
+  prune_orphans();
   // The loop goes by index: upcalls may start further connections.
   // NOLINTNEXTLINE(modernize-loop-convert)
   for (size_t i = 0; i < pending_.size(); ++i) done += pending_[i]->expire(now);
@@ -254,6 +255,7 @@ uint64_t ShmTransport::next_timer_ns() const {
 // --- progress --------------------------------------------------------------------------------
 
 void ShmTransport::add(ShmEndpoint& endpoint) {
+  prune_orphans();
   orphans_.reserve(orphans_.size() + endpoints_.size() + 1);  // an endpoint that ends adds one
   endpoints_.push_back(&endpoint);
 }
@@ -265,13 +267,8 @@ void ShmTransport::remove(ShmEndpoint& endpoint) {
   has_gaps_ = true;
 }
 
-bool ShmTransport::withdraw(const RemoteKey& key) {
-  const uint64_t id = PublishedRegions::id_of(key);
-  regions_.close(id);
-  bool reached = false;
-  for (ShmEndpoint* const endpoint : endpoints_) {
-    reached = (endpoint != nullptr && endpoint->ask_to_let_go(id)) || reached;
-  }
+// Those whose peer has closed its end go.
+void ShmTransport::prune_orphans() {
   std::erase_if(orphans_, [](const Orphans& each) {
     std::array<char, 64> dropped;
     ssize_t got = 0;
@@ -279,6 +276,16 @@ bool ShmTransport::withdraw(const RemoteKey& key) {
     }
     return got == 0 || errno != EAGAIN;
   });
+}
+
+bool ShmTransport::withdraw(const RemoteKey& key) {
+  const uint64_t id = PublishedRegions::id_of(key);
+  regions_.close(id);
+  bool reached = false;
+  for (ShmEndpoint* const endpoint : endpoints_) {
+    reached = (endpoint != nullptr && endpoint->ask_to_let_go(id)) || reached;
+  }
+  prune_orphans();
   for (const Orphans& each : orphans_) {
     reached = each.regions.contains(id) || reached;
   }

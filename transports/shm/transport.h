@@ -55,6 +55,7 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
   Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Connection> connection);
   bool same_user_only() const { return environment_.config.text(Variable::kShmUsers) == "same"; }
   int run_timers();
+  void prune_orphans();
 
   struct Orphans {
     UniqueFd socket;

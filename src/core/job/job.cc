@@ -283,12 +283,18 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   if (control_ != nullptr) own->control = control_->addresses();
   HETCOMM_RETURN_IF_ERROR(transports_.make(options.transports, interfaces_));
   std::vector<NearTransports::Served> served;
-  for (const auto& each : transports_.all()) {
+  const auto& served_by = transports_.all();
+  for (const auto& each : served_by) {
     commons_.device_access.add(each->abilities.devices, each->name, each->far_devices);
     if (each->abilities.receipts != nullptr) witness_->add(*each->abilities.receipts);
     served.push_back({each->kind, each->devices});
   }
   commons_.near.set(served);
+  if (size() > 1 &&
+      std::any_of(served_by.begin(), served_by.end(),
+                  [](const auto& each) HETCOMM_UNDER_BATON { return each->capabilities().map; })) {
+    commons_.staging.chunks().set_publisher(&memories_);
+  }
   HETCOMM_RETURN_IF_ERROR(describe_self(own));
   engine().passes().add(this);
   return {};
@@ -394,6 +400,7 @@ Job::~Job() {
   while (!commons_.graveyard.empty()) commons_.graveyard.bury(commons_.blocks);
   commons_.device_access.close();
   witness_->close();
+  commons_.staging.chunks().set_publisher(nullptr);
   transports_.close();
 }
 
@@ -507,6 +514,7 @@ void Job::run_timers(uint64_t now_ns) {
   idle_.tick(now_ns);
   paths_.tick(now_ns);
   commons_.schedule.tick(now_ns);
+  commons_.staging.chunks().tidy();
 }
 
 uint64_t Job::next_timer_ns() const {

@@ -95,6 +95,18 @@ bool MemoryExports::withdraw(Registration& registration) {
   return registration.keys.empty();
 }
 
+Result<RemoteKey> MemoryExports::publish_block(size_t transport, int reader, Region region) {
+  const JobTransport& over = *transports_.all()[transport];
+  if (!over.capabilities().map) return Code::kUnsupported;
+  region.members.resize(static_cast<size_t>(peers_.size()));
+  region.members[static_cast<size_t>(reader)] = true;
+  return publish_over(*over.abilities.regions, region);
+}
+
+bool MemoryExports::withdraw_block(size_t transport, const RemoteKey& key) {
+  return transports_.all()[transport]->abilities.regions->withdraw(key);
+}
+
 ExportedMemory MemoryExports::describe(const Registration& registration) const {
   return {.job = identity_,
           .rank = commons_.rank,

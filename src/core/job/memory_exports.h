@@ -8,13 +8,14 @@
 #include "src/base/status.h"
 #include "src/core/job/job_transports.h"
 #include "src/core/job/peer_directory.h"
+#include "src/core/memory/chunk_pools.h"
 #include "src/core/memory/registration.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/net/credentials.h"
 
 namespace hetcomm {
 
-class MemoryExports {
+class MemoryExports final : public BlockPublisher {
  public:
   MemoryExports(PairCommons& commons, const JobTransports& transports, const PeerDirectory& peers,
                 const Identity& identity)
@@ -29,6 +30,10 @@ class MemoryExports {
   void publish_again(Registration& registration) HETCOMM_UNDER_BATON;
   // Takes it back from the transports. True when no peer reaches it by a transport any more.
   bool withdraw(Registration& registration) HETCOMM_UNDER_BATON;
+  // BlockPublisher
+  Result<RemoteKey> publish_block(size_t transport, int reader,
+                                  Region region) override HETCOMM_UNDER_BATON;
+  bool withdraw_block(size_t transport, const RemoteKey& key) override HETCOMM_UNDER_BATON;
   ExportedMemory describe(const Registration& registration) const HETCOMM_UNDER_BATON;
   // Checks that |exported| is of this job, and puts its keys in the order of the owner's
   // transports.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <mutex>
+#include <new>
 #include <utility>
 
 namespace hetcomm {
@@ -62,7 +64,13 @@ void ChunkPools::meet_devices() {
     Place place;
     if (i < options_.device_nodes.size()) place.node = options_.device_nodes[i];
     const Device& device = devices_.device(i);
-    if (options_.pins && device.table->allocate_host != nullptr) place.allocator = &device;
+    const DeviceTable& table = *device.table;
+    place.any_memory =
+        table.host_accessible != 0 ||
+        (table.host_memory_suffices != nullptr && table.host_memory_suffices(device.instance) != 0);
+    if (options_.pins && table.allocate_host != nullptr && !place.any_memory) {
+      place.allocator = &device;
+    }
     const auto known = std::find(places_.begin(), places_.end(), place);
     const auto index = static_cast<size_t>(known - places_.begin());
     if (known == places_.end()) places_.push_back(place);
@@ -80,9 +88,11 @@ void ChunkPools::prepare_for_holds(size_t index) {
   const size_t place = place_of(index);
   for (PoolState& pool : pools_) {
     size_t count = 0;
-    for (const Block* block = pool.free[place]; block != nullptr; block = block->next) ++count;
+    for (const Block* block = pool.free[place]; block != nullptr; block = block->next) {
+      if (block->reader == kNoReader) ++count;
+    }
     for (; count < kHeldBlocks && pool.made < kMaxBlocks && !devices_.has_holds(); ++count) {
-      Block* const block = make_block(place);
+      Block* const block = make_block(place, kNoReader);
       if (block == nullptr) break;
       ++pool.made;
       block->next = std::exchange(pool.free[place], block);
@@ -90,47 +100,88 @@ void ChunkPools::prepare_for_holds(size_t index) {
   }
 }
 
-ChunkPools::Block* ChunkPools::make_block(size_t place) {
+ChunkPools::Block* ChunkPools::make_block(size_t place, int reader) {
+  tidy();
   auto block = std::make_unique<Block>();
   blocks_.reserve(blocks_.size() + 1);
+  // What is discarded later finds room.
+  leaving_.reserve(blocks_.size() + leaving_.size() + 1);
   block->place = place;
-  const auto& [node, allocator] = places_[place];
+  const auto& [node, allocator, any_memory] = places_[place];
   bool pinned = options_.pins;
-  if (!block->bytes.allocate_unless_held(devices_, allocator, block_bytes_, node, &pinned)) {
+  const auto sharing =
+      reader == kNoReader ? PinnedMemory::Sharing::kNo : PinnedMemory::Sharing::kYes;
+  if (!block->bytes.allocate_unless_held(devices_, allocator, block_bytes_, node, &pinned,
+                                         sharing)) {
     return nullptr;
   }
   block->stands_in = options_.pins && !pinned;
+  uint64_t offset = 0;
+  const bool is_file = block->bytes.file(&offset) >= 0;
+  if (is_file && !block->stands_in) block->reader = reader;
+  if (!is_file && reader != kNoReader) waits_for_files_ = kFilelessBlocks;
   return blocks_.emplace_back(std::move(block)).get();
 }
 
-ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t place) {
-  Block* const block = state.free[place];
-  if (block != nullptr) state.free[place] = std::exchange(block->next, nullptr);
+// The first block in the list of |place| that fits.
+template <typename Fits>
+ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t place, Fits&& fits) {
+  Block** link = &state.free[place];
+  while (*link != nullptr && !fits(**link)) link = &(*link)->next;
+  Block* const block = *link;
+  if (block != nullptr) *link = std::exchange(block->next, nullptr);
   return block;
 }
 
 // Of any place.
-ChunkPools::Block* ChunkPools::take_free(PoolState& state) {
-  Block* block = nullptr;
-  for (size_t place = 0; place < state.free.size() && block == nullptr; ++place) {
-    block = take_free(state, place);
+ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
+  Block* found = nullptr;
+  for (size_t place = 0; place < state.free.size() && found == nullptr; ++place) {
+    found = take_free(state, place, [reader](const Block& block) {
+      return block.reader == kNoReader || block.reader == reader;
+    });
   }
-  return block;
+  return found;
 }
 
-ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, bool has_one, bool* exhausted) {
+// Frees a block that others than |reader| can map, if there is one, to make room.
+void ChunkPools::drop_unreadable(Pool pool, int reader) {
+  PoolState& state = pools_[static_cast<size_t>(pool)];
+  for (size_t place = 0; place < state.free.size(); ++place) {
+    Block* const block = take_free(state, place, [reader](const Block& each) {
+      return each.reader != kNoReader && each.reader != reader;
+    });
+    if (block == nullptr) continue;
+    discard(pool, block);
+    return;
+  }
+}
+
+ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool has_one,
+                                       bool* exhausted) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
   *exhausted = false;
-  if (Block* const block = take_free(state, place)) return block;
+  if (publisher_ == nullptr || pool != Pool::kSend) reader = kNoReader;
+  const auto is_for = [](int who) {
+    return [who](const Block& block) { return block.reader == who; };
+  };
+  if (Block* const block = take_free(state, place, is_for(reader))) return block;
+  // Files are not made, or cannot be: one that nobody reads serves as well.
+  if (reader != kNoReader && (devices_.has_holds() || waits_for_files_ > 0)) {
+    if (waits_for_files_ > 0) --waits_for_files_;
+    reader = kNoReader;
+    if (Block* const block = take_free(state, place, is_for(reader))) return block;
+  }
+  if (state.made >= kMaxBlocks) drop_unreadable(pool, reader);
   if (state.made >= kMaxBlocks) {
-    Block* const other = take_free(state);
+    Block* const other = take_free(state, reader);
     if (other != nullptr || has_one) return other;
   }
-  Block* block = make_block(place);
+  Block* block = make_block(place, reader);
   if (block != nullptr) {
     ++state.made;
   } else {
-    block = take_free(state);
+    block = take_free(state, reader);
     *exhausted = block == nullptr;
   }
   return block;
@@ -138,9 +189,8 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, bool has_one, bo
 
 void ChunkPools::release(Pool pool, Block* block) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
-  if (block->stands_in) {
-    --state.made;
-    std::erase_if(blocks_, [block](const auto& each) { return each.get() == block; });
+  if (block->stands_in || block->left != 0) {
+    discard(pool, block);
     return;
   }
   Block*& free = state.free[block->place];
@@ -154,7 +204,7 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
   Block* block = blocks_;
   while (block != nullptr && block->used == full) block = block->next;
   if (block == nullptr) {
-    block = pools_.acquire(pool_, place_, has_one, exhausted);
+    block = pools_.acquire(pool_, place_, reader_, has_one, exhausted);
     if (block == nullptr) return nullptr;
     block->next = std::exchange(blocks_, block);
   }
@@ -163,17 +213,107 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
   return block->bytes.get() + static_cast<uint64_t>(index) * shape_.chunk_bytes;
 }
 
-void ChunkPools::Share::give(std::byte* chunk) {
+// Works without memory.
+void ChunkPools::discard(Pool pool, Block* block) {
+  --pools_[static_cast<size_t>(pool)].made;
+  const auto at = std::find_if(blocks_.begin(), blocks_.end(),
+                               [block](const auto& each) { return each.get() == block; });
+  leaving_.push_back(std::move(*at));
+  blocks_.erase(at);
+  tidy();
+}
+
+// Once it was withdrawn nobody gets the file of a region any more, and who has it keeps the pages.
+// So memory is freed at once, unless a stream is held back: to unpin may wait for that stream.
+void ChunkPools::tidy() {
+  withdraw(withdrawn_);
+  for (const auto& block : leaving_) {
+    withdraw(block->keys);
+    try {
+      withdrawn_.insert(withdrawn_.end(), block->keys.begin(), block->keys.end());
+    } catch (const std::bad_alloc&) {
+      // The transport remembers the region until the end of the job.
+    }
+    block->keys.clear();
+  }
+  if (leaving_.empty()) return;
+  const std::unique_lock lock(devices_.holding(), std::try_to_lock);
+  const bool unpins = lock.owns_lock() && !devices_.has_holds();
+  std::erase_if(leaving_, [unpins](const auto& block) { return block->stands_in || unpins; });
+}
+
+// Those that no reader maps any more go.
+void ChunkPools::withdraw(Keys& keys) {
+  std::erase_if(keys, [this](const auto& key) HETCOMM_UNDER_BATON {
+    try {
+      return publisher_ == nullptr || publisher_->withdraw_block(key.first, key.second);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  });
+}
+
+// The link to the block of |chunk|.
+ChunkPools::Block** ChunkPools::Share::find(const std::byte* chunk) {
   Block** link = &blocks_;
   const auto holds = [&](const Block& block) {
     return chunk >= block.bytes.get() && chunk < block.bytes.get() + pools_.block_bytes_;
   };
   while (!holds(**link)) link = &(*link)->next;
-  Block* block = *link;
-  block->used &= ~(1u << (static_cast<uint64_t>(chunk - block->bytes.get()) / shape_.chunk_bytes));
-  if (block->used != 0) return;
+  return link;
+}
+
+uint32_t ChunkPools::Share::bit_of(const Block& block, const std::byte* chunk) const {
+  return 1u << (static_cast<uint64_t>(chunk - block.bytes.get()) / shape_.chunk_bytes);
+}
+
+// The block at |link| has one chunk less in use.
+void ChunkPools::Share::put_down(Block** link) {
+  Block* const block = *link;
+  if (block->used != block->left) return;
   *link = block->next;
   pools_.release(pool_, block);
+}
+
+void ChunkPools::Share::give(std::byte* chunk) {
+  Block** const link = find(chunk);
+  (*link)->used &= ~bit_of(**link, chunk);
+  put_down(link);
+}
+
+void ChunkPools::Share::leave(std::byte* chunk) {
+  Block** const link = find(chunk);
+  (*link)->left |= bit_of(**link, chunk);
+  put_down(link);
+}
+
+std::optional<ChunkPlace> ChunkPools::Share::locate(const std::byte* chunk, size_t transport) {
+  Block& block = **find(chunk);
+  if (block.reader == kNoReader || pools_.publisher_ == nullptr) return std::nullopt;
+  uint64_t file_offset = 0;
+  const int file = block.bytes.file(&file_offset);
+  const auto at = [&](const RemoteKey& key) {
+    return ChunkPlace{.region = key,
+                      .region_bytes = pools_.block_bytes_,
+                      .offset = static_cast<uint64_t>(chunk - block.bytes.get())};
+  };
+  for (const auto& [number, key] : block.keys) {
+    if (number == transport) return at(key);
+  }
+  // Nothing is published that is not noted here, to be withdrawn.
+  block.keys.reserve(block.keys.size() + 1);
+  const Result<RemoteKey> key = pools_.publisher_->publish_block(transport, block.reader,
+                                                                 {.address = block.bytes.get(),
+                                                                  .length = pools_.block_bytes_,
+                                                                  .writable = true,
+                                                                  .readable = true,
+                                                                  .atomic = true,
+                                                                  .file = file,
+                                                                  .file_offset = file_offset,
+                                                                  .members = {}});
+  if (!key.ok()) return std::nullopt;
+  block.keys.emplace_back(transport, key.value());
+  return at(key.value());
 }
 
 }  // namespace hetcomm

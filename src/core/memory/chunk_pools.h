@@ -3,17 +3,26 @@
 // There are two pools, one for sending and one for receiving, so that one direction cannot starve
 // the other. Each pool is bounded, but a transfer without a chunk always gets one. So every
 // transfer can go on, and staging cannot deadlock. A pool is made of blocks. A transfer cuts the
-// blocks that it holds into chunks of the size that suits it. All calls are made under the baton.
+// blocks that it holds into chunks of the size that suits it.
+//
+// A block for sending may be a file that one peer, its reader, can map. The peer reads chunks where
+// these lie (ChunkPlace). Such a block is for messages to that peer alone. A chunk that the peer
+// may still read is not used again, whatever has happened: its block goes, and the peer keeps the
+// pages. All calls are made under the baton.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/base/status.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/pinned_memory.h"
+#include "transports/types.h"
 
 namespace hetcomm {
 
@@ -42,8 +51,29 @@ struct CopyCosts {
 StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
                                   const CopyCosts& costs);
 
+// Lets another rank of the job map memory.
+class BlockPublisher {
+ public:
+  // Lets |reader| map |region|, over transport number |transport|. Its members are not set.
+  virtual Result<RemoteKey> publish_block(size_t transport, int reader,
+                                          Region region) HETCOMM_UNDER_BATON = 0;
+  // As RegionPublisher::withdraw().
+  virtual bool withdraw_block(size_t transport, const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~BlockPublisher() = default;
+};
+
+// Where a peer finds a chunk, or a part of one: in a region that it can map.
+struct ChunkPlace {
+  RemoteKey region;
+  uint64_t region_bytes = 0;
+  uint64_t offset = 0;
+};
+
 class ChunkPools {
  public:
+  static constexpr int kNoReader = -1;
   enum class Pool : uint8_t { kSend, kReceive };
   static constexpr size_t kMaxDepth = 16;
   static constexpr uint64_t kLargestChunk = 2u << 20;  // options may ask for larger ones
@@ -51,16 +81,21 @@ class ChunkPools {
   struct Place {
     int node = kAnyNumaNode;
     const Device* allocator = nullptr;
+    bool any_memory = true;  // its devices copy from all host memory alike; there may be none
     bool operator==(const Place&) const = default;
   };
 
  private:
+  using Keys = std::vector<std::pair<size_t, RemoteKey>>;  // with the number of the transport
   // Memory in which chunks of one transfer lie.
   struct Block {
     PinnedMemory bytes;
     uint32_t used = 0;       // a bit for each chunk
+    uint32_t left = 0;       // of these: chunks that a peer may read, and nobody gives back
     size_t place = 0;        // index in |places_|
     bool stands_in = false;  // pageable, since nothing could be pinned
+    int reader = kNoReader;
+    Keys keys{};  // by which the reader maps it
     Block* next = nullptr;
   };
 
@@ -68,7 +103,9 @@ class ChunkPools {
   // A share has the chunks of one transfer. All are given back before it is destroyed.
   class Share {
    public:
-    Share(ChunkPools& pools, Pool pool) : pools_(pools), pool_(pool) {}
+    // |reader|: the rank, if any, that may map chunks for sending; of no use to far ranks.
+    Share(ChunkPools& pools, Pool pool, int reader = kNoReader)
+        : pools_(pools), pool_(pool), reader_(reader) {}
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
@@ -84,10 +121,20 @@ class ChunkPools {
     // is exhausted (|*exhausted|).
     std::byte* take(bool has_one, bool* exhausted) HETCOMM_UNDER_BATON;
     void give(std::byte* chunk) HETCOMM_UNDER_BATON;
+    // Gives back a chunk that a peer may go on reading.
+    void leave(std::byte* chunk) HETCOMM_UNDER_BATON;
+    // Returns where the reader, which is connected over |transport|, finds |chunk|; nothing where
+    // it cannot map that. May throw std::bad_alloc.
+    std::optional<ChunkPlace> locate(const std::byte* chunk, size_t transport) HETCOMM_UNDER_BATON;
 
    private:
+    Block** find(const std::byte* chunk) HETCOMM_UNDER_BATON;
+    uint32_t bit_of(const Block& block, const std::byte* chunk) const HETCOMM_UNDER_BATON;
+    void put_down(Block** link) HETCOMM_UNDER_BATON;
+
     ChunkPools& pools_;
     const Pool pool_;
+    const int reader_;
     StagingShape shape_;
     size_t place_ = 0;
     Block* blocks_ = nullptr;
@@ -99,9 +146,13 @@ class ChunkPools {
   ChunkPools& operator=(const ChunkPools&) = delete;
 
   const StagingOptions& options() const { return options_; }
+  // Peers can map blocks from now on; null: not any more. |publisher| stays until that.
+  void set_publisher(BlockPublisher* publisher) HETCOMM_UNDER_BATON { publisher_ = publisher; }
   // Returns where chunks for device |index| lie, for Share::choose_shape().
   size_t place_of(size_t index) HETCOMM_UNDER_BATON;
   const Place& place(size_t number) const HETCOMM_UNDER_BATON { return places_[number]; }
+  // Frees what could not be freed when its use ended.
+  void tidy() HETCOMM_UNDER_BATON;
   // Makes blocks for device |index|, whose user's streams will be held back. Nothing can be pinned
   // then.
   void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
@@ -109,17 +160,23 @@ class ChunkPools {
  private:
   static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
   static constexpr size_t kHeldBlocks = 8;  // for each pool, made before a stream is held back
+  static constexpr uint32_t kFilelessBlocks = 256;  // taken before a file is tried again
   struct PoolState {
     std::vector<Block*> free;  // by place
     size_t made = 0;
   };
   // Makes room for devices that were added.
   void meet_devices();
-  Block* make_block(size_t place) HETCOMM_UNDER_BATON;
-  static Block* take_free(PoolState& state, size_t place) HETCOMM_UNDER_BATON;
-  static Block* take_free(PoolState& state) HETCOMM_UNDER_BATON;
-  Block* acquire(Pool pool, size_t place, bool has_one, bool* exhausted) HETCOMM_UNDER_BATON;
+  Block* make_block(size_t place, int reader) HETCOMM_UNDER_BATON;
+  template <typename Fits>
+  static Block* take_free(PoolState& state, size_t place, Fits&& fits) HETCOMM_UNDER_BATON;
+  static Block* take_free(PoolState& state, int reader) HETCOMM_UNDER_BATON;
+  void drop_unreadable(Pool pool, int reader) HETCOMM_UNDER_BATON;
+  Block* acquire(Pool pool, size_t place, int reader, bool has_one,
+                 bool* exhausted) HETCOMM_UNDER_BATON;
   void release(Pool pool, Block* block) HETCOMM_UNDER_BATON;
+  void discard(Pool pool, Block* block) HETCOMM_UNDER_BATON;
+  void withdraw(Keys& keys) HETCOMM_UNDER_BATON;
 
   DeviceSet& devices_;
   const StagingOptions options_;
@@ -128,6 +185,10 @@ class ChunkPools {
   std::vector<size_t> device_places_;  // by index of the device
   PoolState pools_[2];
   std::vector<std::unique_ptr<Block>> blocks_;
+  BlockPublisher* publisher_ = nullptr;
+  uint32_t waits_for_files_ = 0;
+  std::vector<std::unique_ptr<Block>> leaving_;  // to be freed when nothing is held back
+  Keys withdrawn_;                               // which readers have been asked to let go of
 };
 
 }  // namespace hetcomm

@@ -4,7 +4,8 @@
 
 namespace hetcomm {
 
-bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_t size, int node) {
+bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_t size, int node,
+                            Sharing sharing) {
   free();
   if (maker != nullptr && maker->table->allocate_host != nullptr) {
     void* host = nullptr;
@@ -15,7 +16,7 @@ bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_
     }
   }
   pinning_.reserve(devices.size());
-  if (!allocate_pageable(size, node)) return false;
+  if (!allocate_pageable(devices, size, node, sharing)) return false;
   for (size_t i = 0; i < devices.size(); ++i) {
     const Device& device = devices.device(i);
     if (device.table->pin_host != nullptr &&
@@ -27,18 +28,43 @@ bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_
 }
 
 bool PinnedMemory::allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size,
-                                        int node, bool* pins) {
+                                        int node, bool* pins, Sharing sharing) {
   // Who has the mutex may be in a vendor's call that waits for what this memory is for.
   const std::unique_lock lock(devices.holding(), std::try_to_lock);
   *pins = *pins && lock.owns_lock() && !devices.has_holds();
-  return *pins ? allocate(devices, maker, size, node) : allocate_pageable(size, node);
+  return *pins ? allocate(devices, maker, size, node, sharing)
+               : allocate_pageable(devices, size, node, sharing);
 }
 
-bool PinnedMemory::allocate_pageable(size_t size, int node) {
+bool PinnedMemory::allocate_pageable(const DeviceSet& devices, size_t size, int node,
+                                     Sharing sharing) {
   free();
+  if (sharing == Sharing::kYes && devices.size() > 0) {
+    const Device& host = devices.device(0);
+    void* shared = nullptr;
+    if (host.table->allocate(host.instance, size, &shared) == HETCOMM_OK) {
+      host_ = &host;
+      bytes_ = static_cast<std::byte*>(shared);
+      uint64_t offset = 0;
+      if (file(&offset) >= 0) {
+        prefer_numa_node(bytes_, size, node);
+        return true;
+      }
+      free();
+    }
+  }
   plain_ = allocate_near(size, node);
   bytes_ = plain_.get();
   return bytes_ != nullptr;
+}
+
+int PinnedMemory::file(uint64_t* offset) const {
+  int file = -1;
+  if (host_ == nullptr || host_->table->shared_file == nullptr ||
+      host_->table->shared_file(host_->instance, bytes_, &file, offset) != HETCOMM_OK) {
+    return -1;
+  }
+  return file;
 }
 
 void PinnedMemory::free() {
@@ -46,8 +72,9 @@ void PinnedMemory::free() {
   if (maker_ != nullptr) maker_->table->free_host(maker_->instance, bytes_);
   for (const Device* device : pinning_) device->table->unpin_host(device->instance, bytes_);
   pinning_.clear();
+  if (host_ != nullptr) host_->table->free(host_->instance, bytes_);
   plain_.reset();
-  maker_ = nullptr;
+  maker_ = host_ = nullptr;
   bytes_ = nullptr;
 }
 

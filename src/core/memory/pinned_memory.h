@@ -22,30 +22,38 @@ class PinnedMemory {
     if (this == &other) return *this;
     free();
     maker_ = std::exchange(other.maker_, nullptr);
+    host_ = std::exchange(other.host_, nullptr);
     pinning_ = std::exchange(other.pinning_, {});
     plain_ = std::move(other.plain_);
     bytes_ = std::exchange(other.bytes_, nullptr);
     return *this;
   }
 
+  // Whether the memory may be a file, for other processes to map.
+  enum class Sharing : bool { kNo, kYes };
+
   // Takes |size| bytes, from |maker|'s allocator if it is not null and has one, else near |node|.
   // False: there is no memory. The devices outlive this. May throw std::bad_alloc.
-  bool allocate(const DeviceSet& devices, const Device* maker, size_t size, int node);
+  bool allocate(const DeviceSet& devices, const Device* maker, size_t size, int node,
+                Sharing sharing = Sharing::kNo);
   // Does so if |*pins|, unless users' streams are held back: to pin might wait for them. Then, or
   // without |*pins|, it takes memory that no device knows of, and |*pins| is false.
   bool allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size, int node,
-                            bool* pins);
-  // Memory that no device knows of.
-  bool allocate_pageable(size_t size, int node);
+                            bool* pins, Sharing sharing = Sharing::kNo);
 
   std::byte* get() const { return bytes_; }
+  // The file that the memory is a mapping of, from |*offset| on. -1: it is of none.
+  int file(uint64_t* offset) const;
   // Whether some device knows of it.
   bool is_pinned() const { return maker_ != nullptr || !pinning_.empty(); }
 
  private:
+  // Memory that no device knows of.
+  bool allocate_pageable(const DeviceSet& devices, size_t size, int node, Sharing sharing);
   void free();
 
-  const Device* maker_ = nullptr;  // null: |plain_| holds the memory
+  const Device* maker_ = nullptr;  // its allocator made the memory
+  const Device* host_ = nullptr;   // made the memory, which may be a file
   std::vector<const Device*> pinning_;
   NumaMemory plain_;
   std::byte* bytes_ = nullptr;

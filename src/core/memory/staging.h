@@ -20,6 +20,7 @@
 #include "src/core/memory/stand_ins.h"
 #include "src/core/memory/throughput.h"
 #include "src/core/progress/operation.h"
+#include "src/core/progress/spin_policy.h"
 
 namespace hetcomm {
 
@@ -44,6 +45,7 @@ class CopyJob {
     void* event;
     size_t load;  // index of the load that counts it
     uint64_t bytes;
+    bool is_near;     // processors of this host do it
     bool ends_sleep;  // the device has promised to
   };
   static constexpr size_t kFewEvents = 2;
@@ -113,11 +115,12 @@ bool can_copy_between(const Memory& from, const Memory& to);
 
 class Staging {
  public:
-  Staging(DeviceSet& devices, const StagingOptions& options);
+  // |spin| hears of copies that processors of this host make; null: nobody does.
+  Staging(DeviceSet& devices, const StagingOptions& options, SpinPolicy* spin = nullptr);
 
   ChunkPools& chunks() { return chunks_; }
-  // Decides |share|'s shape for |length| bytes of |pieces|, at the costs of their device and near it,
-  // unless that was done before.
+  // Decides |share|'s shape for |length| bytes of |pieces|, at the costs of their device and near
+  // it, unless that was done before.
   void choose_shape(ChunkPools::Share& share, uint64_t length, StreamDirection direction,
                     const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON {
     if (share.shape().chunk_bytes != 0) return;
@@ -155,6 +158,8 @@ class Staging {
   // from that, and wakes it up if it sleeps.
   uint64_t slice_bytes(StreamDirection direction,
                        const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
+  // Whether copies to |pieces| are as fast from memory of another process as from chunks.
+  bool takes_any_memory(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   // Host memory that stands for |pieces|: their device's copies reach it at full speed, where that is
   // possible. Empty when there is none.
   StandIns::Memory stand_in(uint64_t size,
@@ -182,6 +187,7 @@ class Staging {
   }
 
   DeviceSet& devices_;
+  SpinPolicy* const spin_;
   ChunkPools chunks_;
   StandIns stand_ins_;
   CopyJob* running_ = nullptr;  // list of jobs, the oldest first

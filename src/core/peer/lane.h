@@ -57,7 +57,7 @@ struct SendRun {
   State state = State::kAhead;
   Code code = Code::kOk;
   SendTransfer* transfer = nullptr;
-  std::vector<GrantBody> grants;  // that have come before the start
+  std::vector<Grant> grants;  // that have come before the start
 };
 
 // The runs of a sending end that are not over, in a row. Their memory is used again.

@@ -366,7 +366,7 @@ void Lanes::start_send(Lane& lane, Operation& run) {
 void Lanes::take_grants(Lane& lane, uint64_t number) {
   SendRun* entry = lane.runs().find(number);
   while (entry != nullptr && entry->transfer != nullptr && !entry->grants.empty()) {
-    const GrantBody grant = entry->grants.front();
+    const Grant grant = entry->grants.front();
     entry->grants.erase(entry->grants.begin());
     entry->transfer->granted(grant);
     entry = lane.runs().find(number);  // it may have moved
@@ -467,7 +467,7 @@ SendTransfer* Lanes::find_send(uint64_t id) {
   return entry != nullptr ? entry->transfer : nullptr;
 }
 
-void Lanes::granted(const GrantBody& grant) {
+void Lanes::granted(const Grant& grant) {
   Lane* lane = find(sending_, lane_of(grant.sender_id));
   const uint64_t run = run_of(grant.sender_id);
   if (lane == nullptr || run < lane->runs().first()) return;
@@ -556,7 +556,7 @@ void Lanes::rail_failed(const Rail& rail) {
   const uint64_t gone = rail.id;
   for (auto& [number, lane] : sending_) {
     lane->runs().for_each([gone](SendRun& run) {
-      std::erase_if(run.grants, [gone](const GrantBody& grant) { return grant.rail == gone; });
+      std::erase_if(run.grants, [gone](const Grant& grant) { return grant.rail == gone; });
     });
   }
 }
@@ -567,7 +567,7 @@ bool Lanes::uses(const Rail& rail) {
   for (auto& [number, lane] : sending_) {
     lane->runs().for_each([&used, wanted](const SendRun& run) {
       used = used || std::any_of(run.grants.begin(), run.grants.end(),
-                                 [wanted](const GrantBody& grant) { return grant.rail == wanted; });
+                                 [wanted](const Grant& grant) { return grant.rail == wanted; });
     });
   }
   return used;

@@ -50,7 +50,7 @@ class Lanes {
   void receive_length(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_closed(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   // For a run, whose number is |grant.sender_id|.
-  void granted(const GrantBody& grant) HETCOMM_UNDER_BATON;
+  void granted(const Grant& grant) HETCOMM_UNDER_BATON;
   void stopped(uint64_t id, Code code) HETCOMM_UNDER_BATON;
   // Null: it has no transfer here.
   SendTransfer* find_send(uint64_t id) HETCOMM_UNDER_BATON;

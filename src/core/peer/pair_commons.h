@@ -103,10 +103,12 @@ struct PairCommons {
         rank(own_rank),
         detection_ns(config.number(Variable::kDetectionTime)),
         cool_down_ns(config.number(Variable::kCoolDown)),
-        staging(devices, {.chunk_bytes = config.number(Variable::kStagingChunk),
-                          .depth = config.number(Variable::kStagingDepth),
-                          .pins = config.text(Variable::kStagingPin) == "on",
-                          .device_nodes = device_nodes}),
+        staging(devices,
+                {.chunk_bytes = config.number(Variable::kStagingChunk),
+                 .depth = config.number(Variable::kStagingDepth),
+                 .pins = config.text(Variable::kStagingPin) == "on",
+                 .device_nodes = device_nodes},
+                &progress.spin()),
         sums(devices, staging,
              config.text(Variable::kDeviceSums) == "off"  ? DeviceSums::Mode::kHost
              : config.text(Variable::kDeviceSums) == "on" ? DeviceSums::Mode::kDevice

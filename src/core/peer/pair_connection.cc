@@ -46,12 +46,10 @@ class Pair::OwnRail final : public Rail {
   }
   void on_mapped(const RemoteKey& key,
                  const Result<MappedRegion>& mapped) override HETCOMM_UNDER_BATON {
-    guarded([&]() HETCOMM_UNDER_BATON {
-      pair_.access().initiator().mapped().mapped(*this, key, mapped);
-    });
+    guarded([&]() HETCOMM_UNDER_BATON { pair_.traffic_.on_mapped(*this, key, mapped); });
   }
   void on_unmap(const RemoteKey& key) override HETCOMM_UNDER_BATON {
-    guarded([&]() HETCOMM_UNDER_BATON { pair_.access().initiator().mapped().unmap(*this, key); });
+    guarded([&]() HETCOMM_UNDER_BATON { pair_.traffic_.on_unmap(*this, key); });
   }
   void on_writable() override HETCOMM_UNDER_BATON {
     guarded([&]() HETCOMM_UNDER_BATON { pair_.writable(*this); });

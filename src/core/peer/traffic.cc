@@ -140,7 +140,11 @@ void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kPullPause:
       return receive_pull_pause(header);
     case MessageKind::kGrant:
-      return receive_grant(payload);
+      return receive_grant(header, payload);
+    case MessageKind::kOffer:
+      return receive_offer(header, payload);
+    case MessageKind::kTaken:
+      return receive_taken(header);
     case MessageKind::kDone:
       return receive_done(header.tag);
     case MessageKind::kStop:
@@ -165,9 +169,11 @@ void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
   }
 }
 
-void Traffic::receive_grant(ConstByteSpan payload) {
-  GrantBody grant;
-  if (!decode_body(payload, &grant)) {
+void Traffic::receive_grant(const WireHeader& header, ConstByteSpan payload) {
+  Grant grant;
+  grant.offers_to = header.tag;
+  grant.wants_offers = header.value == 1;
+  if (!decode_body<GrantBody>(payload, &grant)) {
     association_.violated("grant of a wrong size");
   } else if (early_grants_.size() >= kMostEarlyGrants &&
              association_.rails().is_early(grant.rail)) {
@@ -178,7 +184,7 @@ void Traffic::receive_grant(ConstByteSpan payload) {
 }
 
 // Keeps a grant whose connection has no number yet.
-void Traffic::take(const GrantBody& grant) {
+void Traffic::take(const Grant& grant) {
   if (association_.rails().is_early(grant.rail)) {
     early_grants_.push_back(grant);
   } else if (is_run_id(grant.sender_id)) {
@@ -191,9 +197,39 @@ void Traffic::take(const GrantBody& grant) {
 
 void Traffic::take_early_grants() {
   if (early_grants_.empty()) return;
-  std::vector<GrantBody> grants;
+  std::vector<Grant> grants;
   grants.swap(early_grants_);
-  for (const GrantBody& grant : grants) take(grant);
+  for (const Grant& grant : grants) take(grant);
+}
+
+void Traffic::receive_offer(const WireHeader& header, ConstByteSpan payload) {
+  OfferBody offer;
+  if (!decode_body(payload, &offer)) {
+    association_.violated("offer of a wrong size");
+  } else if (PutTarget* target = transfers_.targets().find(header.tag)) {
+    target->on_offered(offer, header.value);
+  }
+}
+
+void Traffic::receive_taken(const WireHeader& header) {
+  SendTransfer* const transfer = find_send(header.tag);
+  if (transfer == nullptr) return;
+  transfer->offer_answered(static_cast<uint32_t>(header.value), header.value >> 32 != 0);
+}
+
+void Traffic::on_mapped(Rail& rail, const RemoteKey& key, const Result<MappedRegion>& mapped) {
+  if (!transfers_.offers().mapped(rail, key, mapped)) {
+    access_.initiator().mapped().mapped(rail, key, mapped);
+    return;
+  }
+  transfers_.receives().for_each([](ReceiveTransfer& transfer)
+                                     HETCOMM_UNDER_BATON { transfer.take_offers(); });
+  transfers_.offers().forget_refused();
+}
+
+void Traffic::on_unmap(Rail& rail, const RemoteKey& key) {
+  transfers_.offers().unmap(rail, key);
+  access_.initiator().mapped().unmap(rail, key);
 }
 
 void Traffic::receive_stop(const WireHeader& header) {
@@ -263,6 +299,7 @@ void Traffic::rail_failed(const Rail& rail, bool peer_has_to_know) {
                                   HETCOMM_UNDER_BATON { transfer.rail_failed(rail); });
   transfers_.receives().for_each([&](ReceiveTransfer& transfer)
                                      HETCOMM_UNDER_BATON { transfer.rail_failed(rail); });
+  transfers_.offers().rail_failed(rail);
   access_.initiator().rail_failed(rail, peer_has_to_know);
   lanes_.rail_failed(rail);
   association_.bulks().forget(rail);

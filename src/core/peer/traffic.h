@@ -56,6 +56,10 @@ class Traffic {
   void on_put(uint64_t cookie, uint64_t length) HETCOMM_UNDER_BATON {
     if (PutTarget* target = transfers_.targets().find(cookie)) target->on_arrived(length);
   }
+  // As EndpointHandler's functions of the same names.
+  void on_mapped(Rail& rail, const RemoteKey& key,
+                 const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
+  void on_unmap(Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
   // Sends credit and acknowledgements that are due. The association is ready.
   void send_update() HETCOMM_UNDER_BATON;
   // Asks the peer to acknowledge what it has. Without room nothing is asked.
@@ -96,13 +100,15 @@ class Traffic {
   bool deal_with(const Rail& rail, const WireHeader& header,
                  ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void dispatch(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
-  void receive_grant(ConstByteSpan payload) HETCOMM_UNDER_BATON;
-  void take(const GrantBody& grant) HETCOMM_UNDER_BATON;
+  void receive_grant(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void take(const Grant& grant) HETCOMM_UNDER_BATON;
   SendTransfer* find_send(uint64_t id) HETCOMM_UNDER_BATON {
     return is_run_id(id) ? lanes_.find_send(id) : transfers_.sends().find(id);
   }
   void receive_stop(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_done(uint64_t id) HETCOMM_UNDER_BATON;
+  void receive_offer(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_taken(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_push(uint64_t id) HETCOMM_UNDER_BATON;
   void receive_pull_pause(const WireHeader& header) HETCOMM_UNDER_BATON;
 
@@ -112,7 +118,7 @@ class Traffic {
   MessageReceiver receiver_;
   RemoteAccess access_;
   Lanes lanes_;
-  std::vector<GrantBody> early_grants_;  // of connections whose number has not come
+  std::vector<Grant> early_grants_;  // of connections whose number has not come
 };
 
 }  // namespace hetcomm

@@ -5,6 +5,9 @@
 //     kAnnounce (length, readable key) -->    matched with a receive
 //       either                        <--  kGrant (chunk, key), one for each of several chunks
 //     put into the chunk              -->    counts what arrives
+//       or
+//     kOffer (where the bytes lie)    -->    copies them out of the sender's memory, into its own
+//                                     <--  kTaken
 //       or                                   get by itself, chunk by chunk
 //                                     <--  kDone
 //
@@ -13,8 +16,11 @@
 // The receiver drives: it cuts the message into chunks, chooses per chunk where the data lands (the
 // user's memory, or a staging chunk of a device message) and on which connection; chunks whose
 // connection broke are granted again on the next one. The sender stages device memory piece by
-// piece. Both ends can end early (kStop, kWithdraw); an operation completes only when no connection
-// and no device copy touches its memory any more.
+// piece. What it has staged in memory that the receiver can map it offers, where a chunk is granted
+// for that: of the two copies through the host that are left, each side makes one. Bytes of the
+// host are offered, too, if they go to a device. The memory of the grant is then unused: the sender
+// may put any part instead. Both ends can end early (kStop, kWithdraw); an operation completes only
+// when no connection and no device copy touches its memory any more.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +73,9 @@ class SendTransfer final : public Mortal {
   // operation.
   Operation& take_back() HETCOMM_UNDER_BATON;
 
-  void granted(const GrantBody& grant) HETCOMM_UNDER_BATON;
+  void granted(const Grant& grant) HETCOMM_UNDER_BATON;
+  // The receiver has read offer |number|, or |refused| to.
+  void offer_answered(uint32_t number, bool refused) HETCOMM_UNDER_BATON;
   void done() HETCOMM_UNDER_BATON;              // the receiver has everything
   void stopped(Code code) HETCOMM_UNDER_BATON;  // the receiver ended it
   // Its lane ended; the receiver knows.
@@ -83,9 +91,9 @@ class SendTransfer final : public Mortal {
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
 
  private:
-  class Piece;  // one put, from user memory or through a staging chunk
-  struct Grant {
-    GrantBody body;
+  class Piece;  // one put, from user memory or through a staging chunk; or one offer, in a chunk
+  struct OpenGrant {
+    Grant body;
     uint64_t started = 0;
     bool direct = false;  // it has begun so
   };
@@ -97,9 +105,10 @@ class SendTransfer final : public Mortal {
   bool fits(const GrantBody& grant) HETCOMM_UNDER_BATON;
   void note_answer() HETCOMM_UNDER_BATON;
   void start_pieces() HETCOMM_UNDER_BATON;
-  bool start_grant(Grant& grant) HETCOMM_UNDER_BATON;
-  bool start_staged(Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
-  bool start_direct(Grant& grant, Rail& rail) HETCOMM_UNDER_BATON;
+  bool start_grant(OpenGrant& grant) HETCOMM_UNDER_BATON;
+  bool start_staged(OpenGrant& grant, Rail& rail) HETCOMM_UNDER_BATON;
+  uint64_t most_at_once(const Grant& grant) const HETCOMM_UNDER_BATON;
+  bool start_direct(OpenGrant& grant, Rail& rail) HETCOMM_UNDER_BATON;
   uint64_t allowed(const Rail& rail, uint64_t bytes) HETCOMM_UNDER_BATON;
   void bury(size_t piece) HETCOMM_UNDER_BATON;
   void piece_finished(Piece& piece, const Status& status) HETCOMM_UNDER_BATON;
@@ -118,9 +127,9 @@ class SendTransfer final : public Mortal {
   uint64_t id_;
   uint64_t wire_id_;  // by which the receiver knows it
   RemoteKey source_key_;
-  Rail* source_rail_ = nullptr;  // where it was exposed
-  FarWays::Choice far_;          // made when a rail lies beyond the device's root complex
-  std::vector<Grant> grants_;    // not yet wholly turned into pieces
+  Rail* source_rail_ = nullptr;    // where it was exposed
+  FarWays::Choice far_;            // made when a rail lies beyond the device's root complex
+  std::vector<OpenGrant> grants_;  // not yet wholly turned into pieces
   ChunkPools::Share chunks_;
   FewPooled<Piece, kMaxPieces> pieces_;
   uint64_t accepted_ = UINT64_MAX;  // known from the first grant on
@@ -152,6 +161,8 @@ class ReceiveTransfer final : public Mortal {
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
   bool uses(const Rail& rail) const HETCOMM_UNDER_BATON;
   void rail_ready() HETCOMM_UNDER_BATON { start_chunks(); }
+  // The peer's memory has been mapped, or cannot be.
+  void take_offers() HETCOMM_UNDER_BATON;
   // A run's message has |length| bytes only. False: it cannot have so few.
   bool shorten(uint64_t length) HETCOMM_UNDER_BATON;
   // Its lane ended; the sender knows.
@@ -190,6 +201,7 @@ class ReceiveTransfer final : public Mortal {
   Rail* pick_rail() const HETCOMM_UNDER_BATON;
   uint64_t next_length(const Range& rest, bool staged) const HETCOMM_UNDER_BATON;
   void chunk_finished(Chunk& chunk) HETCOMM_UNDER_BATON;
+  void chunk_is_quiet() HETCOMM_UNDER_BATON;
   void chunk_failed(Code code, std::string_view why) HETCOMM_UNDER_BATON;
   void finish_as(Code code, std::string text) HETCOMM_UNDER_BATON;
   void maybe_finish() HETCOMM_UNDER_BATON;

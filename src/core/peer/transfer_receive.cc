@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <array>
+#include <memory>
 
 #include "src/base/baton_role.h"
+#include "src/base/copy.h"
 #include "src/base/text.h"
 #include "src/core/peer/transfer.h"
 
@@ -20,7 +23,7 @@ uint64_t length_of_extents(Extents extents, uint64_t offset, uint64_t length, ui
 }  // namespace
 
 // A range of the message on its way: granted to the sender or read by this side, then, for a
-// device, copied in.
+// device, copied in. What the sender offers of it is copied out of the sender's memory at once.
 class ReceiveTransfer::Chunk final : public BulkOwner,
                                      public CopyHandler,
                                      public PutTarget,
@@ -66,9 +69,11 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return state_ == State::kGranted ? rail_ == &rail
                                      : state_ == State::kReading && bulk_.rail == &rail;
   }
-  bool copying() const HETCOMM_UNDER_BATON { return copy_.running(); }
-  // Some bytes of it have.
-  bool has_arrived() const { return arrived_ > 0; }
+  bool copying() const HETCOMM_UNDER_BATON { return copy_.running() || is_taking(); }
+  // All of it has come, and is being copied.
+  bool has_landed() const { return state_ == State::kCopying; }
+  // Some bytes of it have, or are about to.
+  bool has_arrived() const { return arrived_ > 0 || !takings_.empty(); }
 
   // Starts it on |rail|. kPeerLost: on the next one; kUnsupported: not as it is; kCancelled: the
   // transfer has failed.
@@ -107,17 +112,25 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     // The data of a run may come much later.
     if (!transfer_.of_lane()) count_awaited();
     arrived_ = 0;
+    taken_.clear();
     set_state(State::kGranted);
     if (!rail.capabilities().lossless) transfer_.sender_knows_ = false;
     const GrantBody grant{transfer_.sender_id_, rail.id, offset_, length_,
                           transfer_.accepted_,  key_};
-    association().send_protocol(MessageKind::kGrant, 0, 0, &grant, sizeof(grant));
+    takes_offers_ = transfer_.table_.offers().may_take_on(rail) && !into_device_ &&
+                    (transfer_.receive_->buffers.on_host ||
+                     staging().takes_any_memory(transfer_.receive_->buffers.pieces));
+    association().send_protocol(MessageKind::kGrant, takes_offers_ ? cookie_ : 0,
+                                staging_chunk_ != nullptr ? 1 : 0, &grant, sizeof(grant));
     return Code::kOk;
   }
 
   // Only the first |length| bytes come. False: more have come.
   bool shorten(uint64_t length) HETCOMM_UNDER_BATON {
-    if (state_ == State::kCopying || state_ == State::kReading || arrived_ > length) return false;
+    if (state_ == State::kCopying || state_ == State::kReading || arrived_ > length ||
+        !takings_.empty()) {
+      return false;
+    }
     if (counted_) rail_->receiving.drop(length_ - length);
     length_ = length;
     if (state_ == State::kGranted && arrived_ == length_) arrive();
@@ -140,14 +153,60 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       rail_->abilities().exposer->revoke(key_);
       if (std::exchange(counted_, false)) rail_->receiving.drop(length_);
       transfer_.table_.targets().erase(cookie_);
+      for (size_t i = 0; i < takings_.size();) {
+        if (takings_[i].copying()) {
+          ++i;
+        } else {
+          retire(i);
+        }
+      }
     } else if (state_ == State::kReading) {
       association().bulks().cancel(bulk_);
     }
-    if (state_ != State::kCopying) set_state(State::kWaiting);
+    if (state_ == State::kCopying || state_ == State::kEnding) return;
+    set_state(takings_.empty() ? State::kWaiting : State::kEnding);
+  }
+
+  // The sender's memory may be mapped by now.
+  void take_offers() HETCOMM_UNDER_BATON {
+    for (size_t i = 0; state_ == State::kGranted && i < takings_.size();) {
+      const size_t before = takings_.size();
+      if (!takings_[i].copying()) start(takings_[i]);
+      if (takings_.size() == before) ++i;
+    }
   }
 
  private:
-  enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying };
+  // kEnding: it has been stopped, and copies of what was offered run on.
+  enum class State : uint8_t { kWaiting, kGranted, kReading, kCopying, kEnding };
+  static constexpr size_t kMaxTakings = ChunkPools::kMaxDepth;
+
+  // One offer that is being taken, or waits for the sender's memory to be mapped.
+  class Taking final : public CopyHandler, public Mortal {
+   public:
+    Taking(Chunk& chunk, const OfferBody& offer, uint64_t sender_id)
+        : chunk_(chunk), offer_(offer), sender_id_(sender_id) {}
+
+    const OfferBody& offer() const { return offer_; }
+    uint64_t sender_id() const { return sender_id_; }
+    bool copying() const HETCOMM_UNDER_BATON { return copy_.running(); }
+    // |region| is mapped until the copy has ended.
+    CopyJob& hold(const MappedRegion& region) {
+      hold_ = region.hold;
+      return copy_;
+    }
+
+   private:
+    void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
+      chunk_.copied(*this, status);
+    }
+
+    Chunk& chunk_;
+    const OfferBody offer_;
+    const uint64_t sender_id_;
+    CopyJob copy_;
+    std::shared_ptr<const void> hold_;
+  };
 
   void set_state(State state) HETCOMM_UNDER_BATON {
     if (state_ == State::kGranted && !transfer_.of_lane()) {
@@ -187,10 +246,88 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     return extents_.empty() ? Extents(&one_extent_, 1) : Extents(extents_);
   }
 
+  bool is_taking() const HETCOMM_UNDER_BATON {
+    for (size_t i = 0; i < takings_.size(); ++i) {
+      if (takings_[i].copying()) return true;
+    }
+    return false;
+  }
+  void retire(size_t taking) HETCOMM_UNDER_BATON {
+    association().common().retire(takings_.take(taking));
+  }
+
   void on_arrived(uint64_t length) override HETCOMM_UNDER_BATON {
     if (!counted_ && transfer_.origin_ != Origin::kRunWithRate) count_awaited();
     arrived_ += length;
-    if (arrived_ >= length_) arrive();
+    if (arrived_ < length_) return;
+    if (!takings_.empty()) {
+      transfer_.chunk_failed(Code::kPeerLost, "the sender has put what it offered");
+      return;
+    }
+    arrive();
+  }
+  void on_offered(const OfferBody& offer, uint64_t sender_id) override HETCOMM_UNDER_BATON {
+    uint64_t offered = arrived_;
+    for (size_t i = 0; i < takings_.size(); ++i) offered += takings_[i].offer().length;
+    if (state_ != State::kGranted || !takes_offers_ || takings_.full() || offer.length == 0 ||
+        offered > length_ || offer.length > length_ - offered || offer.offset > length_ ||
+        offer.length > length_ - offer.offset || offer.region_offset > offer.region_bytes ||
+        offer.length > offer.region_bytes - offer.region_offset) {
+      association().violated("an offer that does not fit what was granted");
+      return;
+    }
+    taken_.reserve(taken_.size() + takings_.size() + 1);
+    takings_.push(make_pooled<Taking>(association().common().blocks, *this, offer, sender_id));
+    start(takings_.back());
+  }
+  void start(Taking& taking) HETCOMM_UNDER_BATON {
+    const OfferBody& offer = taking.offer();
+    Result<MappedRegion> region =
+        transfer_.table_.offers().find(*rail_, offer.region, offer.region_bytes);
+    if (region.status().code() == Code::kPending) return;
+    if (!region.ok()) {
+      answer(taking, true);
+      association().common().retire(takings_.take(taking));
+      return;
+    }
+    std::byte* from = region->address + offer.region_offset;
+    if (!transfer_.receive_->buffers.on_host) {
+      staging().start(taking.hold(*region), StreamDirection::kFromHost,
+                      transfer_.receive_->buffers.pieces, offset_ + offer.offset, from,
+                      offer.length, taking);
+      return;
+    }
+    for_each_piece(transfer_.receive_->extents(), offset_ + offer.offset, offer.length,
+                   [&](std::byte* piece, size_t size) {
+                     copy_long(piece, from, size);
+                     from += size;
+                   });
+    took(taking);
+  }
+  void copied(Taking& taking, const Status& status) HETCOMM_UNDER_BATON {
+    if (state_ == State::kGranted && status.ok()) {
+      took(taking);
+      return;
+    }
+    association().common().retire(takings_.take(taking));
+    if (!status.ok()) transfer_.chunk_failed(status.code(), status.text());
+    if (state_ != State::kEnding || !takings_.empty()) return;
+    set_state(State::kWaiting);
+    transfer_.chunk_is_quiet();
+  }
+  // Its bytes are in place.
+  void took(Taking& taking) HETCOMM_UNDER_BATON {
+    const OfferBody offer = taking.offer();
+    answer(taking, false);
+    ++rail_->counters().mapped_chunks;
+    rail_->counters().bulk_bytes += taking.offer().length;
+    if (staging_chunk_ != nullptr) taken_.push_back({offer.offset, offer.length});
+    association().common().retire(takings_.take(taking));
+    on_arrived(offer.length);
+  }
+  void answer(const Taking& taking, bool refused) HETCOMM_UNDER_BATON {
+    association().send_protocol(MessageKind::kTaken, taking.sender_id(),
+                                taken_value(taking.offer().number, refused));
   }
   void arrive() HETCOMM_UNDER_BATON {
     rail_->abilities().exposer->release(key_);
@@ -223,11 +360,30 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       transfer_.chunk_finished(*this);
       return;
     }
+    std::sort(taken_.begin(), taken_.end(),
+              [](const Range& a, const Range& b) { return a.offset < b.offset; });
+    copied_ = next_taken_ = 0;
+    if (!copy_next()) {
+      set_state(State::kWaiting);
+      transfer_.chunk_finished(*this);
+    }
+  }
+  // Starts to copy the next range of the staging chunk that was put there, behind |copied_|. False:
+  // there is none.
+  bool copy_next() HETCOMM_UNDER_BATON {
+    for (; next_taken_ < taken_.size() && taken_[next_taken_].offset <= copied_; ++next_taken_) {
+      copied_ = std::max(copied_, taken_[next_taken_].offset + taken_[next_taken_].length);
+    }
+    if (copied_ >= length_) return false;
+    const uint64_t begin = copied_;
+    copied_ = next_taken_ < taken_.size() ? taken_[next_taken_].offset : length_;
     set_state(State::kCopying);
-    staging().start(copy_, StreamDirection::kFromHost, transfer_.receive_->buffers.pieces, offset_,
-                    staging_chunk_, length_, *this);
+    staging().start(copy_, StreamDirection::kFromHost, transfer_.receive_->buffers.pieces,
+                    offset_ + begin, staging_chunk_ + begin, copied_ - begin, *this);
+    return true;
   }
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
+    if (status.ok() && !transfer_.ending_ && copy_next()) return;
     set_state(State::kWaiting);
     if (status.ok()) {
       transfer_.chunk_finished(*this);
@@ -255,6 +411,11 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   uint64_t cookie_ = 0;
   uint64_t arrived_ = 0;
   bool counted_ = false;  // among what its connection is to bring
+  bool takes_offers_ = false;
+  FewPooled<Taking, kMaxTakings> takings_;
+  std::vector<Range> taken_;  // what was taken and not put into the staging chunk
+  uint64_t copied_ = 0;       // where the copies out of the staging chunk have come to
+  size_t next_taken_ = 0;     // the first of |taken_| behind that
 };
 
 ReceiveTransfer::Origin ReceiveTransfer::origin_of(const Operation& receive) {
@@ -436,6 +597,23 @@ void ReceiveTransfer::chunk_finished(Chunk& chunk) {
   maybe_finish();
 }
 
+// A chunk that was stopped has ended the copies that ran on.
+void ReceiveTransfer::chunk_is_quiet() {
+  if (ending_) {
+    maybe_finish();
+  } else {
+    start_chunks();
+  }
+}
+
+void ReceiveTransfer::take_offers() {
+  // Some may end now, and others begin. Those that have ended take nothing.
+  std::array<Chunk*, kMaxGranted> all{};
+  const size_t count = chunks_.size();
+  for (size_t i = 0; i < count; ++i) all[i] = &chunks_[i];
+  for (size_t i = 0; i < count; ++i) all[i]->take_offers();
+}
+
 void ReceiveTransfer::chunk_failed(Code code, std::string_view why) {
   end(code, text_or_none([&]() HETCOMM_UNDER_BATON {
         return fmt::format("receive from rank {}: {}", association_.rank(), why);
@@ -489,7 +667,7 @@ bool ReceiveTransfer::only_copies_are_left() const {
   uint64_t arrived = finished_;
   for (size_t i = 0; i < chunks_.size(); ++i) {
     const Chunk& chunk = chunks_[i];
-    if (!chunk.copying() || chunk.offset() + chunk.length() > accepted_) return false;
+    if (!chunk.has_landed() || chunk.offset() + chunk.length() > accepted_) return false;
     arrived += chunk.length();
   }
   return finished_ < accepted_ && arrived == accepted_;

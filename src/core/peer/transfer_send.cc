@@ -1,12 +1,24 @@
 #include <algorithm>
+#include <new>
+#include <optional>
 
 #include "src/base/baton_role.h"
+#include "src/base/copy.h"
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
+namespace {
+
+// This side copies so much of the host's memory at a time, for the receiver's device. It stays in a
+// cache until that has read it; twice as much halves the rate of 64 MiB with 1 MiB of cache.
+constexpr uint64_t kMostCopied = 512u << 10;
+// So often, before other things have their turn.
+constexpr size_t kMostCopies = 4;
+
+}  // namespace
 
 // One put. From user memory it starts at once; from a device the bytes come through a staging chunk
-// first.
+// first, where they may be offered instead.
 class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public Mortal {
  public:
   Piece(SendTransfer& transfer, Rail& rail, uint64_t offset, uint64_t length, const RemoteKey& key,
@@ -26,7 +38,10 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   ~Piece() { let_go(); }
   // Its memory is quiet and another piece may have it. Its transfer's operation has not ended.
   void let_go() HETCOMM_UNDER_BATON {
-    if (chunk_ != nullptr) transfer_.chunks_.give(std::exchange(chunk_, nullptr));
+    if (chunk_ != nullptr) {
+      std::byte* const chunk = std::exchange(chunk_, nullptr);
+      offered_ ? transfer_.chunks_.leave(chunk) : transfer_.chunks_.give(chunk);
+    }
     const Pacer::Piece paced = std::exchange(paced_, {});
     if (paced.flow != nullptr && paced.flow->pacer != nullptr) {
       paced.flow->pacer->ended(paced, transfer_.association_.common().now_ns());
@@ -36,6 +51,7 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   uint64_t length() const { return bulk_.local.length; }
   bool copying() const HETCOMM_UNDER_BATON { return copy_.running(); }
   bool is_on(const Rail& rail) const { return rail_ == &rail; }
+  Rail& rail() const { return *rail_; }
 
   void put_from(Extents extents, uint64_t offset) HETCOMM_UNDER_BATON {
     bulk_.local.extents = extents;
@@ -46,11 +62,34 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
         transfer_.table_.is_as_chosen(*transfer_.send_, *rail_, chunk_ != nullptr, transfer_.far_);
     transfer_.association_.submit_bulk(bulk_);
   }
-  void stage_through(std::byte* chunk) HETCOMM_UNDER_BATON {
+  // Offers it to |offers_to|, if that is not 0 and the peer can map |chunk|.
+  void stage_through(std::byte* chunk, uint64_t offers_to) HETCOMM_UNDER_BATON {
     chunk_ = chunk;
     extent_ = {chunk, length()};
-    staging().start(copy_, StreamDirection::kToHost, transfer_.send_->buffers.pieces, offset_,
-                    chunk, length(), *this);
+    if (offers_to != 0) locate();
+    if (place_) offers_to_ = offers_to;
+    if (!transfer_.send_->buffers.on_host) {
+      staging().start(copy_, StreamDirection::kToHost, transfer_.send_->buffers.pieces, offset_,
+                      chunk, length(), *this);
+    } else if (place_) {
+      for_each_piece(transfer_.send_->extents(), offset_, length(),
+                     [&](const std::byte* piece, size_t size) {
+                       copy_long(chunk, piece, size);
+                       chunk += size;
+                     });
+      offer();
+    } else {
+      put_from(transfer_.send_->extents(), offset_);
+    }
+  }
+  bool is_offer(uint32_t number) const { return offered_ && number_ == number; }
+  // The peer has read what was offered.
+  void taken() { offered_ = false; }
+  // It does not.
+  void put_instead() HETCOMM_UNDER_BATON {
+    offered_ = false;
+    place_.reset();
+    put_from(Extents(&extent_, 1), 0);
   }
   // Ends the put. On return the connection does not touch the memory; a device copy may still run.
   void stop() HETCOMM_UNDER_BATON {
@@ -65,7 +104,30 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
       transfer_.piece_finished(*this, status.ok() ? Status(Code::kCancelled) : status);
       return;
     }
-    put_from(Extents(&extent_, 1), 0);
+    place_ ? offer() : put_from(Extents(&extent_, 1), 0);
+  }
+  // Where the peer finds the chunk. Without memory it does not: the bytes are put.
+  void locate() HETCOMM_UNDER_BATON {
+    try {
+      if (transfer_.table_.offers().may_offer_on(*rail_)) {
+        place_ = transfer_.chunks_.locate(chunk_, rail_->ends.own);
+      }
+      if (place_ && place_->region_bytes > UINT32_MAX) place_.reset();
+    } catch (const std::bad_alloc&) {
+      place_.reset();
+    }
+  }
+  void offer() HETCOMM_UNDER_BATON {
+    offered_ = true;
+    number_ = transfer_.table_.offers().next_number();
+    const OfferBody body{.region = place_->region,
+                         .offset = bulk_.remote_offset,
+                         .length = static_cast<uint32_t>(length()),
+                         .region_offset = static_cast<uint32_t>(place_->offset),
+                         .region_bytes = static_cast<uint32_t>(place_->region_bytes),
+                         .number = number_};
+    transfer_.association_.send_protocol(MessageKind::kOffer, offers_to_, transfer_.wire_id_, &body,
+                                         sizeof(body));
   }
   void on_bulk(Bulk& /*bulk*/, Code code) override HETCOMM_UNDER_BATON {
     putting_ = false;
@@ -81,6 +143,10 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   CopyJob copy_;
   iovec extent_{};
   std::byte* chunk_ = nullptr;
+  std::optional<ChunkPlace> place_;  // where it is offered
+  uint64_t offers_to_ = 0;
+  uint32_t number_ = 0;   // of the offer
+  bool offered_ = false;  // and not answered
   Pacer::Piece paced_;
   bool putting_ = false;
   bool stopped_ = false;
@@ -94,7 +160,10 @@ SendTransfer::SendTransfer(TransferTable& table, Operation& send)
       lane_(send.options.on_lane ? send.transfer.lane : nullptr),
       id_(table.sends().insert(this)),
       wire_id_(lane_ != nullptr ? run_id(lane_->number(), send.transfer.run) : id_),
-      chunks_(association_.common().staging.chunks(), ChunkPools::Pool::kSend) {}
+      chunks_(association_.common().staging.chunks(), ChunkPools::Pool::kSend,
+              association_.common().connector.is_beside(association_.rank())
+                  ? association_.rank()
+                  : ChunkPools::kNoReader) {}
 
 SendTransfer::~SendTransfer() {
   table_.sends().erase(id_);
@@ -157,7 +226,7 @@ void SendTransfer::note_answer() {
   answered_ = true;
 }
 
-void SendTransfer::granted(const GrantBody& grant) {
+void SendTransfer::granted(const Grant& grant) {
   // The peer may be ready on a new connection before this side is; what starts here waits until
   // then.
   granted_ = true;
@@ -167,7 +236,7 @@ void SendTransfer::granted(const GrantBody& grant) {
   if (!fits(grant)) return;
   note_answer();
   accepted_ = std::min(grant.accepted, send_->length);
-  Grant started{grant, 0};
+  OpenGrant started{grant, 0};
   if (of_lane()) {
     if (grant.accepted > send_->length && !std::exchange(told_length_, true)) {
       association_.send_protocol(MessageKind::kLaneLength, wire_id_, send_->length);
@@ -207,12 +276,14 @@ bool SendTransfer::fits(const GrantBody& grant) {
 }
 
 // True when the whole grant is under way.
-bool SendTransfer::start_grant(Grant& grant) {
+bool SendTransfer::start_grant(OpenGrant& grant) {
   Rail& rail = *association_.rails().find(grant.body.rail);
   may_lose_ = may_lose_ || !rail.capabilities().lossless;
   const bool direct =
       grant.direct ||
       (grant.started == 0 && association_.common().reaches(*send_, rail.ends.own) &&
+       !(grant.body.wants_offers && grant.body.offers_to != 0 && send_->buffers.on_host &&
+         table_.offers().may_offer_on(rail)) &&
        !table_.prefers_staging(*send_, rail, StreamDirection::kToHost, accepted_, far_));
   return direct ? start_direct(grant, rail) : start_staged(grant, rail);
 }
@@ -241,7 +312,7 @@ uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
 }
 
 // What has not been started of |grant| goes as one piece, unless the pacer cuts it.
-bool SendTransfer::start_direct(Grant& grant, Rail& rail) {
+bool SendTransfer::start_direct(OpenGrant& grant, Rail& rail) {
   while (grant.started < grant.body.length) {
     if (pieces_.full()) return false;
     const uint64_t length = allowed(rail, grant.body.length - grant.started);
@@ -258,19 +329,29 @@ bool SendTransfer::start_direct(Grant& grant, Rail& rail) {
   return true;
 }
 
-bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
+// A processor copies what goes from the host or to it: here, or at the receiver.
+uint64_t SendTransfer::most_at_once(const Grant& grant) const {
+  if (send_->buffers.on_host) return kMostCopied;
+  return grant.offers_to == 0 || grant.wants_offers ? UINT64_MAX : ChunkPools::kLargestChunk;
+}
+
+bool SendTransfer::start_staged(OpenGrant& grant, Rail& rail) {
   DeviceAccess& access = association_.common().device_access;
-  if (access.insists()) {
+  if (access.insists() && !send_->buffers.on_host) {
     end(Code::kUnsupported, fmt::format("send to rank {}: {}", association_.rank(),
                                         access.refusal(*send_, rail.ends.own)));
     return false;
   }
   association_.common().staging.choose_shape(chunks_, accepted_, StreamDirection::kToHost,
                                              send_->buffers.pieces);
+  const size_t depth =
+      send_->buffers.on_host ? std::min(chunks_.shape().depth, kMostCopies) : chunks_.shape().depth;
   while (grant.started < grant.body.length) {
-    if (pieces_.size() >= chunks_.shape().depth) return false;
-    const uint64_t part =
-        allowed(rail, std::min(chunks_.shape().chunk_bytes, grant.body.length - grant.started));
+    if (pieces_.size() >= depth) return false;
+    const uint64_t most = send_->buffers.on_host
+                              ? std::min(chunks_.shape().chunk_bytes, kMostCopied)
+                              : chunks_.shape().chunk_bytes;
+    const uint64_t part = allowed(rail, std::min(most, grant.body.length - grant.started));
     if (part == 0) return false;
     bool exhausted = false;
     std::byte* chunk = chunks_.take(!pieces_.empty(), &exhausted);
@@ -295,9 +376,12 @@ bool SendTransfer::start_staged(Grant& grant, Rail& rail) {
       throw;
     }
     grant.started += part;
-    ++rail.counters().staged_chunks;
-    rail.counters().device_bytes_staged += part;
-    pieces_.back().stage_through(chunk);
+    if (!send_->buffers.on_host) {
+      ++rail.counters().staged_chunks;
+      rail.counters().device_bytes_staged += part;
+    }
+    pieces_.back().stage_through(chunk, grant.body.offers_to);
+    if (ending_) return false;
   }
   return true;
 }
@@ -314,6 +398,23 @@ void SendTransfer::piece_finished(Piece& piece, const Status& status) {
   }
   start_pieces();
   maybe_finish();
+}
+
+void SendTransfer::offer_answered(uint32_t number, bool refused) {
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    Piece& piece = pieces_[i];
+    if (!piece.is_offer(number)) continue;
+    if (refused) {
+      table_.offers().refused();
+      piece.put_instead();
+    } else {
+      piece.taken();
+      ++piece.rail().counters().mapped_chunks;
+      piece.rail().counters().bulk_bytes += piece.length();
+      piece_finished(piece, Code::kOk);
+    }
+    return;
+  }
 }
 
 void SendTransfer::done() {
@@ -394,8 +495,8 @@ void SendTransfer::quiesce() {
 
 void SendTransfer::rail_failed(const Rail& rail) {
   if (source_rail_ == &rail) revoke_source();
-  std::erase_if(grants_,
-                [&](const Grant& grant) HETCOMM_UNDER_BATON { return grant.body.rail == rail.id; });
+  std::erase_if(grants_, [&](const OpenGrant& grant)
+                             HETCOMM_UNDER_BATON { return grant.body.rail == rail.id; });
   for (size_t i = 0; i < pieces_.size();) {
     if (!pieces_[i].is_on(rail)) {
       ++i;
@@ -416,9 +517,9 @@ bool SendTransfer::uses(const Rail& rail) const {
   for (size_t i = 0; i < pieces_.size(); ++i) {
     if (pieces_[i].is_on(rail)) return true;
   }
-  return std::any_of(grants_.begin(), grants_.end(), [&](const Grant& grant) HETCOMM_UNDER_BATON {
-    return grant.body.rail == rail.id;
-  });
+  return std::any_of(grants_.begin(), grants_.end(),
+                     [&](const OpenGrant& grant)
+                         HETCOMM_UNDER_BATON { return grant.body.rail == rail.id; });
 }
 
 void SendTransfer::maybe_finish() {

@@ -13,6 +13,7 @@
 #include "src/core/peer/association.h"
 #include "src/core/peer/bulk_chooser.h"
 #include "src/core/peer/far_ways.h"
+#include "src/core/peer/offers.h"
 #include "src/core/peer/wire.h"
 #include "src/core/progress/slot_table.h"
 
@@ -21,10 +22,13 @@ namespace hetcomm {
 class SendTransfer;
 class ReceiveTransfer;
 
-// Receives |length| bytes of puts into what was exposed under its cookie.
+// Memory that was exposed under a cookie, and granted to the peer.
 class PutTarget {
  public:
+  // |length| bytes of puts have come.
   virtual void on_arrived(uint64_t length) HETCOMM_UNDER_BATON = 0;
+  // The peer's transfer |sender_id| offers bytes in place of putting them.
+  virtual void on_offered(const OfferBody& offer, uint64_t sender_id) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~PutTarget() = default;
@@ -55,6 +59,7 @@ class TransferTable {
     }
   }
 
+  Offers& offers() HETCOMM_UNDER_BATON { return offers_; }
   // Chooses whether the receiver reads or the sender writes.
   BulkChooser& chooser() HETCOMM_UNDER_BATON { return chooser_; }
   FarWays& far_ways() HETCOMM_UNDER_BATON { return far_ways_; }
@@ -87,6 +92,7 @@ class TransferTable {
   SlotTable<SendTransfer> sends_;
   SlotTable<ReceiveTransfer> receives_;
   uint64_t unanswered_ = 0;  // announcements that the peer has not matched yet
+  Offers offers_;
   BulkChooser chooser_;
   FarWays far_ways_;
   uint64_t last_end_ns_ = 0;

@@ -27,7 +27,8 @@ enum class MessageKind : uint8_t {
   kPullPause,  // tag = class of messages, value = pause between those that the sender of this wants
                // to pull (pull_chooser.h)
   kAnnounce,   // rendezvous asked for; value: addressee_value(), payload AnnounceBody
-  kGrant,      // receiver lets the sender put a chunk; payload GrantBody
+  kGrant,      // receiver lets the sender put a chunk; payload GrantBody. tag: where the sender may
+               // offer parts of it instead; 0: nowhere. value = 1: it had better
   kDone,       // receiver has all of a transfer; tag = sender's transfer id
   kStop,       // receiver ends a transfer early; tag = sender's transfer id, value = code
   kWithdraw,   // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
@@ -57,7 +58,10 @@ enum class MessageKind : uint8_t {
   kLaneOpen,    // from the sending end; tag = the lane's, payload LaneOpenBody
   kLaneLength,  // tag = run_id(); value = length of a message that is shorter than its receive
   kLaneClosed,  // tag = closed_end(), value = code, payload LaneClosedBody
-  kPastLast,    // not a message; the fuzzer tries all kinds before it
+  kOffer,  // a part of a granted chunk lies in memory of the sender that the receiver can map; tag
+           // as in the grant, value = sender's transfer id, payload OfferBody
+  kTaken,  // the receiver has read an offer; tag = sender's transfer id, value = taken_value()
+  kPastLast,  // not a message; the fuzzer tries all kinds before it
 };
 
 // An unmatched message costs its receiver so much beside its bytes. Both sides count alike.
@@ -161,6 +165,26 @@ struct GrantBody {
   uint64_t accepted;  // bytes of the whole message that the receiver takes
   RemoteKey target;
 };
+
+// A grant as it came.
+struct Grant : GrantBody {
+  uint64_t offers_to = 0;     // 0: nothing may be offered
+  bool wants_offers = false;  // it had better be
+};
+
+struct OfferBody {
+  RemoteKey region;  // of the sender
+  uint64_t offset;   // in the chunk
+  uint32_t length;
+  uint32_t region_offset;
+  uint32_t region_bytes;
+  uint32_t number;  // the sender's, for the offer
+};
+
+// |refused|: the receiver cannot map the region, and the sender puts the bytes.
+inline uint64_t taken_value(uint32_t number, bool refused) {
+  return number | static_cast<uint64_t>(refused) << 32;
+}
 
 // The transfers of a lane are known by the lane's number and their place in it, in place of a
 // sender's transfer id. The two cannot be confused: ids of a SlotTable leave the top bit free.

@@ -25,7 +25,14 @@ class SpinPolicy {
 
   uint64_t spin_ticks() const { return spin_ticks_.load(std::memory_order_relaxed); }
   bool adapts() const { return adapts_; }
-  bool yields() const { return yields_.load(std::memory_order_relaxed); }
+  bool yields() const {
+    return yields_.load(std::memory_order_relaxed) ||
+           near_work_.load(std::memory_order_relaxed) != 0;
+  }
+  // Other threads of this process work at what is waited for, on the processors of this host: who
+  // polls yields to them. The two are called in pairs. [any-thread]
+  void begin_near_work() { near_work_.fetch_add(1, std::memory_order_relaxed); }
+  void end_near_work() { near_work_.fetch_sub(1, std::memory_order_relaxed); }
   uint64_t ticks_in_us(uint64_t us) const { return us * ticks_per_us_; }
 
   // False when yields took long lately; then it has only paused. Where ranks share cores, what runs
@@ -48,6 +55,7 @@ class SpinPolicy {
   uint64_t ticks_per_us_ = 1;
   std::atomic<uint64_t> spin_ticks_{0};
   std::atomic<bool> yields_{false};
+  std::atomic<uint32_t> near_work_{0};
   bool adapts_ = true;
   Yielder yielder_;
 };
