@@ -50,6 +50,9 @@ TESTS
                beside copying alone and the same messages from host to host (wire),
                for each --chunk and --depth. Rates of simulated devices are set by
                HETCOMM_DEVICES=sim-handle:bandwidth=1G:latency=5us
+  staged_allreduce, staged_allgather
+               the same of these operations of device memory: copy is what each rank
+               copies at least, wire the operation on memory of the host.
   pointer_latency  time of 1000 calls that find the memory which a plain pointer
                leads to: microseconds are nanoseconds of one call.
   post_latency time of the call that posts a message behind what a stream of a
@@ -192,7 +195,7 @@ OUTPUT
   [MB/s]                 to host, and staged ones
   forecast, of slower(%) staging: what chunks in all stages at once would give; both
                          in percent of the slower one of copy and wire
-  of cores(%)            staging: both in percent of what two processors allow, by
+  of cores(%)            the same: both in percent of what two processors allow, by
                          the time that copies and messages alone take of them
   hetcomm/..., ratio     --interleave: another way; above 1 the first is better
   JSON is one object: "meta" (version, host, command, peers, comparison) and

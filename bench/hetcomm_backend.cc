@@ -204,7 +204,7 @@ int64_t HetcommBackend::wrong(int slot, uint64_t seed) {
   return count_wrong(scratch_.data(), bytes_, seed);
 }
 
-double HetcommBackend::copy_us(double seconds) {
+double HetcommBackend::copy_us(double seconds, const CopyShares& shares) {
   if (device_ == HETCOMM_DEVICE_HOST) return 0;
   hetcomm_device_info_t info{.struct_size = sizeof(info)};
   require(hetcomm_device_get_info(session_.context(), device_, &info), "asking for a device");
@@ -215,13 +215,22 @@ double HetcommBackend::copy_us(double seconds) {
   }
   const hetcomm_buffer_t& out = send_[0];
   const hetcomm_buffer_t& in = receive_[0];
+  const auto part = [this](double share) {
+    return static_cast<uint64_t>(static_cast<double>(bytes_) * share);
+  };
+  const uint64_t to_host = part(shares.to_host);
+  const uint64_t from_host = part(shares.from_host);
+  scratch_.resize(std::max<size_t>(scratch_.size(), bytes_));
   const int64_t started = now_ns();
   int64_t ended = started;
   int64_t copies = 0;
   for (; static_cast<double>(ended - started) < seconds * 1e9; ended = now_ns(), ++copies) {
-    require(rank() == 0 ? hetcomm_memory_read(out.memory, out.offset, scratch_.data(), bytes_)
-                        : hetcomm_memory_write(in.memory, in.offset, scratch_.data(), bytes_),
-            "copying");
+    if (to_host > 0) {
+      require(hetcomm_memory_read(out.memory, out.offset, scratch_.data(), to_host), "copying");
+    }
+    if (from_host > 0) {
+      require(hetcomm_memory_write(in.memory, in.offset, scratch_.data(), from_host), "copying");
+    }
   }
   return static_cast<double>(ended - started) * 1e-3 / static_cast<double>(copies);
 }
@@ -254,6 +263,7 @@ hetcomm_counters_t HetcommBackend::since_counted(const hetcomm_counters_t& now) 
     since.staged_chunks -= before.staged_chunks;
     since.device_bytes_direct -= before.device_bytes_direct;
     since.device_bytes_staged -= before.device_bytes_staged;
+    since.mapped_chunks -= before.mapped_chunks;
   }
   return since;
 }
@@ -284,7 +294,7 @@ std::string HetcommBackend::path() {
       how = since.direct > 0 ? "direct" : "message";
       if (since.direct > 0 && since.direct < operations) mixed = "message+";
     } else if (since.rendezvous_sent > 0) {
-      how = since.bulk_by_get > 0 ? "get" : "put";
+      how = since.mapped_chunks > 0 ? "map" : since.bulk_by_get > 0 ? "get" : "put";
       // Words are eager whatever the data is: up to one for each message.
       if (since.rendezvous_sent * 8 < since.eager_sent) mixed = "eager+";
     } else if (since.bulk_by_get * 2 > since.messages_received) {

@@ -15,6 +15,12 @@
 
 namespace bench {
 
+// Parts of a buffer that one rank copies to the host and from it.
+struct CopyShares {
+  double to_host = 0;
+  double from_host = 0;
+};
+
 class HetcommBackend {
  public:
   // |communicator| and |session| must outlive it.
@@ -46,9 +52,9 @@ class HetcommBackend {
     requests_.clear();
   }
 
-  // Time of one copy of a message out of device memory (rank 0) or into it (the others), repeated
-  // for about |seconds|; 0 where the memory is the host's.
-  double copy_us(double seconds);
+  // Time of one copy of |shares| of a buffer out of device memory, and into it, repeated for about
+  // |seconds|; 0 where the memory is the host's.
+  double copy_us(double seconds, const CopyShares& shares);
 
   // Posts |count| sends behind a receive that has not ended, and gives the time of each call to
   // |samples|. The other rank of two calls it for the same count.

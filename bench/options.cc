@@ -26,7 +26,6 @@ constexpr const char* kTests[] = {
     "get_latency",   "get_bandwidth", "put_notify_bandwidth", "fetch_add_latency",
     "fetch_add_rate"};
 // "all" leaves out this test, which needs devices.
-constexpr const char* kStaging = "staging";
 constexpr const char* kPost = "post_latency";
 constexpr const char* kPointer = "pointer_latency";
 // These can take their place in a stream.
@@ -73,6 +72,8 @@ constexpr TestDefaults kDefaults[] = {
     {"post_latency", 8, 8, 8, 8, 8, 1, 2},
     {"pointer_latency", 8, 8, 8, 8, 8, 1, 2},
     {"staging", 4 * kMi, 64 * kMi, 4, 4, 64 * kMi, 4, 2},
+    {"staged_allreduce", 4 * kMi, 64 * kMi, 4, 4, 64 * kMi, 1, 2},
+    {"staged_allgather", 4 * kMi, 64 * kMi, 4, 4, 64 * kMi, 1, 2},
     {"put_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
     {"put_bandwidth", 64 * kKi, 64 * kMi, 4, 16, 64 * kMi, 64, 2},
     {"put_notify_latency", 8, 4 * kKi, 2, 8, 4 * kKi, 1, 2},
@@ -131,7 +132,7 @@ std::string memory_kind(const std::string& name) { return name == "sim" ? "sim-a
 
 // The tests that |word| stands for; none when it is unknown.
 std::vector<std::string> tests_of(const std::string& word) {
-  if (is_one_of(word, kTests) || word == kStaging || word == kPost || word == kPointer ||
+  if (is_one_of(word, kTests) || is_staging(word) || word == kPost || word == kPointer ||
       is_one_of(word, kJobTests) || is_one_of(word, kCollectiveTests)) {
     return {word};
   }
@@ -148,8 +149,9 @@ std::vector<std::string> known_tests() {
   std::vector<std::string> known(std::begin(kTests), std::end(kTests));
   known.insert(known.end(), std::begin(kCollectiveTests), std::end(kCollectiveTests));
   known.insert(known.end(), std::begin(kJobTests), std::end(kJobTests));
+  known.insert(known.end(), std::begin(kStagingTests), std::end(kStagingTests));
   for (const char* word :
-       {kStaging, kPost, kPointer, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
+       {kPost, kPointer, "collectives", "all", "fetch_add", "put", "get", "put_notify"}) {
     known.emplace_back(word);
   }
   return known;
@@ -195,7 +197,9 @@ std::string check_memory(const std::string& text, Options* options) {
   const auto may_be_direct = [](const std::string& side) {
     return side == "host" || side == "sim-address";
   };
-  if (options->asks_for(kStaging) && std::all_of(sides.begin(), sides.end(), may_be_direct)) {
+  const bool stages = std::any_of(std::begin(kStagingTests), std::end(kStagingTests),
+                                  [&](const char* test) { return options->asks_for(test); });
+  if (stages && std::all_of(sides.begin(), sides.end(), may_be_direct)) {
     return "staging needs memory that nobody but its device reaches: use --memory sim-handle on "
            "one side at least";
   }
@@ -623,7 +627,7 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   work.workload.points = make_points(first, last, factor, windowed ? window : 1, kMostWindowBytes);
   work.first_memory = options.first_memory;
   work.second_memory = options.second_memory;
-  if (work.workload.test == kStaging && work.first_memory == "host" &&
+  if (is_staging(work.workload.test) && work.first_memory == "host" &&
       work.second_memory == "host") {
     work.first_memory = work.second_memory = "sim-handle";
   }
@@ -637,7 +641,7 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
 
 // |work|, once for each setting in which its test measures it.
 void add_settings(Work work, const Options& options, std::vector<Work>* works) {
-  if (work.workload.test == kStaging) {
+  if (is_staging(work.workload.test)) {
     for (const uint64_t chunk : options.chunks) {
       for (const int depth : options.depths) {
         work.staging_chunk = chunk;

@@ -22,7 +22,7 @@ void run_work(Session& session, const Work& work, int number,
   if (session.ranks() < 2) fail("this job has one rank; start two or more");
   hetcomm_communicator_t* communicator =
       session.create_communicator(fmt::format("bench-{}", number), work.transport);
-  if (work.workload.test == "staging") {
+  if (is_staging(work.workload.test)) {
     run_staging(session, communicator, work, report);
   } else if (work.workload.test == "pointer_latency") {
     run_pointer(session, work, report);

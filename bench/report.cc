@@ -24,6 +24,8 @@ constexpr Titles kTitles[] = {
     {"msgrate", "Multiple Pair Message Rate", "Message rate, all pairs"},
     {"overlap", "Overlap Latency", "Transfer to a computing receiver"},
     {"staging", "Staged Bandwidth", "Device memory, staged"},
+    {"staged_allreduce", "Staged Allreduce", "Allreduce of device memory, staged"},
+    {"staged_allgather", "Staged Allgather", "Allgather of device memory, staged"},
     {"put_latency", "One Sided Put Latency", "Put, polled in memory, one way"},
     {"put_bandwidth", "One Sided Put Bandwidth", "Put"},
     {"put_notify_latency", "One Sided Notified Put Latency", "Notified put, one way"},

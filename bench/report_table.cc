@@ -129,7 +129,7 @@ std::vector<Column> columns_for(const std::vector<Row>& rows) {
   const std::vector<Column> own = collective != nullptr ? collective_columns(*collective)
                                   : is_latency(test)    ? latency_columns()
                                   : test == "overlap"   ? overlap_columns()
-                                  : test == "staging"   ? staging_columns()
+                                  : is_staging(test)    ? staging_columns()
                                                         : rate_columns();
   columns.insert(columns.end(), own.begin(), own.end());
   if (collective != nullptr) return columns;

@@ -3,8 +3,11 @@
 #include <time.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "bench/hetcomm_backend.h"
+#include "bench/loops/collectives.h"
 #include "bench/loops/loops.h"
 
 namespace bench {
@@ -47,15 +50,31 @@ Stage of_both(HetcommBackend& backend, const Stage& own) {
           .processor_us = own.processor_us + backend.receive_word(1)};
 }
 
-Measurement measure_messages(HetcommBackend& backend, const Workload& workload,
-                             const Point& point) {
-  return Loops<HetcommBackend>(backend, workload).measure(point);
+// What device memory is staged for, as a test of its own: messages, or a collective operation.
+std::string staged_test(std::string_view test) {
+  constexpr std::string_view kPrefix = "staged_";
+  return test.starts_with(kPrefix) ? std::string(test.substr(kPrefix.size())) : "bandwidth";
 }
 
-// Measures messages from host to host.
+// What |rank| copies at least for one operation of |test|.
+CopyShares shares_of(const std::string& test, int rank, int ranks) {
+  const double part = 1.0 / ranks;
+  if (test == "allreduce") return {.to_host = 1, .from_host = 1};
+  if (test == "allgather") return {.to_host = part, .from_host = 1};
+  return {.to_host = rank == 0 ? 1.0 : 0.0, .from_host = rank == 0 ? 0.0 : 1.0};
+}
+
+Measurement measure_operation(HetcommBackend& backend, const Workload& workload,
+                              const Point& point) {
+  return find_collective(workload.test) != nullptr
+             ? CollectiveLoops<HetcommBackend>(backend, workload).measure(point)
+             : Loops<HetcommBackend>(backend, workload).measure(point);
+}
+
+// Measures the same from host to host.
 Stage measure_wire(HetcommBackend& backend, const Workload& workload, const Point& point) {
   const ProcessorShare share;
-  const Measurement measurement = measure_messages(backend, workload, point);
+  const Measurement measurement = measure_operation(backend, workload, point);
   if (backend.rank() > 1) return {};
   // Only rank 0 has the time.
   const Stage shares = of_both(backend, {.us = 0, .processor_us = share.value()});
@@ -64,10 +83,11 @@ Stage measure_wire(HetcommBackend& backend, const Workload& workload, const Poin
 }
 
 // Measures each rank's own copies, if its memory is on a device.
-Stage measure_copies(HetcommBackend& backend, double seconds) {
+Stage measure_copies(HetcommBackend& backend, const Workload& workload) {
   const auto own = [&] {
     const ProcessorShare share;
-    const double us = backend.copy_us(seconds);
+    const double us = backend.copy_us(workload.seconds,
+                                      shares_of(workload.test, backend.rank(), backend.ranks()));
     return Stage{.us = us, .processor_us = us * share.value()};
   };
   // One after the other, so that neither's copies disturb the other's.
@@ -97,17 +117,17 @@ void run_staging(const Session& session, hetcomm_communicator_t* communicator, c
   Work on_host = work;
   on_host.first_memory = on_host.second_memory = "host";
   Workload workload = work.workload;
-  workload.test = "bandwidth";
+  workload.test = staged_test(work.workload.test);
   for (const Point& point : work.workload.points) {
     const Stage wire = [&] {
       HetcommBackend backend(session, communicator, on_host);
       return measure_wire(backend, workload, point);
     }();
     HetcommBackend backend(session, communicator, work);
-    Measurement both = measure_messages(backend, workload, point);
+    Measurement both = measure_operation(backend, workload, point);
     if (session.rank() > 1) continue;
     both.chunk_bytes = chunk_of_both(backend, backend.staged_chunk_bytes());
-    const Stage copies = measure_copies(backend, workload.seconds);
+    const Stage copies = measure_copies(backend, workload);
     both.wire_us = wire.us;
     both.copy_us = copies.us;
     both.processor_us = wire.processor_us + copies.processor_us;

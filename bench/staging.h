@@ -1,6 +1,7 @@
-// The staging test: device memory that the transport cannot reach goes through chunks of host
+// The tests of staging: device memory that the transport cannot reach goes through chunks of host
 // memory. How long does copying take alone, how long the same message from host to host, and how
-// long both together, which should be no longer than the slower of the two?
+// long both together, which should be no longer than the slower of the two? The same of collective
+// operations.
 #pragma once
 
 #include <functional>

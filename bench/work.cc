@@ -1,7 +1,5 @@
 #include "bench/work.h"
 
-#include <algorithm>
-
 namespace bench {
 
 std::string memory_text(const Work& work) {

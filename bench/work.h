@@ -2,6 +2,8 @@
 // It crosses process boundaries as words of the form key=value.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +30,13 @@ struct Work {
   std::string variant;
   int round = 0;
 };
+
+// Tests of device memory that goes through memory of the host.
+inline constexpr const char* kStagingTests[] = {"staging", "staged_allreduce", "staged_allgather"};
+inline bool is_staging(std::string_view test) {
+  return std::find(std::begin(kStagingTests), std::end(kStagingTests), test) !=
+         std::end(kStagingTests);
+}
 
 // "host", or "host:sim-handle" where the sides differ.
 std::string memory_text(const Work& work);

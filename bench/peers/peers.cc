@@ -52,7 +52,7 @@ std::string refuse_one_sided(const Work& work) {
 }
 
 std::string refuse_devices(const Work& work) {
-  return work.workload.test == "staging" ? "its runner has host memory only" : "";
+  return is_staging(work.workload.test) ? "its runner has host memory only" : "";
 }
 
 std::string refuse_collectives(const Work& work) {

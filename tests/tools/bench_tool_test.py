@@ -163,6 +163,19 @@ class Formats(unittest.TestCase):
             self.assertGreater(row["processor_us"], 0)
             self.assertGreater(row["of_cores_percent"], 0)
 
+    def test_staged_collectives_are_measured(self):
+        rows = json.loads(self.run_ok("staged_allreduce,staged_allgather", "-b", "1M", "-e", "1M",
+                                      "--chunk", "auto", "--transport", "shm", "--memory",
+                                      "sim-handle", "--seconds", "0.02", "--format",
+                                      "json"))["rows"]
+        self.assertEqual([row["test"] for row in rows], ["staged_allreduce", "staged_allgather"])
+        for row in rows:
+            self.assertEqual((row["wrong"], row["in_place_wrong"], row["window"]), (0, 0, 1))
+            self.assertGreater(row["copy_us"], 0)
+            self.assertGreater(row["wire_us"], 0)
+            self.assertGreater(row["of_cores_percent"], 0)
+            self.assertIsNone(row["forecast_MBps"])
+
     def test_copies_and_wire_overlap(self):
         """One after the other, copies out and in would be half of the slower one's rate."""
         env = environment(HETCOMM_DEVICES="sim-handle:bandwidth=200M")
