@@ -50,13 +50,13 @@ Stage of_both(HetcommBackend& backend, const Stage& own) {
           .processor_us = own.processor_us + backend.receive_word(1)};
 }
 
-// What device memory is staged for, as a test of its own: messages, or a collective operation.
+// Returns the test of what device memory is staged for: messages, or a collective operation.
 std::string staged_test(std::string_view test) {
   constexpr std::string_view kPrefix = "staged_";
   return test.starts_with(kPrefix) ? std::string(test.substr(kPrefix.size())) : "bandwidth";
 }
 
-// What |rank| copies at least for one operation of |test|.
+// Returns what |rank| copies at least for one operation of |test|.
 CopyShares shares_of(const std::string& test, int rank, int ranks) {
   const double part = 1.0 / ranks;
   if (test == "allreduce") return {.to_host = 1, .from_host = 1};

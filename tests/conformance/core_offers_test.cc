@@ -128,20 +128,22 @@ class PlayedPeerWithRegions : public WithPlayedPeer {
     }
     return all;
   }
-  // Drives until |count| messages of |kind| were heard.
-  std::vector<PlayedMessage> await(MessageKind kind, size_t count) {
-    for (int i = 0; i < 2000 && heard(kind).size() < count; ++i) {
+  // Drives until done(), or for some seconds.
+  template <typename Done>
+  void drive_until(Done&& done) {
+    for (int i = 0; i < 2000 && !done(); ++i) {
       drive(10);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
+  }
+  // Drives until |count| messages of |kind| were heard.
+  std::vector<PlayedMessage> await(MessageKind kind, size_t count) {
+    drive_until([&] { return heard(kind).size() >= count; });
     EXPECT_EQ(heard(kind).size(), count);
     return heard(kind);
   }
   void await_puts() {
-    for (int i = 0; i < 2000 && peer_->puts_begun == 0; ++i) {
-      drive(10);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    drive_until([this] { return peer_->puts_begun > 0; });
   }
   Code finish(Operation* operation) { return me_.finish(operation).code(); }
 };

@@ -335,6 +335,13 @@ class Published final : public BlockPublisher {
   uint64_t last = 0;
 };
 
+// Takes a chunk that is as long as a block.
+std::byte* take_block(ChunkPools::Share& share) {
+  share.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
+  bool exhausted = false;
+  return share.take(false, &exhausted);
+}
+
 // A rank that has a file can read it for ever. More ranks than there are blocks take turns.
 TEST(ChunkPoolsTest, ABlockIsForOneReader) {
   DeviceSet devices;
@@ -346,9 +353,7 @@ TEST(ChunkPoolsTest, ABlockIsForOneReader) {
   for (int round = 0; round < 3; ++round) {
     for (int reader = ChunkPools::kNoReader; reader < 40; ++reader) {
       ChunkPools::Share share(pools, ChunkPools::Pool::kSend, reader);
-      share.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
-      bool exhausted = false;
-      std::byte* const chunk = share.take(false, &exhausted);
+      std::byte* const chunk = take_block(share);
       ASSERT_NE(chunk, nullptr);
       for (const auto& [key, region] : published.regions) {
         const bool inside =
@@ -368,18 +373,14 @@ TEST(ChunkPoolsTest, ABlockIsForOneReader) {
   const uint64_t before = published.last;
   for (int i = 0; i < 5; ++i) {
     ChunkPools::Share share(pools, ChunkPools::Pool::kSend, 39);
-    share.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
-    bool exhausted = false;
-    std::byte* const chunk = share.take(false, &exhausted);
+    std::byte* const chunk = take_block(share);
     EXPECT_TRUE(share.locate(chunk, 3).has_value());
     share.give(chunk);
   }
   EXPECT_EQ(published.last, before);
   // Receiving takes no files.
   ChunkPools::Share receiving(pools, ChunkPools::Pool::kReceive, 1);
-  receiving.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
-  bool exhausted = false;
-  std::byte* const chunk = receiving.take(false, &exhausted);
+  std::byte* const chunk = take_block(receiving);
   EXPECT_FALSE(receiving.locate(chunk, 3).has_value());
   receiving.give(chunk);
 }

@@ -104,7 +104,7 @@ ChunkPools::Block* ChunkPools::make_block(size_t place, int reader) {
   tidy();
   auto block = std::make_unique<Block>();
   blocks_.reserve(blocks_.size() + 1);
-  // What is discarded later finds room.
+  // discard() allocates nothing.
   leaving_.reserve(blocks_.size() + leaving_.size() + 1);
   block->place = place;
   const auto& [node, allocator, any_memory] = places_[place];
@@ -133,7 +133,7 @@ ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t place, Fits&& 
   return block;
 }
 
-// Of any place.
+// Looks at all places.
 ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
   Block* found = nullptr;
   for (size_t place = 0; place < state.free.size() && found == nullptr; ++place) {
@@ -213,7 +213,7 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
   return block->bytes.get() + static_cast<uint64_t>(index) * shape_.chunk_bytes;
 }
 
-// Works without memory.
+// It allocates nothing that it cannot do without.
 void ChunkPools::discard(Pool pool, Block* block) {
   --pools_[static_cast<size_t>(pool)].made;
   const auto at = std::find_if(blocks_.begin(), blocks_.end(),

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "src/base/baton_role.h"
-#include "src/base/copy.h"
 #include "src/base/text.h"
 #include "src/core/peer/transfer.h"
 
@@ -290,18 +289,14 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       association().common().retire(takings_.take(taking));
       return;
     }
-    std::byte* from = region->address + offer.region_offset;
+    std::byte* const from = region->address + offer.region_offset;
     if (!transfer_.receive_->buffers.on_host) {
       staging().start(taking.hold(*region), StreamDirection::kFromHost,
                       transfer_.receive_->buffers.pieces, offset_ + offer.offset, from,
                       offer.length, taking);
       return;
     }
-    for_each_piece(transfer_.receive_->extents(), offset_ + offer.offset, offer.length,
-                   [&](std::byte* piece, size_t size) {
-                     copy_long(piece, from, size);
-                     from += size;
-                   });
+    scatter(transfer_.receive_->extents(), offset_ + offer.offset, {from, offer.length});
     took(taking);
   }
   void copied(Taking& taking, const Status& status) HETCOMM_UNDER_BATON {

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "src/base/baton_role.h"
-#include "src/base/copy.h"
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
@@ -66,17 +65,13 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   void stage_through(std::byte* chunk, uint64_t offers_to) HETCOMM_UNDER_BATON {
     chunk_ = chunk;
     extent_ = {chunk, length()};
-    if (offers_to != 0) locate();
-    if (place_) offers_to_ = offers_to;
+    offers_to_ = offers_to;
+    if (offers_to_ != 0) locate();
     if (!transfer_.send_->buffers.on_host) {
       staging().start(copy_, StreamDirection::kToHost, transfer_.send_->buffers.pieces, offset_,
                       chunk, length(), *this);
     } else if (place_) {
-      for_each_piece(transfer_.send_->extents(), offset_, length(),
-                     [&](const std::byte* piece, size_t size) {
-                       copy_long(chunk, piece, size);
-                       chunk += size;
-                     });
+      gather(transfer_.send_->extents(), offset_, {chunk, length()});
       offer();
     } else {
       put_from(transfer_.send_->extents(), offset_);
@@ -88,7 +83,6 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
   // It does not.
   void put_instead() HETCOMM_UNDER_BATON {
     offered_ = false;
-    place_.reset();
     put_from(Extents(&extent_, 1), 0);
   }
   // Ends the put. On return the connection does not touch the memory; a device copy may still run.
