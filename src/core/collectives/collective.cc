@@ -79,10 +79,13 @@ void Collective::load() {
   Side& send = task_.send();
   Side& receive = task_.receive();
   bool room = !receive.is_staged() || receive.make_room(commons().staging);
-  if (send.is_staged() && send.is_buffer_of(receive)) {
-    send.share_room(receive);
-  } else if (send.is_staged()) {
-    room = room && send.make_room(commons().staging);
+  if (send.is_staged()) {
+    std::byte* const place = receive.is_staged() && room ? task_.place_in_result() : nullptr;
+    if (place != nullptr) {
+      send.share_room(place);
+    } else {
+      room = room && send.make_room(commons().staging);
+    }
   }
   if (!room) {
     give_up(Code::kOutOfMemory, "out of memory");

@@ -82,6 +82,16 @@ bool Side::make_room(Staging& staging) {
   return static_cast<bool>(room_);
 }
 
+bool Side::is_near(const Side& other) const {
+  const std::vector<BufferPiece> own = pieces();
+  const std::vector<BufferPiece> others = other.pieces();
+  const auto device_of = [](const std::vector<BufferPiece>& pieces) {
+    const auto found = std::find_if(pieces.begin(), pieces.end(), on_device);
+    return found == pieces.end() ? SIZE_MAX : found->memory->device_index();
+  };
+  return device_of(own) == device_of(others);
+}
+
 std::vector<BufferPiece> Side::pieces() const {
   return many_.empty() ? std::vector<BufferPiece>{one_} : many_;
 }

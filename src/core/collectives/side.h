@@ -43,8 +43,10 @@ class Side {
   bool is_buffer_of(const Side& other) const {
     return many_.empty() && other.many_.empty() && one_ == other.one_;
   }
-  // What stands for |other|, which lives longer, stands for this one as well.
-  void share_room(const Side& other) { host_ = other.host_; }
+  // Memory from |host| on, which lives longer, stands for this one as well.
+  void share_room(std::byte* host) { host_ = host; }
+  // Whether one memory could stand for both sides, at full speed for the devices of both.
+  bool is_near(const Side& other) const;
   // Bytes of the longest block, and number of blocks.
   uint64_t longest_block() const;
   uint64_t block_count() const;

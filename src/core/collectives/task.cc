@@ -255,6 +255,23 @@ reduce::Reduction Task::reduction() const {
           .factor = call_.factor};
 }
 
+std::byte* Task::place_in_result() const {
+  if (send_.is_buffer_of(receive_)) return receive_.address(0);
+  if (!send_.is_near(receive_)) return nullptr;
+  switch (problem_.kind) {
+    case Kind::kAllreduce:
+    case Kind::kReduce:
+      return receive_.address(0);
+    case Kind::kAllgather:
+    case Kind::kAllgatherv:
+    case Kind::kGather:
+    case Kind::kGatherv:
+      return receive_.address(problem_.rank);
+    default:
+      return nullptr;
+  }
+}
+
 void Task::choose_algorithm(const RankPlacement& placement) {
   problem_.placement = &placement;
   problem_.algorithm = choose(problem_);

@@ -63,6 +63,9 @@ class Task {
   // Where a block that is sent lies if that is on a device; else the memory is null.
   BufferPiece send_place(uint32_t block) const { return send_.device_place(block); }
   std::byte* receive_address(uint32_t block) const { return receive_.address(block); }
+  // Where what is sent may lie in what stands for the result, as in an operation in place; null:
+  // nowhere. Both are staged.
+  std::byte* place_in_result() const;
 
  private:
   Code set_up_list(int32_t rank, int32_t size, const Arguments& arguments, std::string* text);
