@@ -1,8 +1,11 @@
 // Collective operations on memory of devices, whose copies run while the data moves: random ones of
 // every kind, on devices of other kinds at each rank, slow ones, cut into many slices or few, give
-// bit by bit what the same operation gives in host memory, and touch nothing else.
+// bit by bit what the same operation gives in host memory, and touch nothing else. Long ones on
+// devices that copy from any host memory go through long chunks of the shared arena.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -47,7 +50,28 @@ struct Plan {
   const char* algorithm = nullptr;  // where the operation has it
 };
 
-Plan draw(Random& random, int32_t ranks) {
+bool can_be_in_place(Kind kind) {
+  return kind != Kind::kBroadcast && kind != Kind::kAlltoall && kind <= Kind::kAllgatherv;
+}
+
+// The buffers of a rank as multiples of a block.
+uint64_t blocks_of(Kind kind, uint64_t ranks) {
+  switch (kind) {
+    case Kind::kBroadcast:
+      return 1;
+    case Kind::kReduce:
+    case Kind::kAllreduce:
+    case Kind::kScan:
+      return 2;
+    case Kind::kAlltoall:
+    case Kind::kAlltoallv:
+      return 2 * ranks;
+    default:
+      return ranks + 1;
+  }
+}
+
+Plan draw(Random& random, int32_t ranks, bool is_long) {
   struct Type {
     int32_t datatype;
     uint64_t bytes;
@@ -63,19 +87,25 @@ Plan draw(Random& random, int32_t ranks) {
   plan.element = type.bytes;
   plan.reduction = kReductions[random.below(4)];
   plan.root = static_cast<int32_t>(random.below(static_cast<uint64_t>(ranks)));
-  const auto count = [&] { return kCounts[random.below(6)] + random.below(3); };
-  plan.block = count() * type.bytes;
   const auto n = static_cast<size_t>(ranks);
+  // Long ones are a little longer than what goes through long chunks, seldom shorter.
+  const uint64_t bytes = (random.below(8) == 0 ? 11u << 20 : 13u << 20) + random.below(3 << 20);
+  const uint64_t long_count = bytes / blocks_of(plan.kind, n) / type.bytes;
+  const auto count = [&] {
+    const uint64_t odd = random.below(3);
+    if (!is_long) return kCounts[random.below(6)] + odd;
+    // Arrays have short blocks too, or none.
+    return random.below(8) == 0 && plan.kind >= Kind::kAllgatherv ? odd : long_count + odd;
+  };
+  plan.block = count() * type.bytes;
   const size_t drawn = plan.kind < Kind::kAllgatherv   ? 0
                        : plan.kind == Kind::kAlltoallv ? n * n
                                                        : n;
   for (size_t i = 0; i < drawn; ++i) plan.blocks.push_back(count() * type.bytes);
-  const bool can = plan.kind != Kind::kBroadcast && plan.kind < Kind::kAllgatherv &&
-                   plan.kind != Kind::kAlltoall;
-  plan.in_place = can && random.below(2) == 0;
+  plan.in_place = can_be_in_place(plan.kind) && random.below(2) == 0;
   plan.exclusive = plan.kind == Kind::kScan && random.below(2) == 0;
   constexpr const char* kAlgorithms[] = {nullptr, nullptr, "ring", "two_level"};
-  plan.algorithm = kAlgorithms[random.below(4)];
+  plan.algorithm = is_long ? nullptr : kAlgorithms[random.below(4)];
   return plan;
 }
 
@@ -188,9 +218,8 @@ Lengths lengths_of(const Plan& plan, int32_t rank, int32_t ranks) {
   }
 }
 
-hetcomm_status_t call(const Plan& plan, Member& me, Region& from, Region& to,
-                      hetcomm_request_t** out) {
-  hetcomm_communicator_t* const c = me.communicator();
+hetcomm_status_t call(const Plan& plan, Member& me, hetcomm_communicator_t* c, Region& from,
+                      Region& to, hetcomm_request_t** out) {
   const auto n = static_cast<uint64_t>(me.size());
   const auto own = static_cast<uint64_t>(me.rank());
   const uint64_t block = plan.block;
@@ -230,6 +259,7 @@ hetcomm_status_t call(const Plan& plan, Member& me, Region& from, Region& to,
     sent += away;
     received += in;
   }
+  if (plan.in_place && plan.kind == Kind::kAllgatherv) send = receives[own];
   switch (plan.kind) {
     case Kind::kBroadcast:
       return hetcomm_broadcast(c, plan.root, recv, plan.datatype, &options, out);
@@ -266,9 +296,10 @@ hetcomm_status_t call(const Plan& plan, Member& me, Region& from, Region& to,
 // Numbers whose sums have to be rounded: the order of steps, and where they round, can be seen.
 std::vector<std::byte> numbers(const Plan& plan, uint64_t size, uint64_t seed) {
   std::vector<std::byte> bytes(size);
-  Random random(seed);
+  uint64_t state = 2 * seed + 1;
   for (uint64_t at = 0; at + plan.element <= size; at += plan.element) {
-    const auto value = static_cast<int64_t>(random.below(uint64_t{1} << 20));
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    const auto value = static_cast<int64_t>(state >> 44);
     if (plan.datatype == HETCOMM_INT64) {
       std::memcpy(bytes.data() + at, &value, sizeof(value));
       continue;
@@ -292,8 +323,8 @@ struct After {
   std::vector<std::byte> to;
 };
 
-After carry_out(Plan& plan, Member& me, const int32_t (&from_devices)[2],
-                const int32_t (&to_devices)[2], uint64_t round) {
+After carry_out(Plan& plan, Member& me, hetcomm_communicator_t* communicator,
+                const int32_t (&from_devices)[2], const int32_t (&to_devices)[2], uint64_t round) {
   const Lengths lengths = lengths_of(plan, me.rank(), me.size());
   const uint64_t seed = round * 100 + static_cast<uint64_t>(me.rank());
   Region from(me, from_devices, lengths.send);
@@ -301,10 +332,10 @@ After carry_out(Plan& plan, Member& me, const int32_t (&from_devices)[2],
   from.fill(numbers(plan, lengths.send, seed));
   to.fill(numbers(plan, lengths.receive, seed + 50));
   hetcomm_request_t* request = nullptr;
-  hetcomm_status_t status = call(plan, me, from, to, &request);
+  hetcomm_status_t status = call(plan, me, communicator, from, to, &request);
   if (status == HETCOMM_UNSUPPORTED && plan.algorithm != nullptr) {
     plan.algorithm = nullptr;  // on all ranks
-    status = call(plan, me, from, to, &request);
+    status = call(plan, me, communicator, from, to, &request);
   }
   EXPECT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
   if (status != HETCOMM_OK) return {};
@@ -336,67 +367,216 @@ std::vector<CapiCase> cases() {
 
 class DeviceCollectives : public CapiTest {};
 
-TEST_P(DeviceCollectives, GiveWhatTheHostGives) {
-  for (const int32_t ranks : {2, 3, 5}) {
-    run(ranks, [](Member& me) {
-      Random common(static_cast<uint64_t>(me.size()));
-      Random own(1000 + static_cast<uint64_t>(me.rank()));
-      for (uint64_t round = 0; round < 40; ++round) {
-        Plan plan = draw(common, me.size());
-        SCOPED_TRACE("round " + std::to_string(round) + ", kind " +
-                     std::to_string(static_cast<int>(plan.kind)) + ", " +
-                     std::to_string(plan.block) + " bytes, type " + std::to_string(plan.datatype) +
-                     ", operator " + std::to_string(plan.reduction) +
-                     (plan.in_place ? ", in place" : ""));
-        const int32_t host[2] = {0, 0};
-        const auto device = [&] { return static_cast<int32_t>(own.below(3)); };
-        const int32_t from_devices[2] = {device(), device()};
-        const int32_t to_devices[2] = {device(), device()};
-        const After on_host = carry_out(plan, me, host, host, round);
-        const After on_device = carry_out(plan, me, from_devices, to_devices, round);
-        EXPECT_TRUE(on_host.from == on_device.from);
-        EXPECT_TRUE(on_host.to == on_device.to);
-        if (::testing::Test::HasFailure()) return;
-      }
-    });
+// Random operations on devices 0 (the host) to |devices| - 1.
+void compare_with_host(Member& me, uint64_t rounds, uint64_t devices, bool is_long) {
+  Random common(static_cast<uint64_t>(me.size()));
+  Random own(1000 + static_cast<uint64_t>(me.rank()));
+  for (uint64_t round = 0; round < rounds; ++round) {
+    Plan plan = draw(common, me.size(), is_long);
+    SCOPED_TRACE("round " + std::to_string(round) + ", kind " +
+                 std::to_string(static_cast<int>(plan.kind)) + ", " + std::to_string(plan.block) +
+                 " bytes, type " + std::to_string(plan.datatype) + ", operator " +
+                 std::to_string(plan.reduction) + (plan.in_place ? ", in place" : ""));
+    const int32_t host[2] = {0, 0};
+    const auto device = [&] { return static_cast<int32_t>(own.below(devices)); };
+    const int32_t from_devices[2] = {device(), device()};
+    const int32_t to_devices[2] = {device(), device()};
+    const After on_host = carry_out(plan, me, me.communicator(), host, host, round);
+    const After on_device = carry_out(plan, me, me.communicator(), from_devices, to_devices, round);
+    EXPECT_TRUE(on_host.from == on_device.from);
+    EXPECT_TRUE(on_host.to == on_device.to);
+    if (::testing::Test::HasFailure()) return;
   }
 }
 
-// Slices under way when the operation ends: their memory stays until they are over, and the process
-// goes on.
-TEST_P(DeviceCollectives, EndInTheMiddle) {
-  run(2, [](Member& me) {
-    constexpr uint64_t kSize = 4'000'000;
-    const int32_t devices[2] = {1, 2};
-    for (int round = 0; round < 6; ++round) {
-      Region from(me, devices, kSize);
-      Region to(me, devices, kSize);
-      hetcomm_communicator_t* part = nullptr;
-      ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &part), HETCOMM_OK);
-      hetcomm_collective_options_t options{};
-      options.struct_size = sizeof(options);
-      if (round % 2 == 0 && me.rank() == 0) options.timeout_ns = 3 * kMs;
-      hetcomm_request_t* request = nullptr;
-      EXPECT_EQ(hetcomm_allreduce(part, from.part(0, kSize), to.part(0, kSize), HETCOMM_INT64,
-                                  HETCOMM_REDUCE_SUM, &options, &request),
-                HETCOMM_OK)
-          << hetcomm_last_error();
-      if (round % 2 == 1 && me.rank() == 1) {
-        (void)me.until([] { return false; }, 2 * kMs);
-        EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
+TEST_P(DeviceCollectives, GiveWhatTheHostGives) {
+  for (const int32_t ranks : {2, 3, 5}) {
+    run(ranks, [](Member& me) { compare_with_host(me, 40, 3, false); });
+  }
+}
+
+// Devices 1 and 2 copy from any host memory, and device 3 does not.
+class LongDeviceCollectives : public CapiTest {};
+
+TEST_P(LongDeviceCollectives, GiveWhatTheHostGives) {
+  for (const int32_t ranks : {2, 5}) {
+    run(ranks, [](Member& me) { compare_with_host(me, 8, 4, true); });
+  }
+}
+
+// Every kind that goes through long chunks, in both ways of writing, which a new team tries in turn.
+// Devices 1 and 2 copy by themselves, 0 (the host) and 3 do not.
+TEST_P(LongDeviceCollectives, InBothWays) {
+  constexpr int32_t kRanks = 3;
+  run(kRanks, [](Member& me) {
+    const auto rank = static_cast<uint64_t>(me.rank());
+    constexpr int32_t kDevices[kRanks][kRanks][2] = {
+        {{1, 2}, {2, 1}, {1, 1}}, {{0, 0}, {1, 2}, {2, 2}}, {{3, 3}, {2, 1}, {1, 3}}};
+    Random random(7);
+    uint64_t round = 0;
+    for (const Kind kind : {Kind::kBroadcast, Kind::kReduce, Kind::kAllreduce, Kind::kAllgather,
+                            Kind::kReduceScatter, Kind::kAlltoall, Kind::kGather, Kind::kScatter,
+                            Kind::kAllgatherv, Kind::kReduceScatterv}) {
+      const uint64_t forms = can_be_in_place(kind) ? 2 : 1;
+      for (uint64_t form = 0; form < kRanks * forms; ++form, ++round) {
+        const uint64_t placed = form % kRanks;
+        Plan plan = draw(random, kRanks, true);
+        while (plan.kind != kind || plan.reduction == HETCOMM_REDUCE_PREMUL_SUM) {
+          plan = draw(random, kRanks, true);
+        }
+        plan.in_place = form >= kRanks;
+        plan.root = plan.in_place ? 0 : kRanks - 1;
+        SCOPED_TRACE("kind " + std::to_string(static_cast<int>(kind)) + ", devices " +
+                     std::to_string(placed) + (plan.in_place ? ", in place" : ""));
+        hetcomm_communicator_t* part = nullptr;
+        ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &part), HETCOMM_OK);
+        const int32_t host[2] = {0, 0};
+        const auto& devices = kDevices[placed][rank];
+        const After expected = carry_out(plan, me, part, host, host, round);
+        for (int way = 0; way < 2; ++way) {
+          const After after = carry_out(plan, me, part, devices, devices, round);
+          EXPECT_TRUE(expected.from == after.from) << "way " << way;
+          EXPECT_TRUE(expected.to == after.to) << "way " << way;
+        }
+        EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+        if (::testing::Test::HasFailure()) return;
       }
-      const Outcome outcome = finish(request);
-      EXPECT_NE(outcome.status, HETCOMM_OK)
-          << "a device of 500 MB/s, or less, takes 8 ms; round " << round << ", rank " << me.rank();
-      const bool here = outcome.status == HETCOMM_TIMED_OUT || outcome.status == HETCOMM_CANCELLED;
-      const std::string own = "waits for rank " + std::to_string(me.rank());
-      EXPECT_TRUE(!here || outcome.text.find(own) == std::string::npos) << outcome.text;
-      me.meet();
-      EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
     }
   });
 }
 
+// A rank whose memory has never been a device's.
+TEST_P(LongDeviceCollectives, HaveRanksWithoutDevices) {
+  run(2, [](Member& me) {
+    Plan plan;
+    plan.block = 16'000'000;
+    const int32_t device = me.rank() == 0 ? 0 : 1;
+    const int32_t devices[2] = {device, device};
+    for (uint64_t round = 0; round < 6; ++round) {
+      plan.root = static_cast<int32_t>(round % 2);
+      plan.kind = round % 3 == 0 ? Kind::kAllreduce : Kind::kBroadcast;
+      const After after = carry_out(plan, me, me.communicator(), devices, devices, round);
+      ASSERT_FALSE(after.to.empty());
+    }
+  });
+}
+
+// Bytes of the arenas of this process that have pages.
+uint64_t arena_bytes() {
+  std::ifstream maps("/proc/self/smaps");
+  uint64_t kilobytes = 0;
+  bool is_arena = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("hetcomm-collective") != std::string::npos) {
+      is_arena = true;
+    } else if (is_arena && line.rfind("Rss:", 0) == 0) {
+      kilobytes += std::strtoull(line.c_str() + 4, nullptr, 10);
+      is_arena = false;
+    }
+  }
+  return kilobytes << 10;
+}
+
+// Every rank's buffers lie on devices that copy by themselves, and operations follow each other, so
+// that both ways of writing are tried.
+TEST_P(LongDeviceCollectives, FollowEachOther) {
+  run(2, [](Member& me) {
+    constexpr uint64_t kSize = 7'000'004;
+    const int32_t devices[2] = {1, 2};
+    Region from(me, devices, kSize);
+    Region to(me, devices, kSize);
+    for (uint64_t round = 0; round < 40; ++round) {
+      const auto value = static_cast<uint32_t>(1000 * round + static_cast<uint64_t>(me.rank()));
+      std::vector<std::byte> bytes(kSize);
+      for (uint64_t at = 0; at < kSize; at += sizeof(value)) {
+        const auto element = value + static_cast<uint32_t>(at);
+        std::memcpy(bytes.data() + at, &element, sizeof(element));
+      }
+      from.fill(bytes);
+      hetcomm_request_t* request = nullptr;
+      ASSERT_EQ(hetcomm_allreduce(me.communicator(), from.part(0, kSize), to.part(0, kSize),
+                                  HETCOMM_UINT32, HETCOMM_REDUCE_SUM, nullptr, &request),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+      const Outcome outcome = finish(request);
+      ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      const std::vector<std::byte> result = to.contents();
+      for (uint64_t at = 0; at < kSize; at += sizeof(value)) {
+        uint32_t element = 0;
+        std::memcpy(&element, result.data() + kGuard + at, sizeof(element));
+        ASSERT_EQ(element, 2 * static_cast<uint32_t>(1000 * round + at) + 1)
+            << "round " << round << ", byte " << at;
+      }
+    }
+    // Short chunks of two ranks have 2 MiB, in the mapping of each.
+    EXPECT_GT(arena_bytes(), uint64_t{8} << 20) << "no long chunks were used";
+    me.meet();
+  });
+}
+
+// Slices under way when the operation ends: their memory stays until they are over, and the process
+// goes on.
+void end_in_the_middle(Member& me, uint64_t size) {
+  const int32_t devices[2] = {1, 2};
+  for (int round = 0; round < 8; ++round) {
+    Region from(me, devices, size);
+    Region to(me, devices, size);
+    hetcomm_communicator_t* part = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &part), HETCOMM_OK);
+    hetcomm_collective_options_t options{};
+    options.struct_size = sizeof(options);
+    // The second operation of a team is written in another way than the first.
+    if (round >= 4) {
+      hetcomm_request_t* whole = nullptr;
+      ASSERT_EQ(hetcomm_allreduce(part, from.part(0, size), to.part(0, size), HETCOMM_INT64,
+                                  HETCOMM_REDUCE_SUM, nullptr, &whole),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+      EXPECT_EQ(finish(whole).status, HETCOMM_OK);
+      me.meet();
+    }
+    if (round % 2 == 0 && me.rank() == 0) options.timeout_ns = 3 * kMs;
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_allreduce(part, from.part(0, size), to.part(0, size), HETCOMM_INT64,
+                                HETCOMM_REDUCE_SUM, &options, &request),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    if (round % 2 == 1 && me.rank() == 1) {
+      (void)me.until([] { return false; }, 2 * kMs);
+      EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
+    }
+    const Outcome outcome = finish(request);
+    EXPECT_NE(outcome.status, HETCOMM_OK)
+        << "a device of 500 MB/s, or less, takes 8 ms; round " << round << ", rank " << me.rank();
+    const bool here = outcome.status == HETCOMM_TIMED_OUT || outcome.status == HETCOMM_CANCELLED;
+    const std::string own = "waits for rank " + std::to_string(me.rank());
+    EXPECT_TRUE(!here || outcome.text.find(own) == std::string::npos) << outcome.text;
+    me.meet();
+    EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+  }
+}
+
+TEST_P(DeviceCollectives, EndInTheMiddle) {
+  run(2, [](Member& me) { end_in_the_middle(me, 4'000'000); });
+}
+TEST_P(LongDeviceCollectives, EndInTheMiddle) {
+  run(2, [](Member& me) { end_in_the_middle(me, 16'000'000); });
+}
+
+std::vector<CapiCase> long_cases() {
+  std::vector<CapiCase> all;
+  for (const bool thread : {false, true}) {
+    all.push_back({.name = thread ? "shm_thread" : "shm",
+                   .transports = "shm",
+                   .settings = "DEVICES=sim-handle:bandwidth=1500M:latency=20us:unified=1,"
+                               "sim-address:bandwidth=3G:unified=1,sim-handle;",
+                   .thread_progress = thread});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, LongDeviceCollectives, ::testing::ValuesIn(long_cases()),
+                         capi_case_name);
 INSTANTIATE_TEST_SUITE_P(Over, DeviceCollectives, ::testing::ValuesIn(cases()), capi_case_name);
 
 }  // namespace

@@ -35,6 +35,7 @@
 #include "src/core/collectives/call.h"
 #include "src/core/collectives/estimate.h"
 #include "src/core/collectives/plan.h"
+#include "src/core/collectives/way_trials.h"
 #include "src/core/collectives/write_way.h"
 #include "src/core/job/link_agreement.h"
 
@@ -817,6 +818,44 @@ TEST(WriteWays, TheOneThatCostsLeastIsTaken) {
   EXPECT_GT(writers.run(kChunks, far, memory), 2 * kChunks - kChunks / 8);
   writers.run(500, near, memory);
   EXPECT_LT(writers.run(kChunks, near, memory), kChunks / 8);
+}
+
+// Goes on with |count| operations, which take |cached_ns| or |streamed_ns|. Returns how many were
+// written past the caches.
+int try_ways(WayTrials& ways, int count, bool sums, uint64_t bytes, uint64_t cached_ns,
+             uint64_t streamed_ns) {
+  int streamed = 0;
+  for (int i = 0; i < count; ++i) {
+    const WriteWay way = ways.next(sums, bytes);
+    const bool is_streamed = way == WriteWay::kStreamed;
+    streamed += is_streamed ? 1 : 0;
+    // Now and then a rank is put off the processor.
+    ways.note(way, (is_streamed ? streamed_ns : cached_ns) + (i % 50 == 49 ? 100'000'000 : 0));
+  }
+  return streamed;
+}
+
+TEST(WayTrials, TakeTheQuickerWay) {
+  WayTrials ways;
+  constexpr uint64_t kBytes = 16 << 20;
+  EXPECT_LE(try_ways(ways, 640, true, kBytes, 1'000'000, 1'500'000), 640 / 32 + 6);
+  // The way that is seldom taken gets quicker, and then the other one slower.
+  try_ways(ways, 320, true, kBytes, 1'000'000, 500'000);
+  EXPECT_GE(try_ways(ways, 640, true, kBytes, 1'000'000, 500'000), 640 - 640 / 32 - 6);
+  EXPECT_LE(try_ways(ways, 640, true, kBytes, 1'000'000, 2'000'000), 640 / 32 + 12);
+  // Others are not like these: other lengths, and what makes no sums.
+  EXPECT_LE(try_ways(ways, 640, false, kBytes, 1'000'000, 1'500'000), 640 / 32 + 6);
+  EXPECT_LE(try_ways(ways, 640, true, kBytes * 4, 1'000'000, 1'500'000), 640 / 32 + 6);
+}
+
+// The first ones make pages, which says nothing of the way.
+TEST(WayTrials, FirstOperationsDoNotCount) {
+  WayTrials ways;
+  EXPECT_EQ(ways.next(true, 1 << 24), WriteWay::kCached);
+  ways.note(WriteWay::kCached, 900'000'000);
+  EXPECT_EQ(ways.next(true, 1 << 24), WriteWay::kStreamed);
+  ways.note(WriteWay::kStreamed, 1'000);
+  EXPECT_LE(try_ways(ways, 638, true, 1 << 24, 1'000'000, 1'500'000), 640 / 32 + 6);
 }
 
 constexpr const char* kBench = R"({"meta": {}, "rows": [

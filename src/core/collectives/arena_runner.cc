@@ -15,6 +15,7 @@ namespace {
 constexpr uint32_t kMaxRanksOfUnknownBlocks = 16;
 // Chunks of one call to advance(): its caller has other things to look at.
 constexpr int kStepsAtOnce = 24;
+constexpr int kLongStepsAtOnce = 1;
 
 }  // namespace
 
@@ -26,6 +27,7 @@ ArenaRunner::ArenaRunner(SharedArena arena, uint32_t index, bool fences)
       sleepers_(arena_, index, fences),
       copier_(arena_, index),
       layout_(ranks_, index),
+      on_devices_(arena_, index, tickets_, sleepers_),
       inputs_(ranks_) {}
 
 bool ArenaRunner::carries(const Call& call, uint32_t ranks) {
@@ -39,7 +41,7 @@ bool ArenaRunner::carries(const Call& call, uint32_t ranks) {
 
 // --- one operation ----------------------------------------------------------
 
-void ArenaRunner::start(const Task& task, TaskCopies& copies, bool checks) {
+void ArenaRunner::start(Task& task, TaskCopies& copies, bool checks) {
   // Nobody has arranged to be woken for this operation.
   if (sleepers_.announced()) sleepers_.end();
   task_ = &task;
@@ -50,19 +52,21 @@ void ArenaRunner::start(const Task& task, TaskCopies& copies, bool checks) {
   tickets_.start();
   chunks_ = layout_.chunks_for(layout_.longest());
   published_ = reduced_ = consumed_ = 0;
+  asks_ = task.send().is_direct() || task.receive().is_direct();
+  some_ask_ = is_long_ = false;
 }
 
 ArenaRunner::Outcome ArenaRunner::advance() {
   bool moved = false;
-  for (int steps = 0; consumed_ < chunks_; ++steps) {
-    if (steps == kStepsAtOnce) return Outcome::kMoved;
-    if (!step()) {
+  for (int steps = 0; is_long_ ? !on_devices_.over() : consumed_ < chunks_; ++steps) {
+    if (steps >= (is_long_ ? kLongStepsAtOnce : kStepsAtOnce)) return Outcome::kMoved;
+    if (!(is_long_ ? on_devices_.step() : step())) {
       if (task_ == nullptr) return Outcome::kMismatch;
       return moved ? Outcome::kMoved : Outcome::kWaits;
     }
     moved = true;
   }
-  tickets_.finish(chunks_);
+  tickets_.finish(is_long_ ? on_devices_.finish() : chunks_);
   task_ = nullptr;
   return Outcome::kDone;
 }
@@ -72,15 +76,39 @@ uint64_t ArenaRunner::end_of(uint64_t chunk) const {
   return chunk + 1 >= chunks_ ? TaskCopies::kAll : layout_.offset(chunk + 1);
 }
 
+// Says so with a ticket that has the call beside it, and no data behind it.
+void ArenaRunner::ask_for_long() {
+  check_.write(*task_, tickets_.slot(index_, 0));
+  tickets_.ask_for_long();
+  published_ = 1;
+}
+
+// Every rank has seen the first tickets of all, so all do this.
+void ArenaRunner::change_to_long() {
+  tickets_.skip();
+  on_devices_.start(*task_, *copies_);
+  is_long_ = true;
+}
+
 bool ArenaRunner::step() {
-  if (published_ < chunks_ && published_ < consumed_ + tickets_.window() &&
-      copies_->loaded_to() >= end_of(published_)) {
+  if (asks_) {
+    if (published_ == 0) {
+      ask_for_long();
+      sleepers_.look();
+      return true;
+    }
+  } else if (published_ < chunks_ && published_ < consumed_ + tickets_.window() &&
+             copies_->loaded_to() >= end_of(published_)) {
     publish(published_++);
     sleepers_.look();
     return true;
   }
   if (layout_.two_phases()) {
     if (reduced_ < published_ && all_inputs(reduced_)) {
+      if (some_ask_) {
+        change_to_long();
+        return true;
+      }
       sum_own_share(reduced_++);
       sleepers_.look();
       return true;
@@ -88,6 +116,10 @@ bool ArenaRunner::step() {
     if (consumed_ == reduced_ || !tickets_.all_sums(consumed_)) return false;
   } else if (!all_inputs(consumed_)) {
     return false;
+  }
+  if (some_ask_) {
+    change_to_long();
+    return true;
   }
   copier_.measure([this]() HETCOMM_UNDER_BATON { consume(consumed_); });
   copies_->final_to(end_of(consumed_++));
@@ -106,6 +138,8 @@ bool ArenaRunner::all_inputs(uint64_t chunk) {
 bool ArenaRunner::agrees(uint32_t rank) {
   const ChunkSlot& theirs = tickets_.slot(rank, 0);
   if (!check_.is_same_call(rank, theirs)) return false;
+  // What is no request of this call's is no reason to make a mess.
+  some_ask_ = some_ask_ || (tickets_.asks_for_long(rank) && on_devices_.carries(*task_));
   if (!layout_.tells_lengths()) return true;
   uint64_t longest;
   std::memcpy(&longest, theirs.inline_bytes, sizeof(longest));
@@ -125,6 +159,12 @@ bool ArenaRunner::agrees(uint32_t rank) {
 std::vector<uint32_t> ArenaRunner::missing() const {
   std::vector<uint32_t> ranks;
   if (task_ == nullptr) return ranks;
+  if (is_long_) {
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      if (rank != index_ && on_devices_.misses(rank)) ranks.push_back(rank);
+    }
+    return ranks;
+  }
   const bool two_phases = layout_.two_phases();
   const uint64_t input = two_phases && reduced_ < published_ ? reduced_ : consumed_;
   for (uint32_t rank = 0; rank < ranks_; ++rank) {

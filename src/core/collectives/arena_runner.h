@@ -3,7 +3,9 @@
 // Data goes in chunks. A rank writes its input into its slot and gives out a ticket, waits for the
 // tickets of all others, and takes its result from their slots (chunk_tickets.h). Where no rank
 // knows the lengths of all blocks, a rank tells with its first chunk how long each of its blocks
-// is, and the longest block of all ranks says how many chunks there are. Under the baton.
+// is, and the longest block of all ranks says how many chunks there are. A rank whose devices copy
+// by themselves asks with its first ticket for long chunks, and all ranks change to them
+// (device_runner.h). Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +18,7 @@
 #include "src/core/collectives/chunk_copier.h"
 #include "src/core/collectives/chunk_layout.h"
 #include "src/core/collectives/chunk_tickets.h"
+#include "src/core/collectives/device_runner.h"
 #include "src/core/collectives/shared_arena.h"
 #include "src/core/collectives/task.h"
 #include "src/core/collectives/task_copies.h"
@@ -34,8 +37,13 @@ class ArenaRunner {
   // Whether an operation can go through an arena: all ranks can tell the same.
   static bool carries(const Call& call, uint32_t ranks);
 
+  // Whether devices may copy by themselves for |task|.
+  bool serves_devices(const Task& task) const HETCOMM_UNDER_BATON {
+    return on_devices_.carries(task);
+  }
+
   // |task| stays as it is until the operation is over or dropped, and |copies| with it.
-  void start(const Task& task, TaskCopies& copies, bool checks) HETCOMM_UNDER_BATON;
+  void start(Task& task, TaskCopies& copies, bool checks) HETCOMM_UNDER_BATON;
   // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot go on, and
   // mismatch() says why.
   Outcome advance() HETCOMM_UNDER_BATON;
@@ -49,6 +57,8 @@ class ArenaRunner {
 
  private:
   bool step() HETCOMM_UNDER_BATON;
+  void ask_for_long() HETCOMM_UNDER_BATON;
+  void change_to_long() HETCOMM_UNDER_BATON;
   uint64_t end_of(uint64_t chunk) const HETCOMM_UNDER_BATON;
   bool all_inputs(uint64_t chunk) HETCOMM_UNDER_BATON;
   bool agrees(uint32_t rank) HETCOMM_UNDER_BATON;
@@ -86,9 +96,13 @@ class ArenaRunner {
   ChunkCopier copier_;
   ChunkLayout layout_;
   CallCheck check_;
+  DeviceRunner on_devices_;
   std::vector<const std::byte*> inputs_;  // inputs of a sum, by rank
-  const Task* task_ = nullptr;            // task of the operation under way; null: none
+  Task* task_ = nullptr;                  // task of the operation under way; null: none
   TaskCopies* copies_ = nullptr;          // its copies
+  bool asks_ = false;                     // this rank asks for long chunks
+  bool some_ask_ = false;                 // a rank does whose first ticket was seen
+  bool is_long_ = false;                  // all ranks have changed to them
   uint64_t chunks_ = 0;                   // number of chunks, as far as this rank knows by now
   uint64_t published_ = 0;
   uint64_t reduced_ = 0;

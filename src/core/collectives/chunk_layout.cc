@@ -89,4 +89,14 @@ void ChunkLayout::start(const Problem& problem, uint64_t turn) {
   exceeds_cache_ = chunk_bytes_ >= kMinStreamedBytes && moved_bytes(problem) >= last_cache_bytes();
 }
 
+void ChunkLayout::start_long(const Problem& problem, uint64_t slot_bytes) {
+  constexpr uint64_t kPage = 4096;
+  two_phases_ = problem.kind == Kind::kAllreduce;
+  tells_lengths_ = exceeds_cache_ = false;
+  longest_ = longest_through_slots(problem);
+  region_head_ = shift_ = 0;
+  const uint64_t regions = sends_blocks(problem.kind) ? ranks_ : 1;
+  chunk_bytes_ = slot_bytes / regions / kPage * kPage;
+}
+
 }  // namespace hetcomm::collectives

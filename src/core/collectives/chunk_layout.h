@@ -24,6 +24,8 @@ class ChunkLayout {
 
   // |turn| is how often the slots have been used up.
   void start(const Problem& problem, uint64_t turn);
+  // Lays data out for chunks that fill slots of |slot_bytes|, of which blocks are all known.
+  void start_long(const Problem& problem, uint64_t slot_bytes);
 
   // An allreduce whose ranks each sum a share, and take the other shares after a second ticket.
   bool two_phases() const { return two_phases_; }

@@ -9,6 +9,11 @@
 // A rank writes chunk g only when it is done with chunk g - n, for which it has seen all tickets.
 // So all others are done with chunk g - 2 n, and nobody reads what is overwritten. Nothing is
 // locked: a rank that dies leaves no more than a ticket that does not come.
+//
+// Where a rank asks for long chunks with its first ticket, all pass over n chunks when they have seen
+// all first tickets. No rank has given out more of them, none has taken data from them, and all are
+// done with the operation before. The chunks that follow lie elsewhere and have tickets here, under the
+// same rule with a smaller n.
 #pragma once
 
 #include <atomic>
@@ -33,6 +38,13 @@ class ChunkTickets {
   // Ends the operation, which had |chunks| chunks.
   void finish(uint64_t chunks) { done_ += chunks; }
 
+  // Passes over the chunks that ranks may have given out by now, all of whose first one this rank has
+  // seen: what is in them counts for nothing.
+  void skip() {
+    done_ += window();
+    start();
+  }
+
   // Chunks that this rank may give out before it is done with the first of them.
   uint64_t window() const { return slots_per_rank_ / 2; }
   // The number of times that the slots have been used up.
@@ -47,13 +59,21 @@ class ChunkTickets {
         .input_ticket.store(ticket(chunk) | (way == WriteWay::kStreamed ? kStreamedBit : 0),
                             std::memory_order_release);
   }
+  // Gives out the first chunk, without data: this rank asks for long ones instead.
+  void ask_for_long() {
+    slot(index_, 0).input_ticket.store(ticket(0) | kLongBit, std::memory_order_release);
+  }
   void give_sum(uint64_t chunk) {
     slot(index_, chunk).sum_ticket.store(ticket(chunk), std::memory_order_release);
   }
 
   bool has_input(uint32_t rank, uint64_t chunk) const {
-    return (slot(rank, chunk).input_ticket.load(std::memory_order_acquire) & ~kStreamedBit) ==
-           ticket(chunk);
+    return (slot(rank, chunk).input_ticket.load(std::memory_order_acquire) &
+            ~(kStreamedBit | kLongBit)) == ticket(chunk);
+  }
+  // Whether |rank|, whose first chunk is there, asks for long ones.
+  bool asks_for_long(uint32_t rank) const {
+    return (slot(rank, 0).input_ticket.load(std::memory_order_relaxed) & kLongBit) != 0;
   }
   bool has_sum(uint32_t rank, uint64_t chunk) const {
     return slot(rank, chunk).sum_ticket.load(std::memory_order_acquire) == ticket(chunk);
@@ -86,6 +106,7 @@ class ChunkTickets {
  private:
   // A ticket has this bit where the data behind it was written past the caches.
   static constexpr uint64_t kStreamedBit = uint64_t{1} << 63;
+  static constexpr uint64_t kLongBit = uint64_t{1} << 62;
 
   uint64_t ticket(uint64_t chunk) const { return done_ + chunk + 1; }
 

@@ -78,6 +78,12 @@ void Collective::load() {
   stage_ = Stage::kLoading;
   Side& send = task_.send();
   Side& receive = task_.receive();
+  // Another rank's devices may make this one change to long chunks.
+  const bool may_be_long = in_arena_ && team_->arena_serves_devices(task_);
+  if (may_be_long) {
+    send.go_direct(commons().staging);
+    receive.go_direct(commons().staging);
+  }
   bool room = !receive.is_staged() || receive.make_room(commons().staging);
   if (send.is_staged()) {
     std::byte* const place = receive.is_staged() && room ? task_.place_in_result() : nullptr;
@@ -92,7 +98,7 @@ void Collective::load() {
     return;
   }
   if (!in_arena_) task_.choose_algorithm(team_->placement());
-  if (task_.send().is_staged() || task_.receive().is_staged()) {
+  if (send.is_staged() || receive.is_staged() || may_be_long) {
     const bool cuts = in_arena_ || (!scales() && count_pipelines(task_.problem()) > 1);
     copies_.start(task_, commons().staging, cuts, *this);
   }

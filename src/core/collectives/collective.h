@@ -55,7 +55,7 @@ class Collective final : public CompositeOperation,
   // |operation| stands for it from now on, and its pieces hold the memories. This object is fresh.
   // [any-thread]
   void attach(Operation& operation);
-  const Task& task() const HETCOMM_UNDER_BATON { return task_; }
+  Task& task() HETCOMM_UNDER_BATON { return task_; }
   const std::vector<int32_t>& list() const HETCOMM_UNDER_BATON { return task_.list(); }
   const Call& call() const HETCOMM_UNDER_BATON { return task_.call(); }
   uint64_t sequence() const HETCOMM_UNDER_BATON { return task_.sequence(); }

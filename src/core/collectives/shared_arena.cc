@@ -21,6 +21,11 @@ namespace {
 
 constexpr const char* kName = "hetcomm-collective";
 
+uint64_t whole_pages(uint64_t bytes) {
+  constexpr uint64_t kPage = 4096;
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
 std::byte* map(int file, uint64_t size) {
   void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   return base == MAP_FAILED ? nullptr : static_cast<std::byte*>(base);
@@ -34,12 +39,15 @@ struct SharedArena::Header {
 };
 
 uint64_t SharedArena::slots_at(uint32_t ranks) {
-  constexpr uint64_t kPage = 4096;
-  return (sizeof(Header) + ranks * sizeof(ReadCosts) + kPage - 1) / kPage * kPage;
+  return whole_pages(sizeof(Header) + ranks * sizeof(ReadCosts));
+}
+
+uint64_t SharedArena::long_slots_at(uint32_t ranks) {
+  return whole_pages(slots_at(ranks) + uint64_t{ranks} * slots_for(ranks) * sizeof(ChunkSlot));
 }
 
 uint64_t SharedArena::size_for(uint32_t ranks) {
-  return slots_at(ranks) + uint64_t{ranks} * slots_for(ranks) * sizeof(ChunkSlot);
+  return long_slots_at(ranks) + uint64_t{ranks} * kLongSlots * long_bytes_for(ranks);
 }
 
 std::atomic<uint64_t>* SharedArena::sleepers() const {

@@ -5,13 +5,17 @@
 // (write_way.h).
 //
 //   nonce | sleepers | read costs of each rank | slots of rank 0 | slots of rank 1 | ...
+//   | long slots of rank 0 | long slots of rank 1 | ...
 //
 // A rank's slots together are as large as a core's cache. A line that is still in the writer's own
 // cache when it is read, and in the reader's when it is written again, is slower than one that has
-// gone to the cache that they share.
+// gone to the cache that they share. Long slots are for devices, whose copies are long
+// (device_runner.h); their tickets lie in the others.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -69,15 +73,31 @@ class SharedArena {
   ChunkSlot* slots() const;
   // Slots of each rank; a power of two.
   uint32_t slots_per_rank() const { return slots_for(ranks_); }
+  static constexpr uint32_t kFewestSlots = 4;
+  // Long slots of each rank, and bytes of each.
+  static constexpr uint32_t kLongSlots = 4;
+  uint64_t long_slot_bytes() const { return long_bytes_for(ranks_); }
+  std::byte* long_slot(uint32_t rank, uint32_t number) const {
+    return base_ + long_slots_at(ranks_) +
+           (uint64_t{rank} * kLongSlots + number) * long_bytes_for(ranks_);
+  }
 
  private:
   struct Header;
 
   SharedArena(uint32_t ranks, UniqueFd file, std::byte* base);
   static uint64_t slots_at(uint32_t ranks);
+  static uint64_t long_slots_at(uint32_t ranks);
   static uint64_t size_for(uint32_t ranks);
   // The slots of all ranks together stay within bounds; pages that are not used take no memory.
-  static uint32_t slots_for(uint32_t ranks) { return ranks <= 32 ? 16 : ranks <= 64 ? 8 : 4; }
+  static uint32_t slots_for(uint32_t ranks) {
+    return ranks <= 32 ? 16 : ranks <= 64 ? 8 : kFewestSlots;
+  }
+  static uint64_t long_bytes_for(uint32_t ranks) {
+    constexpr uint64_t kMostOfAll = 64u << 20;  // pages that are not used take no memory
+    constexpr uint64_t kMost = 2u << 20;
+    return std::min(kMost, std::bit_floor(kMostOfAll / kLongSlots / ranks));
+  }
 
   uint32_t ranks_;
   UniqueFd file_;

@@ -59,7 +59,7 @@ void Side::reset() {
   lengths_.clear();
   starts_.clear();
   length_ = stride_ = 0;
-  on_device_ = false;
+  on_device_ = is_direct_ = false;
   host_ = nullptr;
   room_.reset();
 }
@@ -74,6 +74,10 @@ void Side::append_pieces(std::vector<BufferPiece>* pieces) const {
   for (const BufferPiece& piece : many_) {
     if (piece.memory != nullptr) pieces->push_back(piece);
   }
+}
+
+void Side::go_direct(Staging& staging) {
+  is_direct_ = is_staged() && staging.takes_any_memory(pieces());
 }
 
 bool Side::make_room(Staging& staging) {
@@ -97,10 +101,7 @@ std::vector<BufferPiece> Side::pieces() const {
 }
 
 BufferPiece Side::device_place(uint32_t block) const {
-  BufferPiece piece = many_.empty() ? one_ : many_[block];
-  if (!on_device(piece)) return {};
-  if (many_.empty()) piece.offset += block * stride_;
-  return piece;
+  return on_device(many_.empty() ? one_ : many_[block]) ? place(block) : BufferPiece{};
 }
 
 uint64_t Side::longest_block() const {
@@ -121,6 +122,17 @@ void Side::add_rows(const BufferPiece& piece, uint64_t at, uint64_t bytes, std::
     copy_long(host, host_address(piece) + at, bytes);
   } else {
     copy_long(host_address(piece) + at, host, bytes);
+  }
+}
+
+void Side::append_part(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
+                       StreamDirection direction, std::vector<StagedRows>* rows) const {
+  if (host_ == nullptr) {
+    add_rows(place(block), offset, bytes, host, direction, rows);
+  } else if (direction == StreamDirection::kToHost) {
+    copy_long(host, address(block) + offset, bytes);
+  } else {
+    copy_long(address(block) + offset, host, bytes);
   }
 }
 

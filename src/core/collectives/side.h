@@ -33,7 +33,10 @@ class Side {
   // Whether every block is a whole number of elements.
   bool is_multiple_of(uint64_t element_bytes) const;
   // Whether some of it is memory that the CPU cannot touch, so that it is staged.
-  bool is_staged() const { return on_device_ && length_ > 0; }
+  bool is_staged() const { return on_device_ && length_ > 0 && !is_direct_; }
+  // Nothing is to stand for it, if its devices copy from and to any memory by themselves.
+  void go_direct(Staging& staging) HETCOMM_UNDER_BATON;
+  bool is_direct() const { return is_direct_; }
 
   // Appends the memories that it lies in.
   void append_pieces(std::vector<BufferPiece>* pieces) const;
@@ -57,11 +60,20 @@ class Side {
   // many as there are blocks.
   void append_rows(uint64_t offset, uint64_t bytes, StreamDirection direction,
                    std::vector<StagedRows>* rows) const;
+  // Copies |bytes| from |offset| on of a block to |host|, or from there. Appends what devices are to
+  // copy: there is room for it.
+  void append_part(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
+                   StreamDirection direction, std::vector<StagedRows>* rows) const;
   // Replaces what is sent by a copy whose elements are multiplied by |factor|; false when there is
   // no memory for it.
   bool scale(Staging& staging, reduce::Type type, uint64_t element_bytes,
              double factor) HETCOMM_UNDER_BATON;
 
+  // Where a block lies.
+  BufferPiece place(uint32_t block) const {
+    if (!many_.empty()) return many_[block];
+    return {one_.memory, one_.offset + block * stride_, one_.length};
+  }
   // Where a block lies if that is on a device; else the memory is null.
   BufferPiece device_place(uint32_t block) const;
   std::byte* address(uint32_t block) const {
@@ -84,6 +96,7 @@ class Side {
   uint64_t length_ = 0;
   uint64_t stride_ = 0;
   bool on_device_ = false;
+  bool is_direct_ = false;
   std::byte* host_ = nullptr;  // host memory that stands for the buffers; null: none does
   StandIns::Memory room_;      // the same, unless the other side has it
 };

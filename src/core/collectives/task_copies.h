@@ -7,6 +7,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/collectives/side_copies.h"
+#include "src/core/collectives/slot_copies.h"
 #include "src/core/collectives/task.h"
 #include "src/core/memory/staging.h"
 
@@ -16,10 +17,12 @@ class TaskCopies {
  public:
   static constexpr uint64_t kAll = SideCopies::kAll;
 
-  // Starts to load what |task| sends, and gets ready for results. Its sides have room. |cuts|: the
-  // data moves part by part, so that it is copied in slices. May throw std::bad_alloc.
+  // Starts to load what |task| sends, and gets ready for results. Its sides have room, or are
+  // direct. |cuts|: the data moves part by part, so that it is copied in slices. May throw
+  // std::bad_alloc.
   void start(Task& task, Staging& staging, bool cuts,
              SideCopiesClient& client) HETCOMM_UNDER_BATON {
+    slots_.start(staging, client, task.problem().ranks);
     stores_ = has_results(task);
     if (stores_) {
       store_.start(task.receive(), staging, StreamDirection::kFromHost, cuts, 0, client);
@@ -37,15 +40,20 @@ class TaskCopies {
   bool stores() const HETCOMM_UNDER_BATON { return stores_; }
   // All results lie where they belong.
   bool stored() const HETCOMM_UNDER_BATON { return !stores_ || store_.copied_to() == kAll; }
+  // Copies between sides that are direct and the slots of an arena. After start() only.
+  SlotCopies& slots() HETCOMM_UNDER_BATON { return slots_; }
   // Begins no more copies; those under way end.
   void stop() HETCOMM_UNDER_BATON {
     load_.stop();
     store_.stop();
   }
-  bool copying() const HETCOMM_UNDER_BATON { return load_.copying() || store_.copying(); }
+  bool copying() const HETCOMM_UNDER_BATON {
+    return load_.copying() || store_.copying() || slots_.copying();
+  }
   void reset() HETCOMM_UNDER_BATON {
     load_.reset();
     store_.reset();
+    slots_.reset();
     stores_ = false;
   }
 
@@ -66,6 +74,7 @@ class TaskCopies {
 
   SideCopies load_;
   SideCopies store_;
+  SlotCopies slots_;
   bool stores_ = false;
 };
 

@@ -47,7 +47,11 @@ class Team final : public JobTask {
 
   // Takes the operation over, unless it throws.
   void submit(std::unique_ptr<Collective>& collective) HETCOMM_UNDER_BATON;
-  // The operation in the arena has its memory on the host.
+  // Whether devices may copy to the arena and from it for |task|.
+  bool arena_serves_devices(const Task& task) const HETCOMM_UNDER_BATON {
+    return arena_->serves_devices(task);
+  }
+  // The operation in the arena can begin: its memory lies on the host, or comes there part by part.
   void begin_in_arena() HETCOMM_UNDER_BATON;
   // An operation is ready to go on.
   void note_ready() HETCOMM_UNDER_BATON { ready_ = true; }

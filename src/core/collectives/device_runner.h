@@ -1,0 +1,103 @@
+// Carries out an operation in the arena where some rank's devices copy into the slots and out of
+// them, so that nothing else stands for their memory.
+//
+// Copies of devices are worth their price from some 100 KiB on, so chunks are long, in slots of
+// their own. All that a rank sends goes through its slot, its own block too: a rank fills a slot,
+// gives out the ticket, and makes its part of a sum in its own slot when all inputs are there. Then
+// it drains the slots that have its result. Ranks without such devices do the same by themselves.
+// Filling and draining run beside each other, chunk by chunk.
+//
+// Lines that lie in the cache of one core are slow to read for a core that shares no cache with it.
+// So a rank can also fill memory of its own, and write what others read past the caches. The machine
+// does not say which is quicker: whole operations are measured in both ways (way_trials.h). Under
+// the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/collectives/arena_sleepers.h"
+#include "src/core/collectives/chunk_layout.h"
+#include "src/core/collectives/chunk_tickets.h"
+#include "src/core/collectives/shared_arena.h"
+#include "src/core/collectives/task.h"
+#include "src/core/collectives/task_copies.h"
+#include "src/core/collectives/way_trials.h"
+
+namespace hetcomm::collectives {
+
+class DeviceRunner {
+ public:
+  // The other arguments outlive it.
+  DeviceRunner(const SharedArena& arena, uint32_t index, ChunkTickets& tickets,
+               ArenaSleepers& sleepers);
+  DeviceRunner(const DeviceRunner&) = delete;
+  DeviceRunner& operator=(const DeviceRunner&) = delete;
+
+  // Whether it can carry out |task|: all ranks can tell the same.
+  bool carries(const Task& task) const HETCOMM_UNDER_BATON;
+
+  // |task| and |copies| stay until the operation is over or dropped. The next tickets are its own.
+  void start(Task& task, TaskCopies& copies) HETCOMM_UNDER_BATON;
+  // Goes on with one chunk. False: nothing is ready.
+  bool step() HETCOMM_UNDER_BATON;
+  bool over() const HETCOMM_UNDER_BATON { return consumed_ == chunks_; }
+  // Ends the operation, which is over, and returns the number of its chunks.
+  uint64_t finish() HETCOMM_UNDER_BATON;
+  // Whether the ticket of |rank| is missing.
+  bool misses(uint32_t rank) const HETCOMM_UNDER_BATON;
+
+ private:
+  uint64_t window() const HETCOMM_UNDER_BATON { return long_slots_ / 2; }
+  uint64_t end_of(uint64_t chunk) const HETCOMM_UNDER_BATON;
+  bool all_inputs(uint64_t chunk) HETCOMM_UNDER_BATON;
+  // What this rank sends of |chunk|, and its part of the sum.
+  std::byte* own_bytes(uint64_t chunk) const HETCOMM_UNDER_BATON {
+    if (memory_ == nullptr) return bytes_of(index_, chunk);
+    return memory_ + chunk % window() * arena_.long_slot_bytes();
+  }
+  std::byte* input_of(uint32_t rank, uint64_t chunk) const HETCOMM_UNDER_BATON {
+    return rank == index_ ? own_bytes(chunk) : bytes_of(rank, chunk);
+  }
+  std::byte* bytes_of(uint32_t rank, uint64_t chunk) const HETCOMM_UNDER_BATON {
+    return arena_.long_slot(rank, static_cast<uint32_t>(chunk % long_slots_));
+  }
+  // Copies, or adds to the rows, what |side| has of |chunk| in |block|, which has |bytes| bytes.
+  void fill_block(const Side& side, uint32_t block, uint64_t bytes, uint64_t chunk,
+                  uint64_t at) HETCOMM_UNDER_BATON;
+  void drain_block(uint32_t block, uint64_t bytes, uint64_t chunk, uint32_t writer,
+                   uint64_t at) HETCOMM_UNDER_BATON;
+  void fill(uint64_t chunk) HETCOMM_UNDER_BATON;
+  void show(uint64_t chunk, uint64_t from, uint64_t to) HETCOMM_UNDER_BATON;
+  void show_inputs(uint64_t chunk) HETCOMM_UNDER_BATON;
+  void sum(uint64_t chunk) HETCOMM_UNDER_BATON;
+  void drain(uint64_t chunk) HETCOMM_UNDER_BATON;
+  void drain_blocks(uint64_t chunk) HETCOMM_UNDER_BATON;
+
+  const SharedArena& arena_;
+  const uint32_t long_slots_;
+  const uint32_t index_;
+  ChunkTickets& tickets_;
+  ArenaSleepers& sleepers_;
+  ChunkLayout layout_;
+  std::vector<const std::byte*> inputs_;  // inputs of a sum, by rank
+  Task* task_ = nullptr;
+  TaskCopies* copies_ = nullptr;
+  WayTrials ways_;
+  std::byte* memory_ = nullptr;  // where chunks are filled; null: in the slots
+  uint64_t started_ns_ = 0;
+  bool sums_ = false;
+  bool own_block_stays_ = false;  // in place: it is where it belongs
+  uint64_t chunks_ = 0;
+  // Chunks that have come so far: filled_ >= published_ >= summed_ >= drained_ >= consumed_. The
+  // copies of those that are filled, and drained, may run.
+  uint64_t filled_ = 0;
+  uint64_t published_ = 0;
+  uint64_t summed_ = 0;
+  uint64_t drained_ = 0;
+  uint64_t consumed_ = 0;
+};
+
+}  // namespace hetcomm::collectives

@@ -1,0 +1,92 @@
+// Copies between the devices of an operation and the long slots of an arena, for several chunks at
+// once in each direction. Under the baton.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/collectives/side_copies.h"
+#include "src/core/memory/staging.h"
+#include "src/core/memory/stand_ins.h"
+
+namespace hetcomm::collectives {
+
+class SlotCopies {
+ public:
+  // Chunks whose copies may run in one direction.
+  static constexpr size_t kAtOnce = 4;
+
+  SlotCopies() {
+    for (auto& jobs : jobs_) {
+      for (Job& job : jobs) job.owner = this;
+    }
+  }
+  SlotCopies(const SlotCopies&) = delete;
+  SlotCopies& operator=(const SlotCopies&) = delete;
+
+  // Gets ready for an operation whose chunks have at most |most_rows| rows. |client| hears of each
+  // chunk that was copied. May throw std::bad_alloc; the other functions do not.
+  void start(Staging& staging, SideCopiesClient& client, size_t most_rows) HETCOMM_UNDER_BATON {
+    rows_.clear();
+    rows_.reserve(most_rows);
+    staging_ = &staging;
+    client_ = &client;
+  }
+  // The rows of the chunk that begins next. There is room.
+  std::vector<StagedRows>& rows() HETCOMM_UNDER_BATON { return rows_; }
+  // Begins to copy rows(), which are those of |chunk|: there may be none. They are empty again.
+  void begin(StreamDirection direction, uint64_t chunk) HETCOMM_UNDER_BATON {
+    if (rows_.empty()) return;
+    Job& job = job_of(direction, chunk);
+    job.busy = true;
+    ++under_way_;
+    staging_->start(job.copy, direction, rows_, job);
+    rows_.clear();
+  }
+  // Returns |size| bytes for this operation; null where there are none.
+  std::byte* take_memory(uint64_t size) HETCOMM_UNDER_BATON {
+    memory_ = staging_->stand_in(size, {});
+    return memory_.get();
+  }
+  // For another operation. Nothing is copied any more.
+  void reset() HETCOMM_UNDER_BATON {
+    memory_.reset();
+    staging_ = nullptr;
+    client_ = nullptr;
+  }
+  // Whether the copies of |chunk|, the last one of its place, are over.
+  bool ended(StreamDirection direction, uint64_t chunk) HETCOMM_UNDER_BATON {
+    return !job_of(direction, chunk).busy;
+  }
+  bool copying() const HETCOMM_UNDER_BATON { return under_way_ > 0; }
+
+ private:
+  class Job final : public CopyHandler {
+   public:
+    void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
+      busy = false;
+      --owner->under_way_;
+      owner->client_->on_slice(status);
+    }
+    SlotCopies* owner = nullptr;
+    CopyJob copy;
+    bool busy = false;
+  };
+
+  Job& job_of(StreamDirection direction, uint64_t chunk) HETCOMM_UNDER_BATON {
+    return jobs_[direction == StreamDirection::kToHost ? 0 : 1][chunk % kAtOnce];
+  }
+
+  Staging* staging_ = nullptr;
+  SideCopiesClient* client_ = nullptr;
+  std::array<std::array<Job, kAtOnce>, 2> jobs_;
+  std::vector<StagedRows> rows_;
+  StandIns::Memory memory_;
+  size_t under_way_ = 0;
+};
+
+}  // namespace hetcomm::collectives
