@@ -147,11 +147,13 @@ class Memory {
 // One side: buffers of arrays lie in turn in one memory and in another.
 class Region {
  public:
-  Region(Member& me, const int32_t (&devices)[2], uint64_t size)
-      : first_(me, devices[0], size), second_(me, devices[1], size) {}
+  Region(Member& me, const int32_t (&devices)[2], uint64_t size, bool has_arrays)
+      : has_arrays_(has_arrays),
+        first_(me, devices[0], size),
+        second_(me, devices[1], has_arrays ? size : 0) {}
   void fill(const std::vector<std::byte>& bytes) {
     first_.fill(bytes);
-    second_.fill(bytes);
+    second_.fill(has_arrays_ ? bytes : std::vector<std::byte>());
   }
   std::vector<std::byte> contents() {
     std::vector<std::byte> both = first_.contents();
@@ -164,6 +166,7 @@ class Region {
   }
 
  private:
+  const bool has_arrays_;
   Memory first_;
   Memory second_;
 };
@@ -327,8 +330,9 @@ After carry_out(Plan& plan, Member& me, hetcomm_communicator_t* communicator,
                 const int32_t (&from_devices)[2], const int32_t (&to_devices)[2], uint64_t round) {
   const Lengths lengths = lengths_of(plan, me.rank(), me.size());
   const uint64_t seed = round * 100 + static_cast<uint64_t>(me.rank());
-  Region from(me, from_devices, lengths.send);
-  Region to(me, to_devices, lengths.receive);
+  const bool arrays = plan.kind >= Kind::kAllgatherv;
+  Region from(me, from_devices, lengths.send, arrays);
+  Region to(me, to_devices, lengths.receive, arrays);
   from.fill(numbers(plan, lengths.send, seed));
   to.fill(numbers(plan, lengths.receive, seed + 50));
   hetcomm_request_t* request = nullptr;
@@ -483,8 +487,8 @@ TEST_P(LongDeviceCollectives, FollowEachOther) {
   run(2, [](Member& me) {
     constexpr uint64_t kSize = 7'000'004;
     const int32_t devices[2] = {1, 2};
-    Region from(me, devices, kSize);
-    Region to(me, devices, kSize);
+    Region from(me, devices, kSize, false);
+    Region to(me, devices, kSize, false);
     for (uint64_t round = 0; round < 40; ++round) {
       const auto value = static_cast<uint32_t>(1000 * round + static_cast<uint64_t>(me.rank()));
       std::vector<std::byte> bytes(kSize);
@@ -519,8 +523,8 @@ TEST_P(LongDeviceCollectives, FollowEachOther) {
 void end_in_the_middle(Member& me, uint64_t size) {
   const int32_t devices[2] = {1, 2};
   for (int round = 0; round < 8; ++round) {
-    Region from(me, devices, size);
-    Region to(me, devices, size);
+    Region from(me, devices, size, false);
+    Region to(me, devices, size, false);
     hetcomm_communicator_t* part = nullptr;
     ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &part), HETCOMM_OK);
     hetcomm_collective_options_t options{};
