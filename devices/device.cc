@@ -163,6 +163,11 @@ Code sizes_of(const DeviceReduction& reduction, ReductionSizes* out_sizes) {
              : Code::kOutOfRange;
 }
 
+const char* name_of(const Device& device) {
+  const char* const name = device.table->name(device.instance);
+  return name != nullptr ? name : device.table->kind;
+}
+
 std::string failure_text(const Device& device, hetcomm_status_t status) {
   std::string text(code_text(static_cast<Code>(status)));
   const bool is_devices = status == HETCOMM_DEVICE_LOST || status == HETCOMM_OUT_OF_MEMORY ||

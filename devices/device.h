@@ -55,6 +55,9 @@ Code sizes_of(const DeviceReduction& reduction, ReductionSizes* out_sizes);
 // Whether |name| can be that of a kind of devices.
 bool is_device_kind(std::string_view name);
 
+// The device's name for people; that of its kind where it gives none.
+const char* name_of(const Device& device);
+
 // Tells what |status| means, with which a call to |device| has just failed. It adds what the vendor
 // said, if it is the device that failed.
 std::string failure_text(const Device& device, hetcomm_status_t status);

@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kPlugins = "HETCOMM_DEVICE_PLUGINS";
 constexpr const char* kDevices = "HETCOMM_DEVICES";
 constexpr unsigned kMostSeconds = 60;
+constexpr int kCameBack = 113;  // a plug-in that ends the process has another status
 
 std::string value_of(const char* variable) {
   const char* const value = std::getenv(variable);
@@ -37,12 +38,12 @@ std::string end_of(const std::string& plugins, const std::string& devices) {
     setenv(kDevices, devices.c_str(), 1);
     alarm(kMostSeconds);
     const Context context = create_context();
-    _exit(kSuccess);
+    _exit(kCameBack);
   }
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kSuccess) return "";
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kCameBack) return "";
   if (!WIFSIGNALED(status)) return "exits with status " + std::to_string(WEXITSTATUS(status));
   if (WTERMSIG(status) == SIGALRM) {
     return "did not return within " + std::to_string(kMostSeconds) + " s";

@@ -74,7 +74,7 @@ typedef struct hetcomm_device_table {
 
   /* Frees the device. Its memory, streams and events have been freed before. May block. */
   void (*destroy)(void* device);
-  /* Gives a name for people, which lives as long as the device. */
+  /* Gives a name for people, which lives as long as the device. Null: that of its kind. */
   const char* (*name)(void* device);
 
   /* Allocates device memory of undefined contents, with which nothing that is in any stream has to

@@ -206,7 +206,7 @@ hetcomm_status_t hetcomm_device_get_info(hetcomm_context_t* context, int32_t ind
     info.index = index;
     info.host_accessible = device.table->host_accessible != 0 ? 1 : 0;
     std::strncpy(info.kind, device.table->kind, sizeof(info.kind) - 1);
-    std::strncpy(info.name, device.table->name(device.instance), sizeof(info.name) - 1);
+    std::strncpy(info.name, hetcomm::name_of(device), sizeof(info.name) - 1);
     const char* const address =
         device.table->pci_address ? device.table->pci_address(device.instance) : nullptr;
     if (address != nullptr) {

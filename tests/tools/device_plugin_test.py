@@ -85,6 +85,10 @@ class Plugins(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("making 'bad' of HETCOMM_DEVICES ends the process", result.stderr)
         self.assertIn("transports", result.stdout)
+        result = run(INFO, HETCOMM_DEVICE_PLUGINS=BAD, HETCOMM_TEST_WRONG="exits")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(f"the plug-in {BAD} exits with status 0", result.stderr)
+        self.assertIn("transports", result.stdout)
         # A job names it first.
         result = run(BENCH, "latency", "-e", "8", "-n", "1", HETCOMM_DEVICE_PLUGINS=BAD,
                      HETCOMM_TEST_WRONG="crashes", HETCOMM_LOG="info")

@@ -49,6 +49,7 @@ HETCOMM_API const hetcomm_device_plugin_t* hetcomm_device_plugin(void) {
   static const char* kinds[2] = {"bad", "worse"};
   static hetcomm_device_plugin_t plugin;
   if (is_wrong("crashes")) abort();
+  if (is_wrong("exits")) exit(0);
   if (is_wrong("nothing")) return NULL;
   plugin.struct_size = is_wrong("short") ? 8 : sizeof(plugin);
   plugin.create_from_native = create_from_native;

@@ -170,6 +170,13 @@ TEST(Plugins, DevicesOfFrameworks) {
 
 // Entries at the end may be missing, and those behind the ones that this version knows are not
 // looked at.
+TEST(DeviceTables, WithoutANameHaveThatOfTheirKind) {
+  DeviceTable table{};
+  table.kind = "acme";
+  table.name = [](void*) -> const char* { return nullptr; };
+  EXPECT_STREQ(name_of({&table, nullptr}), "acme");
+}
+
 TEST(DeviceTables, OfOtherVersionsAreCompleted) {
   Result<Plugins> plugins = load(path_of("HETCOMM_TEST_PLUGIN"));
   ASSERT_TRUE(plugins.ok());

@@ -205,7 +205,7 @@ Result<PairingReport> Communicator::pairing_report(int32_t rank, size_t device) 
   PairingReport report{.rank = rank_,
                        .peer = rank,
                        .device = static_cast<int32_t>(device),
-                       .device_name = owner.table->name(owner.instance),
+                       .device_name = name_of(owner),
                        .most_rails = context_.config().number(Variable::kRails),
                        .pairings = {},
                        .machine = view.value()->machine,

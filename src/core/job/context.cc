@@ -97,10 +97,10 @@ void Context::place_device(const Device& device) {
   const char* const text = table.pci_address ? table.pci_address(device.instance) : nullptr;
   if (text == nullptr) return;
   if (const auto address = topology::parse_pci_address(text)) {
-    topology_.add_device(*address, table.name(device.instance));
+    topology_.add_device(*address, name_of(device));
     placed_devices_.push_back(devices_.size() - 1);
   } else {
-    log_->warn("device {}: '{}' is no PCI address", table.name(device.instance), printable(text));
+    log_->warn("device {}: '{}' is no PCI address", name_of(device), printable(text));
   }
 }
 
