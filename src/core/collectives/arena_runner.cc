@@ -52,7 +52,6 @@ void ArenaRunner::start(Task& task, TaskCopies& copies, bool checks) {
   tickets_.start();
   chunks_ = layout_.chunks_for(layout_.longest());
   published_ = reduced_ = consumed_ = 0;
-  asks_ = task.send().is_direct() || task.receive().is_direct();
   some_ask_ = is_long_ = false;
 }
 
@@ -91,7 +90,7 @@ void ArenaRunner::change_to_long() {
 }
 
 bool ArenaRunner::step() {
-  if (asks_) {
+  if (task_->is_direct()) {
     if (published_ == 0) {
       ask_for_long();
       sleepers_.look();
@@ -138,7 +137,7 @@ bool ArenaRunner::all_inputs(uint64_t chunk) {
 bool ArenaRunner::agrees(uint32_t rank) {
   const ChunkSlot& theirs = tickets_.slot(rank, 0);
   if (!check_.is_same_call(rank, theirs)) return false;
-  // What is no request of this call's is no reason to make a mess.
+  // A request that does not fit this call is ignored: the slots may be too short for it.
   some_ask_ = some_ask_ || (tickets_.asks_for_long(rank) && on_devices_.carries(*task_));
   if (!layout_.tells_lengths()) return true;
   uint64_t longest;
@@ -159,18 +158,13 @@ bool ArenaRunner::agrees(uint32_t rank) {
 std::vector<uint32_t> ArenaRunner::missing() const {
   std::vector<uint32_t> ranks;
   if (task_ == nullptr) return ranks;
-  if (is_long_) {
-    for (uint32_t rank = 0; rank < ranks_; ++rank) {
-      if (rank != index_ && on_devices_.misses(rank)) ranks.push_back(rank);
-    }
-    return ranks;
-  }
   const bool two_phases = layout_.two_phases();
   const uint64_t input = two_phases && reduced_ < published_ ? reduced_ : consumed_;
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     if (rank == index_) continue;  // it waits for its device at most
     const bool late_sum = two_phases && consumed_ < reduced_ && !tickets_.has_sum(rank, consumed_);
-    if (late_sum || !tickets_.has_input(rank, input)) ranks.push_back(rank);
+    const bool misses = late_sum || !tickets_.has_input(rank, input);
+    if (is_long_ ? on_devices_.misses(rank) : misses) ranks.push_back(rank);
   }
   return ranks;
 }

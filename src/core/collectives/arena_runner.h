@@ -100,7 +100,6 @@ class ArenaRunner {
   std::vector<const std::byte*> inputs_;  // inputs of a sum, by rank
   Task* task_ = nullptr;                  // task of the operation under way; null: none
   TaskCopies* copies_ = nullptr;          // its copies
-  bool asks_ = false;                     // this rank asks for long chunks
   bool some_ask_ = false;                 // a rank does whose first ticket was seen
   bool is_long_ = false;                  // all ranks have changed to them
   uint64_t chunks_ = 0;                   // number of chunks, as far as this rank knows by now

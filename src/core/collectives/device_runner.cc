@@ -13,7 +13,7 @@ constexpr uint64_t kLeastCopy = 256u << 10;
 constexpr uint64_t kLeastMoved = 12u << 20;
 
 // Whether other ranks read what this one sends.
-bool shows_inputs(const Problem& problem) {
+bool others_read_inputs(const Problem& problem) {
   const bool at_root = problem.rank == problem.root;
   switch (problem.kind) {
     case Kind::kBroadcast:
@@ -36,13 +36,12 @@ bool is_same_place(const BufferPiece& one, const BufferPiece& other) {
 DeviceRunner::DeviceRunner(const SharedArena& arena, uint32_t index, ChunkTickets& tickets,
                            ArenaSleepers& sleepers)
     : arena_(arena),
-      long_slots_(SharedArena::kLongSlots),
       index_(index),
       tickets_(tickets),
       sleepers_(sleepers),
       layout_(arena.ranks(), index),
       inputs_(arena.ranks()) {
-  static_assert(SharedArena::kLongSlots / 2 <= SlotCopies::kAtOnce);
+  static_assert(kWindow <= SlotCopies::kAtOnce);
   static_assert(SharedArena::kLongSlots <= SharedArena::kFewestSlots);  // which have the tickets
 }
 
@@ -69,14 +68,14 @@ void DeviceRunner::start(Task& task, TaskCopies& copies) {
   sums_ = reduces(problem.kind);
   const uint32_t sent = sends_blocks(problem.kind) ? index_ : 0;
   const uint32_t received = receives_blocks(problem.kind) ? index_ : 0;
-  // What stands for a result would be stored without it.
+  // Memory that stands for the result needs the block, since all of it is stored.
   own_block_stays_ = !task.receive().is_staged() &&
                      is_same_place(task.send().place(sent), task.receive().place(received));
   chunks_ = layout_.chunks_for(layout_.longest());
   filled_ = published_ = summed_ = drained_ = consumed_ = 0;
   memory_ = nullptr;
-  if (ways_.next(sums_, layout_.longest()) == WriteWay::kStreamed && shows_inputs(problem)) {
-    memory_ = copies.slots().take_memory(window() * arena_.long_slot_bytes());
+  if (ways_.next(sums_, layout_.longest()) == WriteWay::kStreamed && others_read_inputs(problem)) {
+    memory_ = copies.slots().take_memory(kWindow * arena_.long_slot_bytes());
   }
   started_ns_ = now_ns();
 }
@@ -106,7 +105,7 @@ bool DeviceRunner::step() {
     sleepers_.look();
     return true;
   }
-  if (filled_ < chunks_ && filled_ < consumed_ + window() &&
+  if (filled_ < chunks_ && filled_ < consumed_ + kWindow &&
       copies_->loaded_to() >= end_of(filled_)) {
     fill(filled_++);
     return true;

@@ -50,19 +50,21 @@ class DeviceRunner {
   bool misses(uint32_t rank) const HETCOMM_UNDER_BATON;
 
  private:
-  uint64_t window() const HETCOMM_UNDER_BATON { return long_slots_ / 2; }
+  // Chunks that this rank may give out before it is done with the first of them.
+  static constexpr uint64_t kWindow = SharedArena::kLongSlots / 2;
+
   uint64_t end_of(uint64_t chunk) const HETCOMM_UNDER_BATON;
   bool all_inputs(uint64_t chunk) HETCOMM_UNDER_BATON;
-  // What this rank sends of |chunk|, and its part of the sum.
+  // Here this rank has what it sends of |chunk|, and its part of the sum.
   std::byte* own_bytes(uint64_t chunk) const HETCOMM_UNDER_BATON {
     if (memory_ == nullptr) return bytes_of(index_, chunk);
-    return memory_ + chunk % window() * arena_.long_slot_bytes();
+    return memory_ + chunk % kWindow * arena_.long_slot_bytes();
   }
   std::byte* input_of(uint32_t rank, uint64_t chunk) const HETCOMM_UNDER_BATON {
     return rank == index_ ? own_bytes(chunk) : bytes_of(rank, chunk);
   }
   std::byte* bytes_of(uint32_t rank, uint64_t chunk) const HETCOMM_UNDER_BATON {
-    return arena_.long_slot(rank, static_cast<uint32_t>(chunk % long_slots_));
+    return arena_.long_slot(rank, static_cast<uint32_t>(chunk % SharedArena::kLongSlots));
   }
   // Copies, or adds to the rows, what |side| has of |chunk| in |block|, which has |bytes| bytes.
   void fill_block(const Side& side, uint32_t block, uint64_t bytes, uint64_t chunk,
@@ -77,7 +79,6 @@ class DeviceRunner {
   void drain_blocks(uint64_t chunk) HETCOMM_UNDER_BATON;
 
   const SharedArena& arena_;
-  const uint32_t long_slots_;
   const uint32_t index_;
   ChunkTickets& tickets_;
   ArenaSleepers& sleepers_;

@@ -127,13 +127,9 @@ void Side::add_rows(const BufferPiece& piece, uint64_t at, uint64_t bytes, std::
 
 void Side::append_part(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
                        StreamDirection direction, std::vector<StagedRows>* rows) const {
-  if (host_ == nullptr) {
-    add_rows(place(block), offset, bytes, host, direction, rows);
-  } else if (direction == StreamDirection::kToHost) {
-    copy_long(host, address(block) + offset, bytes);
-  } else {
-    copy_long(address(block) + offset, host, bytes);
-  }
+  BufferPiece piece = place(block);
+  if (host_ != nullptr) piece = {nullptr, reinterpret_cast<uint64_t>(address(block)), piece.length};
+  add_rows(piece, offset, bytes, host, direction, rows);
 }
 
 uint64_t Side::block_count() const {

@@ -78,8 +78,7 @@ class Side {
   BufferPiece device_place(uint32_t block) const;
   std::byte* address(uint32_t block) const {
     if (host_ != nullptr) return host_ + (many_.empty() ? block * stride_ : starts_[block]);
-    const BufferPiece& piece = many_.empty() ? one_ : many_[block];
-    return host_address(piece) + (many_.empty() ? block * stride_ : 0);
+    return host_address(place(block));
   }
 
  private:

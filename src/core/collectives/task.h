@@ -59,6 +59,8 @@ class Task {
 
   Side& send() { return send_; }
   Side& receive() { return receive_; }
+  // Whether devices copy a side by themselves.
+  bool is_direct() const { return send_.is_direct() || receive_.is_direct(); }
   std::byte* send_address(uint32_t block) const { return send_.address(block); }
   // Where a block that is sent lies if that is on a device; else the memory is null.
   BufferPiece send_place(uint32_t block) const { return send_.device_place(block); }

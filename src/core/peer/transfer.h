@@ -107,7 +107,6 @@ class SendTransfer final : public Mortal {
   void start_pieces() HETCOMM_UNDER_BATON;
   bool start_grant(OpenGrant& grant) HETCOMM_UNDER_BATON;
   bool start_staged(OpenGrant& grant, Rail& rail) HETCOMM_UNDER_BATON;
-  uint64_t most_at_once(const Grant& grant) const HETCOMM_UNDER_BATON;
   bool start_direct(OpenGrant& grant, Rail& rail) HETCOMM_UNDER_BATON;
   uint64_t allowed(const Rail& rail, uint64_t bytes) HETCOMM_UNDER_BATON;
   void bury(size_t piece) HETCOMM_UNDER_BATON;

@@ -323,12 +323,6 @@ bool SendTransfer::start_direct(OpenGrant& grant, Rail& rail) {
   return true;
 }
 
-// A processor copies what goes from the host or to it: here, or at the receiver.
-uint64_t SendTransfer::most_at_once(const Grant& grant) const {
-  if (send_->buffers.on_host) return kMostCopied;
-  return grant.offers_to == 0 || grant.wants_offers ? UINT64_MAX : ChunkPools::kLargestChunk;
-}
-
 bool SendTransfer::start_staged(OpenGrant& grant, Rail& rail) {
   DeviceAccess& access = association_.common().device_access;
   if (access.insists() && !send_->buffers.on_host) {
