@@ -33,7 +33,7 @@ build_preset = $(call configure_preset,$(1)); \
 
 # $(1) preset  $(2) build target  $(3) which tests, as ctest options; ctest ends with the time by label,
 # and then it is told which single tests were skipped. What fails beside other tests is run once more,
-# alone: many tests measure time. Its first failure stays in the output.
+# alone. Its first failure stays in the output.
 run_tests = echo "== $(1): $(2) $(3)"; $(call build_preset,$(1),$(2)); \
 	run="$(NO_ASLR) ctest --preset $(1)"; failed=; \
 	$$run --parallel $(TEST_JOBS) $(3) || failed=yes; \
@@ -83,8 +83,13 @@ test: torch opencl ## every quick test, those of memory with memory checks (TEST
 	@$(call run_tests,asan,tests-asan,--label-regex '^asan$$')
 	@$(call run_tests,dev,tests-plain,--label-regex '^plain$$')
 
+# A busy machine breaks these bounds. One test at a time.
+.PHONY: test-timing
+test-timing: torch opencl ## the tests of time: latency, shares, rates, processor time; on a quiet machine
+	@$(call run_tests,dev,tests-timing,--label-regex '^timing$$')
+
 .PHONY: test-all
-test-all: torch opencl ## every test, the long ones too, under the sanitizers and without
+test-all: torch opencl ## every test, those of time and the long ones too, under the sanitizers and without
 	@$(call run_tests,asan,all,)
 	@$(call run_tests,tsan,all,)
 	@$(call run_tests,dev,all,)

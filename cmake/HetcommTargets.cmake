@@ -113,13 +113,19 @@ function(hetcomm_plugin name)
 endfunction()
 
 # hetcomm_ctest(<name> COMMAND <word>... [TARGET <target>] [LABELS <label>...] [TIMEOUT <seconds>]
-#               [PROCESSORS <n>] [RUN_SERIAL] [ENVIRONMENT <NAME=value>...]
+#               [PROCESSORS <n>] [RUN_SERIAL] [TIMED] [ENVIRONMENT <NAME=value>...]
 #               [FIXTURES_SETUP <name>...] [FIXTURES_REQUIRED <name>...])
 #
-# One ctest entry that runs COMMAND. See README.md for the labels.
+# One ctest entry that runs COMMAND. See README.md for the labels. TIMED adds the entry <name>_timing, which
+# runs only the tests of COMMAND whose bound is time; the first entry leaves these out.
 function(hetcomm_ctest name)
-  _hetcomm_parse(hetcomm_ctest "RUN_SERIAL" "TARGET;TIMEOUT;PROCESSORS"
+  _hetcomm_parse(hetcomm_ctest "RUN_SERIAL;TIMED" "TARGET;TIMEOUT;PROCESSORS"
     "COMMAND;LABELS;ENVIRONMENT;FIXTURES_SETUP;FIXTURES_REQUIRED" ${ARGN})
+  if(arg_TIMED)
+    hetcomm_ctest(${name}_timing TARGET ${arg_TARGET} COMMAND ${arg_COMMAND} LABELS timing
+      TIMEOUT ${arg_TIMEOUT}
+      ENVIRONMENT ${arg_ENVIRONMENT} HETCOMM_TEST_TIMING=1)
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -129,7 +135,13 @@ function(hetcomm_ctest name)
   endif()
 
   set(labels ${arg_LABELS})
-  if(NOT "long" IN_LIST labels)
+  if("timing" IN_LIST labels)
+    # Sanitizers change every duration.
+    if(HETCOMM_SANITIZE)
+      return()
+    endif()
+    set(arg_RUN_SERIAL TRUE)
+  elseif(NOT "long" IN_LIST labels)
     list(APPEND labels quick)
     if(NOT "asan" IN_LIST labels)
       list(APPEND labels plain)
@@ -181,7 +193,7 @@ function(hetcomm_test_part name)
 endfunction()
 
 # hetcomm_test(<name> SOURCES <file>... [DEPENDS <target>...] [LABELS <label>...] [TIMEOUT <seconds>]
-#              [ARGS <word>...] [ENVIRONMENT <NAME=value>...] [PROCESSORS <n>] [RUN_SERIAL]
+#              [ARGS <word>...] [ENVIRONMENT <NAME=value>...] [PROCESSORS <n>] [RUN_SERIAL] [TIMED]
 #              [OWN_MAIN] [NO_ENTRY] [LIKE_LIBRARY])
 #
 # A GoogleTest binary in bin/tests/, and one ctest entry of the same name that runs all of it; it is
@@ -189,7 +201,7 @@ endfunction()
 # NO_ENTRY, only the binary: hetcomm_ctest then adds as many entries as it takes. LIKE_LIBRARY compiles it
 # with the flags of the library, for tests that compute much or test headers; see hetcomm_quickly_compiled.
 function(hetcomm_test name)
-  _hetcomm_parse(hetcomm_test "RUN_SERIAL;OWN_MAIN;NO_ENTRY;LIKE_LIBRARY" "TIMEOUT;PROCESSORS"
+  _hetcomm_parse(hetcomm_test "RUN_SERIAL;TIMED;OWN_MAIN;NO_ENTRY;LIKE_LIBRARY" "TIMEOUT;PROCESSORS"
     "SOURCES;DEPENDS;LABELS;ARGS;ENVIRONMENT" ${ARGN})
   _hetcomm_targets(arg_DEPENDS ${arg_DEPENDS})
   add_executable(${name} ${arg_SOURCES})
@@ -213,11 +225,13 @@ function(hetcomm_test name)
     return()
   endif()
 
-  set(serial)
-  if(arg_RUN_SERIAL)
-    set(serial RUN_SERIAL)
-  endif()
-  hetcomm_ctest(${name} TARGET ${name} ${serial}
+  set(words)
+  foreach(word RUN_SERIAL TIMED)
+    if(arg_${word})
+      list(APPEND words ${word})
+    endif()
+  endforeach()
+  hetcomm_ctest(${name} TARGET ${name} ${words}
     COMMAND ${name} ${arg_ARGS}
     LABELS ${arg_LABELS}
     TIMEOUT ${arg_TIMEOUT}

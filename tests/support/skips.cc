@@ -1,8 +1,13 @@
 #include "tests/support/skips.h"
 
+#include <fnmatch.h>
+
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -32,10 +37,59 @@ class Skips final : public testing::EmptyTestEventListener {
   std::map<std::string, int> reasons_;
 };
 
+// Whether |name| matches one of |patterns|, which colons separate. GoogleTest's patterns know * and ?.
+bool matches_any(std::string_view patterns, const std::string& name) {
+  while (!patterns.empty()) {
+    const size_t end = std::min(patterns.find(':'), patterns.size());
+    const std::string pattern(patterns.substr(0, end));
+    if (fnmatch(pattern.c_str(), name.c_str(), 0) == 0) return true;
+    patterns.remove_prefix(std::min(end + 1, patterns.size()));
+  }
+  return false;
+}
+
+// The timed tests among those that |filter| chooses, separated by colons.
+std::string timed_tests_of(std::string_view filter) {
+  const size_t minus = std::min(filter.find('-'), filter.size());
+  const std::string_view chosen = minus == 0 ? "*" : filter.substr(0, minus);
+  const std::string_view refused = filter.substr(std::min(minus + 1, filter.size()));
+  const testing::UnitTest& program = *testing::UnitTest::GetInstance();
+  std::string names;
+  for (int i = 0; i < program.total_test_suite_count(); ++i) {
+    const testing::TestSuite& suite = *program.GetTestSuite(i);
+    for (int k = 0; k < suite.total_test_count(); ++k) {
+      const std::string name = std::string(suite.name()) + "." + suite.GetTestInfo(k)->name();
+      if (name.find("Timed") == std::string::npos) continue;
+      if (!matches_any(chosen, name) || matches_any(refused, name)) continue;
+      names += (names.empty() ? "" : ":") + name;
+    }
+  }
+  return names;
+}
+
+// Leaves out the timed tests, or all others. False where no test remains of those that were asked for.
+bool choose_by_time() {
+  const std::string filter = GTEST_FLAG_GET(filter);
+  const std::string timed = timed_tests_of(filter);
+  const char* const wanted = std::getenv("HETCOMM_TEST_TIMING");
+  if (wanted == nullptr || std::string_view(wanted) != "1") {
+    if (timed.empty()) return true;
+    const char* const joint = filter.find('-') == std::string::npos ? "-" : ":";
+    GTEST_FLAG_SET(filter, filter + joint + timed);
+    std::printf("left out, since only HETCOMM_TEST_TIMING=1 runs tests of time: %s\n",
+                timed.c_str());
+    return true;
+  }
+  GTEST_FLAG_SET(filter, timed);
+  if (timed.empty()) std::printf("no test of time in %s\n", filter.c_str());
+  return !timed.empty();
+}
+
 }  // namespace
 
 int run_all_tests() {
   testing::UnitTest& program = *testing::UnitTest::GetInstance();
+  if (!choose_by_time()) return 1;
   program.listeners().Append(new Skips);
   const int status = RUN_ALL_TESTS();
   const bool none_ran = program.skipped_test_count() == program.test_to_run_count();
