@@ -1,4 +1,4 @@
-hetcomm_test(base_test LIKE_LIBRARY
+hetcomm_test(base_test TIMED LIKE_LIBRARY
   SOURCES
     base_biased_lock_test.cc
     base_bytes_test.cc

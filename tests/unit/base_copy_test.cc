@@ -53,7 +53,7 @@ TEST(Copy, EachByteArrivesAndNoOtherIsTouched) {
 }
 
 // memcpy takes twenty times as long at some distances on some processors.
-TEST(Copy, NoDistanceIsSlow) {
+TEST(TimedCopy, NoDistanceIsSlow) {
   constexpr size_t kLength = 32768;
   Pages source(kLength + kPage);
   Pages target(kLength + kPage);

@@ -78,7 +78,7 @@ TEST(Yielder, BeginsAnewWhenTheStrangerHasGone) {
 }
 
 // The time that the scheduler takes by itself does not count.
-TEST(Yielder, LosesLittleBesideARealStranger) {
+TEST(TimedYielder, LosesLittleBesideARealStranger) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
   cpu_set_t one;

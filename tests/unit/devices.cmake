@@ -1,9 +1,4 @@
-# The stream tests measure; with sanitizers they allow for more.
-set(serial RUN_SERIAL)
-if(HETCOMM_SANITIZE)
-  set(serial)
-endif()
-hetcomm_test(device_test ${serial}
+hetcomm_test(device_test TIMED
   SOURCES
     device_host_test.cc
     device_options_test.cc
