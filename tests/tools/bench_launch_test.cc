@@ -29,7 +29,7 @@ TEST_P(LaunchTest, AClientDoesNotWaitForAServerThatHasFailed) {
   const std::string failure = run(launch, 60, [&](std::string_view line) { output += line; });
   EXPECT_THAT(failure, HasSubstr("no network"));
   EXPECT_EQ(output, "");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
 }  // namespace

@@ -32,20 +32,20 @@ if(TARGET hetcomm_bench)
   hetcomm_test(bench_loops_test
     SOURCES bench_loops_test.cc
     LABELS asan)
+  set(bench_tool_test Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/bench_tool_test.py
+    $<TARGET_FILE:hetcomm_bench>)
   foreach(part Formats Usage Comparison Lifetime Places TwoHosts)
     string(TOLOWER ${part} name)
-    # These expect that copies and the wire overlap, which takes a quiet machine.
-    set(serial)
-    if(part MATCHES "Formats|TwoHosts")
-      set(serial RUN_SERIAL)
-    endif()
     hetcomm_ctest(bench_${name} TARGET hetcomm_bench
-      COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/bench_tool_test.py
-        $<TARGET_FILE:hetcomm_bench> ${part}
-      ${serial}
+      COMMAND ${bench_tool_test} ${part}
       PROCESSORS 2
       TIMEOUT 180)
   endforeach()
+  # Whether copies and the wire overlap.
+  hetcomm_ctest(bench_overlap TARGET hetcomm_bench
+    COMMAND ${bench_tool_test} Overlap SlowWire
+    LABELS timing
+    TIMEOUT 180)
 endif()
 if(TARGET hetcomm_info)
   hetcomm_ctest(info_tool TARGET hetcomm_info

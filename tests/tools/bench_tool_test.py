@@ -62,12 +62,14 @@ def wait_until(condition, seconds=20):
     return False
 
 
-class Formats(unittest.TestCase):
+class Runs(unittest.TestCase):
     def run_ok(self, *words, **options):
         result = bench(*words, **options)
         self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
         return result.stdout
 
+
+class Formats(Runs):
     def test_json_has_every_field_and_no_wrong_byte(self):
         for test in ("latency", "bandwidth", "bibandwidth", "msgrate"):
             with self.subTest(test):
@@ -176,31 +178,12 @@ class Formats(unittest.TestCase):
             self.assertGreater(row["of_cores_percent"], 0)
             self.assertIsNone(row["forecast_MBps"])
 
-    def test_copies_and_wire_overlap(self):
-        """One after the other, copies out and in would be half of the slower one's rate."""
-        env = environment(HETCOMM_DEVICES="sim-handle:bandwidth=200M")
-        best = 0
-        for _ in range(4):  # others may be busy here
-            row, = json.loads(self.run_ok("staging", "-b", "4M", "-e", "4M", "--window", "1",
-                                          "--chunk", "auto", "--transport", "shm", "--format",
-                                          "json", env=env))["rows"]
-            self.assertIsNone(row["chunk"])
-            self.assertGreater(row["chunk_bytes"], 0)
-            self.assertLessEqual(row["chunk_bytes"], 2**19)
-            self.assertGreater(row["forecast_MBps"], 0)
-            best = max(best, row["of_slower_percent"])
-            if best >= 80:
-                break
-        self.assertGreaterEqual(best, 80)
-
     def test_staging_is_measured_by_depth(self):
         env = environment(HETCOMM_DEVICES="sim-handle:bandwidth=200M")
         rows = json.loads(self.run_ok("staging", "-b", "1M", "-e", "1M", "--chunk", "64K",
                                       "--depth", "1,auto", "--window", "1", "--transport", "shm",
                                       "--check", "--format", "json", env=env))["rows"]
         self.assertEqual([(row["depth"], row["wrong"]) for row in rows], [(1, 0), (None, 0)])
-        # One chunk at a time: its copies out and in cannot overlap.
-        self.assertLess(rows[0]["of_slower_percent"], 70)
 
     def test_transports_and_rails_are_measured_in_turn(self):
         document = json.loads(self.run_ok("latency", *SHORT, "--transport", "shm,tcp",
@@ -319,11 +302,11 @@ class Formats(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for option in ("--plot", "-o"):
                 started = time.monotonic()
-                done = bench("latency", "-b", "8", "-e", "8", "--seconds", "10", option,
+                done = bench("latency", "-b", "8", "-e", "8", "--seconds", "100", option,
                              f"{folder}/missing/r")
                 self.assertEqual(done.returncode, 1)
                 self.assertIn("cannot write", done.stderr)
-                self.assertLess(time.monotonic() - started, 8)
+                self.assertLess(time.monotonic() - started, 60)
             kept = pathlib.Path(folder, "kept")
             kept.write_text("old")
             done = bench("latency", "-b", "8", "-e", "8", "-o", str(kept), "--plot",
@@ -358,7 +341,35 @@ class Formats(unittest.TestCase):
         self.assertEqual({row["bytes"] for row in rows}, {0, 1})
 
 
-class TwoHosts(unittest.TestCase):
+class Overlap(Runs):
+    """Rates, which other work of the machine changes."""
+
+    def test_copies_and_wire_overlap(self):
+        """One after the other, copies out and in would be half of the slower one's rate."""
+        env = environment(HETCOMM_DEVICES="sim-handle:bandwidth=200M")
+        best = 0
+        for _ in range(4):  # others may be busy here
+            row, = json.loads(self.run_ok("staging", "-b", "4M", "-e", "4M", "--window", "1",
+                                          "--chunk", "auto", "--transport", "shm", "--format",
+                                          "json", env=env))["rows"]
+            self.assertIsNone(row["chunk"])
+            self.assertGreater(row["chunk_bytes"], 0)
+            self.assertLessEqual(row["chunk_bytes"], 2**19)
+            self.assertGreater(row["forecast_MBps"], 0)
+            best = max(best, row["of_slower_percent"])
+            if best >= 80:
+                break
+        self.assertGreaterEqual(best, 80)
+
+    def test_one_chunk_at_a_time_does_not_overlap(self):
+        env = environment(HETCOMM_DEVICES="sim-handle:bandwidth=200M")
+        row, = json.loads(self.run_ok("staging", "-b", "1M", "-e", "1M", "--chunk", "64K",
+                                      "--depth", "1", "--window", "1", "--transport", "shm",
+                                      "--format", "json", env=env))["rows"]
+        self.assertLess(row["of_slower_percent"], 70)
+
+
+class Hosts(unittest.TestCase):
     TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "two-hosts"
 
     def setUp(self):
@@ -378,22 +389,8 @@ class TwoHosts(unittest.TestCase):
         self.assertNotIn(f"hetcomm-{process.pid}-", left)
         return process.returncode, out, errors
 
-    def test_copies_and_a_slow_wire_overlap(self):
-        best = 0
-        for _ in range(4):  # others may be busy here
-            status, out, errors = self.run_tool(
-                "--rate", "1000", BENCH, "staging", "-b", "4M", "-e", "4M", "--window", "1",
-                "--chunk", "auto", "--transport", "tcp", "--format", "json",
-                HETCOMM_DEVICES="sim-handle:bandwidth=120M")
-            self.assertEqual(status, 0, errors)
-            row, = json.loads(out)["rows"]
-            self.assertLess(row["bytes"] / row["wire_us"], 130)  # the link is as slow as that
-            best = max(best, row["of_slower_percent"])
-            if best >= 75:
-                break
-        # A third, were it one after the other.
-        self.assertGreaterEqual(best, 75)
 
+class TwoHosts(Hosts):
     def test_needs_are_said(self):
         self.assertEqual(subprocess.run([self.TOOL, "--help"], capture_output=True).returncode, 0)
         self.assertEqual(subprocess.run([self.TOOL], capture_output=True).returncode, 2)
@@ -414,6 +411,26 @@ class TwoHosts(unittest.TestCase):
     def test_status_is_that_of_the_ranks(self):
         for command, expected in (("exit 0", 0), ("exit $((RANK * 7))", 7), ("exit 3", 3)):
             self.assertEqual(self.run_tool("bash", "-c", command)[0], expected, command)
+
+
+class SlowWire(Hosts):
+    """Rates, which other work of the machine changes."""
+
+    def test_copies_and_a_slow_wire_overlap(self):
+        best = 0
+        for _ in range(4):  # others may be busy here
+            status, out, errors = self.run_tool(
+                "--rate", "1000", BENCH, "staging", "-b", "4M", "-e", "4M", "--window", "1",
+                "--chunk", "auto", "--transport", "tcp", "--format", "json",
+                HETCOMM_DEVICES="sim-handle:bandwidth=120M")
+            self.assertEqual(status, 0, errors)
+            row, = json.loads(out)["rows"]
+            self.assertLess(row["bytes"] / row["wire_us"], 130)  # the link is as slow as that
+            best = max(best, row["of_slower_percent"])
+            if best >= 75:
+                break
+        # A third, were it one after the other.
+        self.assertGreaterEqual(best, 75)
 
 
 class Usage(unittest.TestCase):
