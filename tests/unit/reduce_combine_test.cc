@@ -413,6 +413,14 @@ TEST(Reduce, SaysWhatIsDefined) {
 TEST(Reduce, RunsOnMoreThanOneTarget) {
   std::string names;
   for (const Kernels& kernels : all_kernels()) names += std::string(kernels.target) + " ";
+#ifdef __x86_64__
+  const bool is_plain = !__builtin_cpu_supports("avx2");
+#else
+  const bool is_plain = true;
+#endif
+  if (is_plain && all_kernels().size() == 1) {
+    GTEST_SKIP() << "this processor has one target only: " << names;
+  }
   EXPECT_GE(all_kernels().size(), 2u) << names;
   RecordProperty("targets", names);
 }
