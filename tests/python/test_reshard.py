@@ -240,9 +240,12 @@ def one_rank(rank, size, folder):
                     assert got == wanted[place].tolist(), (ranks, split, extent, place, got)
     # Many boxes are numbered in time.
     boxes = [reshard.Box(i, (i % 512, 0), (i % 512 + 1, 4)) for i in range(1024)]
-    start = time.monotonic()
-    numbered = reshard._number_copies(boxes)
-    assert time.monotonic() - start < 1, time.monotonic() - start
+    durations = []
+    for _ in range(5):  # a busy machine does not delay each
+        start = time.monotonic()
+        numbered = reshard._number_copies(boxes)
+        durations.append(time.monotonic() - start)
+    assert min(durations) < 1, durations
     assert [box.copy for box in numbered] == [0] * 512 + [1] * 512
     return True
 

@@ -81,24 +81,29 @@ def collectives(rank, size):
 
 
 def in_order(rank, size, folder, jitter):
-    """Each operation follows a kernel that runs long, and its result goes to another stream."""
+    """Each operation follows a kernel that runs long, and its result goes to another stream. A busy
+    machine may delay a call, but not each of several."""
     standin = init(rank, size, folder)
     standin._set_jitter(jitter)
     other = torch.Stream("standin:0")
     for operation in collectives(rank, size):
-        own = filled(-1)
-        torch.accelerator.synchronize()
-        standin._sleep(50)
-        own.fill_(rank + 1.0)
-        begin = time.monotonic()
-        work, result, expected = operation(own)
-        took = time.monotonic() - begin
-        assert not work.is_completed(), operation.__name__
-        assert took < 0.04, f"{operation.__name__}: the call took {took} s"
-        work.wait()
-        with standin.stream(other):
-            assert is_all(result, expected), operation.__name__
-        torch.accelerator.synchronize()
+        calls = []
+        for _ in range(4):
+            own = filled(-1)
+            torch.accelerator.synchronize()
+            begin = time.monotonic()
+            standin._sleep(50)
+            own.fill_(rank + 1.0)
+            work, result, expected = operation(own)
+            completed = work.is_completed()
+            took = time.monotonic() - begin
+            assert took > 0.05 or not completed, operation.__name__
+            calls.append(took)
+            work.wait()
+            with standin.stream(other):
+                assert is_all(result, expected), operation.__name__
+            torch.accelerator.synchronize()
+        assert min(calls) < 0.04, f"{operation.__name__}: the calls took {calls} s"
     return True
 
 
@@ -127,11 +132,11 @@ def streams(rank, size, folder):
     for thread in threads:
         thread.join()
     # What the default stream holds is not waited for.
-    standin._sleep(1000)
+    standin._sleep(4000)
     begin = time.monotonic()
     with standin.stream(torch.Stream("standin:0")):
         dist.all_reduce(own[0])
-    assert time.monotonic() - begin < 0.9
+    assert time.monotonic() - begin < 3.5
     torch.accelerator.synchronize()
     return all(results)
 
@@ -180,12 +185,12 @@ def dropped_memory(rank, size, folder):
 def barriers(rank, size, folder):
     """A barrier that names a device comes after what the current stream holds, on all ranks."""
     standin = init(rank, size, folder)
+    begin = time.monotonic()  # before rank 0 gives its stream work
     dist.barrier()
-    begin = time.monotonic()
     if rank == 0:
-        standin._sleep(300)
+        standin._sleep(1000)
     dist.barrier(device_ids=[0])
-    assert time.monotonic() - begin > 0.25
+    assert time.monotonic() - begin > 0.95
     return True
 
 
@@ -528,7 +533,7 @@ def lost_beside_others(rank, size, folder):
         work = dist.isend(own, 1)  # waits for its receive, and is copied then
         for _ in range(16):
             with standin.stream(torch.Stream("standin:0")):
-                standin._sleep(1000)
+                standin._sleep(6000)
         standin._fail_copies(0, False)
     ranks.meet(rank, size, folder)
     begin = time.monotonic()
@@ -540,7 +545,7 @@ def lost_beside_others(rank, size, folder):
     try:
         work.wait()
     except dist.DistBackendError:
-        return took < 0.6 or took
+        return took < 5 or took
     return "it did not fail"
 
 
