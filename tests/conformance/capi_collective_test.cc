@@ -613,7 +613,7 @@ TEST_P(Collectives, FindRanksThatDisagree) {
       ASSERT_EQ(hetcomm_barrier(c, nullptr, &behind), HETCOMM_OK);
       const uint64_t start = clock_ns();
       EXPECT_EQ(finish(behind).status, HETCOMM_MISMATCH);
-      EXPECT_LT(clock_ns() - start, kSec);
+      EXPECT_LT(clock_ns() - start, 10 * kSec);
       // Messages go on.
       uint64_t word = 0;
       const auto own = static_cast<uint64_t>(me.rank());
@@ -826,7 +826,7 @@ TEST_P(Collectives, ARefusalEndsTheCallOfTheOthers) {
       } else {
         const uint64_t start = clock_ns();
         const Outcome outcome = sum();
-        EXPECT_LT(clock_ns() - start, 2 * kSec);
+        EXPECT_LT(clock_ns() - start, 10 * kSec);
         EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
         EXPECT_NE(outcome.text.find("rank 1 does not take part in operation #2"), std::string::npos)
             << outcome.text;
@@ -905,7 +905,7 @@ TEST_P(CollectiveLoss, EndsThemAllWithPeerLost) {
       hetcomm_request_t* request = nullptr;
       ASSERT_EQ(hetcomm_barrier(me.communicator(), nullptr, &request), HETCOMM_OK);
       EXPECT_EQ(finish(request).status, HETCOMM_PEER_LOST);
-      EXPECT_LT(clock_ns() - start, kSec);
+      EXPECT_LT(clock_ns() - start, 10 * kSec);
       me.store().word(9).fetch_add(1);
       EXPECT_TRUE(me.until([&] { return me.store().word(9).load() == 2; }));
     });
@@ -932,7 +932,7 @@ TEST_P(CollectiveLoss, OfARankThatStandsStillEndsAtTheDeadline) {
       const Outcome outcome = finish(request);
       EXPECT_EQ(outcome.status, HETCOMM_TIMED_OUT) << outcome.text;
       EXPECT_NE(outcome.text.find("rank 1"), std::string::npos) << outcome.text;
-      EXPECT_LT(clock_ns() - start, 3 * kSec);
+      EXPECT_LT(clock_ns() - start, 10 * kSec);
       kill(peer, SIGCONT);
     }
     me.meet();

@@ -100,7 +100,7 @@ TEST_P(Communicators, ABarrierKeepsItsLimit) {
       const uint64_t start = clock_ns();
       EXPECT_EQ(hetcomm_communicator_barrier(me.communicator(), 50 * kMs), HETCOMM_TIMED_OUT);
       EXPECT_GE(clock_ns() - start, 49 * kMs);
-      EXPECT_LT(clock_ns() - start, 2 * kSec);
+      EXPECT_LT(clock_ns() - start, 10 * kSec);
     }
     me.meet();
     // Point-to-point goes on.
@@ -122,7 +122,7 @@ TEST_P(Communicators, ARankThatCannotTakePartTellsTheOthers) {
       hetcomm_communicator_t* made = nullptr;
       EXPECT_EQ(hetcomm_communicator_create(me.context(), bootstrap, &options, &made),
                 me.rank() == odd ? HETCOMM_UNSUPPORTED : HETCOMM_BOOTSTRAP_FAILED);
-      EXPECT_LT(clock_ns() - start, 2 * kSec);
+      EXPECT_LT(clock_ns() - start, 10 * kSec);
       const std::string text = hetcomm_last_error();
       EXPECT_NE(text.find("there is no transport 'nothing'"), std::string::npos) << text;
       if (me.rank() != odd) {

@@ -476,7 +476,7 @@ TEST_P(Requests, DeadlinesEndWhatNobodyAnswers) {
       EXPECT_EQ(outcome.status, HETCOMM_TIMED_OUT) << "request " << i << ": " << outcome.text;
       const uint64_t took = clock_ns() - start;
       EXPECT_GE(took, 59 * kMs);
-      EXPECT_LT(took, 2 * kSec);
+      EXPECT_LT(took, 10 * kSec);
     }
     me.meet();
     // The message whose deadline passed is gone, and the stream works.

@@ -18,6 +18,7 @@
 #include "src/base/clock.h"
 #include "tests/conformance/capi_device.h"
 #include "tests/conformance/capi_job.h"
+#include "tests/support/fastest.h"
 
 namespace hetcomm_test {
 namespace {
@@ -724,12 +725,13 @@ TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
       for (std::byte& each : bytes) each = static_cast<std::byte>(random.below(256));
       memory.fill(bytes);
       const hetcomm_buffer_t buffer = memory.part(0, size);
-      hetcomm_request_t* request = nullptr;
-      const uint64_t start = hetcomm::now_ns();
-      ASSERT_EQ(hetcomm_reshard_start(plan, &buffer, &buffer, nullptr, &request), HETCOMM_OK)
-          << hetcomm_last_error();
-      ASSERT_EQ(finish(request).status, HETCOMM_OK);
-      EXPECT_LT(hetcomm::now_ns() - start, 240 * kMs);
+      const uint64_t fastest = hetcomm::test::fastest_ns(5, [&] {
+        hetcomm_request_t* request = nullptr;
+        ASSERT_EQ(hetcomm_reshard_start(plan, &buffer, &buffer, nullptr, &request), HETCOMM_OK)
+            << hetcomm_last_error();
+        ASSERT_EQ(finish(request).status, HETCOMM_OK);
+      });
+      EXPECT_LT(fastest, 240 * kMs) << "a copy takes 250 ms at least";
       EXPECT_EQ(memory.contents(), bytes);
     }
     me.meet();
@@ -763,10 +765,13 @@ TEST(ReshardingOnADevice, WhatStaysDoesNotPassThroughTheHost) {
     constexpr uint64_t kToSize = kRows * kPitch * 4;
     const std::vector<std::byte> sent = pattern(kFromSize, 4);
     for (const int32_t other : {1, 2}) {
+      constexpr int kTries = 4;
       hetcomm_request_t* request = nullptr;
       if (me.rank() != 0) {
-        EXPECT_EQ(hetcomm_reshard_start(plan, nullptr, nullptr, nullptr, &request), HETCOMM_OK);
-        EXPECT_EQ(finish(request).status, HETCOMM_OK);
+        for (int i = 0; i < kTries; ++i) {
+          EXPECT_EQ(hetcomm_reshard_start(plan, nullptr, nullptr, nullptr, &request), HETCOMM_OK);
+          EXPECT_EQ(finish(request).status, HETCOMM_OK);
+        }
         continue;
       }
       DeviceMemory from(me, 1, kFromSize);
@@ -775,11 +780,12 @@ TEST(ReshardingOnADevice, WhatStaysDoesNotPassThroughTheHost) {
       to.fill(std::vector<std::byte>(kToSize, std::byte{0x77}));
       const hetcomm_buffer_t out = from.part(0, kFromSize);
       const hetcomm_buffer_t in = to.part(0, kToSize);
-      const uint64_t start = hetcomm::now_ns();
-      ASSERT_EQ(hetcomm_reshard_start(plan, &out, &in, nullptr, &request), HETCOMM_OK)
-          << hetcomm_last_error();
-      ASSERT_EQ(finish(request).status, HETCOMM_OK);
-      EXPECT_LT(hetcomm::now_ns() - start, 1200 * kMs) << "through the host it takes 1600 ms";
+      const uint64_t fastest = hetcomm::test::fastest_ns(kTries, [&] {
+        ASSERT_EQ(hetcomm_reshard_start(plan, &out, &in, nullptr, &request), HETCOMM_OK)
+            << hetcomm_last_error();
+        ASSERT_EQ(finish(request).status, HETCOMM_OK);
+      });
+      EXPECT_LT(fastest, 1200 * kMs) << "through the host it takes 1600 ms";
       const std::vector<std::byte> got = to.contents();
       for (uint64_t i = 0; i < kRows; ++i) {
         const std::byte* const row = got.data() + i * kPitch * 4;

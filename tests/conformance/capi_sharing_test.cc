@@ -348,7 +348,7 @@ TEST_P(Sharing, ARankThatFailsTakesItFromTheOthers) {
       } else {
         EXPECT_EQ(call, HETCOMM_ABORTED);
       }
-      EXPECT_LT(clock_ns() - start, 2 * kSec);
+      EXPECT_LT(clock_ns() - start, 10 * kSec);
       destroy(made);
     }
     me.meet();
@@ -384,7 +384,7 @@ TEST_P(Sharing, ARankThatComesLateLearnsWhoHasGivenUp) {
       EXPECT_NE(hetcomm_communicator_barrier(made, kPatienceNs), HETCOMM_OK);
       expect_rejected(made, 1, HETCOMM_ABORTED);
       expect_rejected(made, me.rank() == 0 ? 2 : 0, HETCOMM_ABORTED);
-      EXPECT_LT(clock_ns() - start, 2 * kSec);
+      EXPECT_LT(clock_ns() - start, 10 * kSec);
       destroy(made);
     }
     me.meet();

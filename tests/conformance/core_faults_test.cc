@@ -275,7 +275,7 @@ TEST(CoreRails, ACutConnectionIsReplaced) {
           if (me.rank() == sender) value = 7;
           exchange(sender);
           EXPECT_EQ(value, 7u);
-          EXPECT_LT(now_ns() - start, 2'500'000'000u);
+          EXPECT_LT(now_ns() - start, 10'000'000'000u);
           exchange(1 - sender);
           hetcomm_counters_t counters{};
           ASSERT_EQ(me.communicator().counters(1 - me.rank(), 1, &counters), 1u);
@@ -328,7 +328,7 @@ TEST(CoreRails, AConnectionThatIsCutWhileThePeerDoesNotReadIsReplaced) {
         const uint64_t start = now_ns();
         const Status status = me.finish(operation);
         EXPECT_TRUE(status.ok()) << status.text();
-        EXPECT_LT(now_ns() - start, 3'000'000'000u);
+        EXPECT_LT(now_ns() - start, 20'000'000'000u);
         EXPECT_EQ(failures(), 1u);
         EXPECT_FALSE(find_mismatch(bytes, 5).has_value());
       });

@@ -240,13 +240,13 @@ TEST(MemoryTest, LongCopiesGoPieceByPiece) {
   EXPECT_LE(most_unwaited, 4 * kMi);
 }
 
-// Memory of a device whose copies take 20 ms, and a poller that sleeps on them.
+// Memory of a device whose copies take 200 ms, and a poller that sleeps on them.
 struct SlowDevice {
   static constexpr uint64_t kSize = 64 * kKi;
 
   SlowDevice() {
     devices.notice().set_poller(poller);
-    const Device device = create_sim_device("sim-handle", "latency=20ms").value();
+    const Device device = create_sim_device("sim-handle", "latency=200ms").value();
     EXPECT_TRUE(devices.add(device).ok());
     void* address = nullptr;
     EXPECT_EQ(device.table->allocate(device.instance, kSize, &address), HETCOMM_OK);
@@ -393,7 +393,7 @@ TEST(StagingCopyTest, PollersYieldToProcessorsThatCopy) {
     DeviceSet devices;
     const Device host_device = create_host_device().value();
     const Device device =
-        create_sim_device("sim-handle", unified ? "latency=20ms:unified=1" : "latency=20ms")
+        create_sim_device("sim-handle", unified ? "latency=200ms:unified=1" : "latency=200ms")
             .value();
     ASSERT_TRUE(devices.add(host_device).ok());
     ASSERT_TRUE(devices.add(device).ok());
