@@ -21,7 +21,7 @@ if(HETCOMM_HAVE_VERBS_H)
     DEPENDS test_fake_verbs transport_rdma net base fmt::fmt
     LABELS asan
     TIMEOUT 120)
-  hetcomm_test(rdma_device_memory_test
+  hetcomm_test(rdma_device_memory_test TIMED
     SOURCES rdma_device_memory_test.cc
     DEPENDS test_fake_verbs transport_rdma device_api device_host device_plugin device_sim net base fmt::fmt
     LABELS asan tsan
