@@ -31,7 +31,7 @@ std::vector<CapiCase> cases() {
   return all;
 }
 
-class CopiesAsleep : public CapiTest {};
+class TimedCopiesAsleep : public CapiTest {};
 
 // Seconds for which progress threads of this process have run.
 double progress_seconds() {
@@ -74,7 +74,7 @@ Cost move(Member& me, hetcomm_buffer_t buffer) {
   return {took.count(), progress_seconds() - ran};
 }
 
-TEST_P(CopiesAsleep, TheProgressThreadSleeps) {
+TEST_P(TimedCopiesAsleep, TheProgressThreadSleeps) {
   run(2, [](Member& me) {
     DeviceMemory memory(me, me.rank() == 0 ? 1 : HETCOMM_DEVICE_HOST, kSize);
     std::vector<std::byte> host(kSize);
@@ -99,7 +99,7 @@ TEST_P(CopiesAsleep, TheProgressThreadSleeps) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, CopiesAsleep, ::testing::ValuesIn(cases()), capi_case_name);
+INSTANTIATE_TEST_SUITE_P(Over, TimedCopiesAsleep, ::testing::ValuesIn(cases()), capi_case_name);
 
 }  // namespace
 }  // namespace hetcomm_test
