@@ -1,10 +1,32 @@
 #include "reshard/box.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
 namespace hetcomm::reshard {
+namespace {
+
+// The dimension in which the boxes begin at the most places.
+size_t widest_dimension(const std::vector<Box>& boxes) {
+  size_t best = 0;
+  size_t most = 0;
+  for (size_t i = 0; i < boxes.front().dimensions; ++i) {
+    std::vector<uint64_t> begins;
+    for (const Box& box : boxes) begins.push_back(box.begin[i]);
+    std::sort(begins.begin(), begins.end());
+    const auto places =
+        static_cast<size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
+    if (places > most) {
+      most = places;
+      best = i;
+    }
+  }
+  return best;
+}
+
+}  // namespace
 
 bool Box::is_empty() const {
   for (size_t i = 0; i < dimensions; ++i) {
@@ -48,6 +70,27 @@ Box intersection(const Box& one, const Box& other) {
     both.end[i] = std::max(both.begin[i], std::min(one.end[i], other.end[i]));
   }
   return both;
+}
+
+// Sweeps along one dimension, and compares what is open at a time.
+std::optional<std::pair<size_t, size_t>> find_overlap(const std::vector<Box>& boxes) {
+  if (boxes.size() < 2) return std::nullopt;
+  const size_t along = widest_dimension(boxes);
+  std::vector<size_t> order(boxes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t one, size_t other) {
+    return boxes[one].begin[along] < boxes[other].begin[along];
+  });
+  std::vector<size_t> open;
+  for (const size_t index : order) {
+    const Box& box = boxes[index];
+    std::erase_if(open, [&](size_t each) { return boxes[each].end[along] <= box.begin[along]; });
+    for (const size_t each : open) {
+      if (boxes[each].overlaps(box)) return std::minmax(each, index);
+    }
+    open.push_back(index);
+  }
+  return std::nullopt;
 }
 
 std::string to_text(const Box& box) {

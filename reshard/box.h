@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hetcomm::reshard {
@@ -35,6 +37,9 @@ Box whole_of(const std::vector<uint64_t>& shape);
 
 // What both have; an empty box where they do not overlap. Both have the same dimensions.
 Box intersection(const Box& one, const Box& other);
+
+// Two of |boxes| that overlap, by their indices, the smaller one first.
+std::optional<std::pair<size_t, size_t>> find_overlap(const std::vector<Box>& boxes);
 
 // "[0:4, 8:16]", as Python writes slices.
 std::string to_text(const Box& box);

@@ -10,13 +10,10 @@
 #include <fmt/ranges.h>
 
 #include "reshard/faults.h"
+#include "reshard/places.h"
 
 namespace hetcomm::reshard {
 namespace {
-
-std::string name_of(const Part& part) {
-  return fmt::format("rank {}, box {}", part.rank, to_text(part.box));
-}
 
 // Says what is wrong with shape and padding.
 Status check_shape(const Layout& layout) {
@@ -32,7 +29,7 @@ Status check_shape(const Layout& layout) {
   uint64_t elements = 1;
   for (size_t i = 0; i < dimensions; ++i) {
     const uint64_t padded = layout.outer_shape()[i];
-    if (layout.shape[i] == 0 || padded < layout.shape[i]) {
+    if (padded < layout.shape[i]) {
       return invalid(
           fmt::format("dimension {} has {} elements, {} with padding", i, layout.shape[i], padded));
     }
@@ -40,25 +37,25 @@ Status check_shape(const Layout& layout) {
       return invalid(fmt::format("the shape [{}] has more than 2^48 elements",
                                  fmt::join(layout.outer_shape(), ", ")));
     }
-    elements *= padded;
+    elements *= std::max<uint64_t>(padded, 1);
   }
   return {};
 }
 
-// No two elements lie at one place: in the order of the strides, each step is longer than all that
-// the shorter ones reach together.
-bool are_strides_distinct(const Part& part) {
-  std::vector<std::pair<uint64_t, uint64_t>> steps;  // stride, and how many of it are made
-  for (size_t i = 0; i < part.box.dimensions; ++i) {
-    if (part.box.extent(i) > 1) steps.emplace_back(part.strides[i], part.box.extent(i) - 1);
-  }
-  std::sort(steps.begin(), steps.end());
+// Whether elements of |part| can lie at one place. All of them lie within kMaxElements.
+Meeting find_repeat(const Part& part) {
+  Places places;
+  places.dimensions = part.box.dimensions;
   uint64_t reach = 0;
-  for (const auto& [stride, count] : steps) {
-    if (stride <= reach || stride > kMaxElements / count) return false;
-    reach += stride * count;
+  for (size_t i = 0; i < part.box.dimensions; ++i) {
+    places.extents[i] = part.box.extent(i);
+    places.strides[i] = part.strides[i];
+    const uint64_t count = part.box.extent(i) - 1;
+    if (count == 0) continue;
+    if (part.strides[i] > (kMaxElements - reach) / count) return Meeting::kMeet;
+    reach += part.strides[i] * count;
   }
-  return reach <= kMaxElements;
+  return find_repeat(places);
 }
 
 Status check_part(const Layout& layout, const Part& part) {
@@ -70,7 +67,11 @@ Status check_part(const Layout& layout, const Part& part) {
     return invalid(fmt::format("{}: the box has {} dimensions, the tensor {}", name_of(part),
                                part.box.dimensions, layout.shape.size()));
   }
-  if (part.box.is_empty()) return invalid(fmt::format("{}: the box is empty", name_of(part)));
+  // A tensor without elements has no other boxes.
+  const bool is_empty = part.box.is_empty();
+  if (is_empty && !layout.whole().is_empty()) {
+    return invalid(fmt::format("{}: the box is empty", name_of(part)));
+  }
   if (!whole_of(layout.outer_shape()).contains(part.box)) {
     return invalid(fmt::format("{}: the box is not inside of the shape [{}]", name_of(part),
                                fmt::join(layout.outer_shape(), ", ")));
@@ -82,49 +83,20 @@ Status check_part(const Layout& layout, const Part& part) {
   if (part.offset > kMaxElements) {
     return invalid(fmt::format("{}: offset {} is beyond 2^48", name_of(part), part.offset));
   }
-  if (!are_strides_distinct(part)) {
-    return invalid(fmt::format(
-        "{}: with the strides [{}] several elements would lie at one place", name_of(part),
-        fmt::join(part.strides.begin(), part.strides.begin() + part.box.dimensions, ", ")));
-  }
-  return {};
+  const Meeting meeting = is_empty ? Meeting::kApart : find_repeat(part);
+  if (meeting == Meeting::kApart) return {};
+  return invalid(fmt::format(
+      "{}: with the strides [{}] several elements {} lie at one place", name_of(part),
+      fmt::join(part.strides.begin(), part.strides.begin() + part.box.dimensions, ", "),
+      meeting == Meeting::kMeet ? "would" : "might, for all that can be told in time,"));
 }
 
-// The dimension in which the boxes begin at the most places.
-size_t widest_dimension(const std::vector<const Part*>& parts) {
-  size_t best = 0;
-  size_t most = 0;
-  for (size_t i = 0; i < parts.front()->box.dimensions; ++i) {
-    std::vector<uint64_t> begins;
-    for (const Part* part : parts) begins.push_back(part->box.begin[i]);
-    std::sort(begins.begin(), begins.end());
-    const auto places =
-        static_cast<size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
-    if (places > most) {
-      most = places;
-      best = i;
-    }
-  }
-  return best;
-}
-
-// Two of |parts| that overlap: sweeps along one dimension, and compares what is open at a time.
-std::optional<std::pair<const Part*, const Part*>> find_overlap(std::vector<const Part*> parts) {
-  if (parts.size() < 2) return std::nullopt;
-  const size_t along = widest_dimension(parts);
-  std::stable_sort(parts.begin(), parts.end(), [&](const Part* one, const Part* other) {
-    return one->box.begin[along] < other->box.begin[along];
-  });
-  std::vector<const Part*> open;
-  for (const Part* part : parts) {
-    std::erase_if(open,
-                  [&](const Part* each) { return each->box.end[along] <= part->box.begin[along]; });
-    for (const Part* each : open) {
-      if (each->box.overlaps(part->box)) return std::pair(each, part);
-    }
-    open.push_back(part);
-  }
-  return std::nullopt;
+// The boxes of |parts|.
+std::vector<Box> boxes_of(const std::vector<const Part*>& parts) {
+  std::vector<Box> boxes;
+  boxes.reserve(parts.size());
+  for (const Part* part : parts) boxes.push_back(part->box);
+  return boxes;
 }
 
 // The first region of |where| that none of |boxes| has, by the order of indices.
@@ -154,11 +126,11 @@ std::optional<Box> find_hole(Box where, const std::vector<Box>& boxes, size_t di
 
 // The parts of one copy of one term.
 Status check_copy(const Layout& layout, const std::vector<const Part*>& parts) {
-  if (const auto overlap = find_overlap(parts)) {
+  if (const auto overlap = find_overlap(boxes_of(parts))) {
     return invalid(
         fmt::format("{} overlaps {}: where ranks shall hold the same elements, give "
                     "their boxes different copy numbers",
-                    name_of(*overlap->second), name_of(*overlap->first)));
+                    name_of(*parts[overlap->second]), name_of(*parts[overlap->first])));
   }
   if (parts.front()->copy != 0) return {};
   uint64_t elements = 0;
@@ -176,6 +148,10 @@ Status check_copy(const Layout& layout, const std::vector<const Part*>& parts) {
 
 }  // namespace
 
+std::string name_of(const Part& part) {
+  return fmt::format("rank {}, box {}", part.rank, to_text(part.box));
+}
+
 Numbers dense_strides(const Box& box) {
   Numbers strides{};
   uint64_t step = 1;
@@ -191,6 +167,10 @@ Box clip(const Layout& layout, const Part& part) { return intersection(part.box,
 Status check(const Layout& layout) {
   HETCOMM_RETURN_IF_ERROR(check_shape(layout));
   if (layout.terms == 0) return invalid("a sum of 0 terms");
+  if (layout.divisor == 0) return invalid("a sum divided by 0");
+  if (layout.terms == 1 && layout.divisor != 1) {
+    return invalid(fmt::format("one term divided by {}: only sums are divided", layout.divisor));
+  }
   if (layout.parts.size() > kMaxParts) {
     return invalid(fmt::format("{} boxes: at most {} are allowed", layout.parts.size(), kMaxParts));
   }
@@ -201,16 +181,17 @@ Status check(const Layout& layout) {
     copies[{part.term, part.copy}].push_back(&part);
     ranks[part.rank].push_back(&part);
   }
-  for (uint32_t term = 0; term < layout.terms; ++term) {
+  for (uint32_t term = 0; term < layout.terms && !layout.whole().is_empty(); ++term) {
     if (copies.count({term, 0}) != 0) continue;
     return layout.terms == 1 ? invalid(fmt::format("no rank holds {}", to_text(layout.whole())))
                              : invalid(fmt::format("no rank holds term {} of the sum", term));
   }
   for (const auto& [which, parts] : copies) HETCOMM_RETURN_IF_ERROR(check_copy(layout, parts));
   for (const auto& [rank, parts] : ranks) {
-    if (const auto overlap = find_overlap(parts)) {
-      return invalid(fmt::format("rank {} holds {} twice: it is in two places", rank,
-                                 to_text(intersection(overlap->first->box, overlap->second->box))));
+    if (const auto overlap = find_overlap(boxes_of(parts))) {
+      const Box both = intersection(parts[overlap->first]->box, parts[overlap->second]->box);
+      return invalid(
+          fmt::format("rank {} holds {} twice: it is in two places", rank, to_text(both)));
     }
   }
   return {};
@@ -239,6 +220,7 @@ std::string to_table(const Layout& layout) {
   const bool has_copies = std::any_of(layout.parts.begin(), layout.parts.end(),
                                       [](const Part& part) { return part.copy != 0; });
   if (layout.terms > 1) text += fmt::format(", a sum of {} terms", layout.terms);
+  if (layout.divisor > 1) text += fmt::format(" divided by {}", layout.divisor);
   text += fmt::format("\n{:>6}  {}{}{:<32}  {}\n", "rank", has_copies ? "copy  " : "",
                       layout.terms > 1 ? "term  " : "", "box", "memory");
   for (const Part& part : layout.parts) {

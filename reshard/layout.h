@@ -27,7 +27,8 @@ struct Layout {
   // The shape with the padding that boxes may reach into. What is beyond |shape| belongs to nobody,
   // and is neither read nor written. Empty: as |shape|.
   std::vector<uint64_t> padded_shape;
-  uint32_t terms = 1;  // the tensor is the sum of so many
+  uint32_t terms = 1;    // the tensor is the sum of so many
+  uint32_t divisor = 1;  // what their sum is divided by; 1 where there is one term
   PartList parts;
   bool operator==(const Layout&) const = default;
 
@@ -43,7 +44,8 @@ inline constexpr uint64_t kMaxElements = uint64_t{1} << 48;
 
 // INVALID_ARGUMENT with a text that names the first offending rank and box: a hole, an overlap, a
 // box outside of the tensor, a rank that holds an element twice, strides that let elements overlap.
-// The first copy of every term has to be whole; further ones may hold some elements only.
+// The first copy of every term has to be whole; further ones may hold some elements only. A tensor
+// with a dimension of 0 needs no boxes, and has empty ones only.
 Status check(const Layout& layout);
 
 // The part of |part| that counts, without the padding. May be empty.
@@ -51,6 +53,9 @@ Box clip(const Layout& layout, const Part& part);
 
 // The elements from the beginning of |rank|'s memory to the last one that it holds.
 uint64_t elements_needed(const Layout& layout, int rank);
+
+// "rank 0, box [0:4]".
+std::string name_of(const Part& part);
 
 // A table for people: a line for each part, in their order.
 std::string to_table(const Layout& layout);

@@ -47,15 +47,20 @@ void take(const Indices& from, uint64_t begin, uint64_t end, Indices* into) {
   }
 }
 
+bool has_terms(const Placement& placement) {
+  return placement.kind == Kind::kPartial || placement.kind == Kind::kAverage;
+}
+
 Status check_placement(const std::vector<uint64_t>& shape, const Mesh& mesh, size_t axis,
                        const Placement& placement) {
-  if (placement.kind == Kind::kReplicate || placement.kind == Kind::kPartial) return {};
+  if (placement.kind == Kind::kReplicate || has_terms(placement)) return {};
   if (placement.dimension >= shape.size()) {
     return invalid(fmt::format("axis {} cuts dimension {} of a tensor that has {}", axis,
                                placement.dimension, shape.size()));
   }
-  if (placement.split == 0 || placement.split > kMaxParts / mesh.axes[axis] ||
-      placement.split > std::max<uint64_t>(shape[placement.dimension], 1u << 16)) {
+  if (placement.kind == Kind::kStrided &&
+      (placement.split == 0 || placement.split > kMaxParts / mesh.axes[axis] ||
+       placement.split > std::max<uint64_t>(shape[placement.dimension], 1u << 16))) {
     return invalid(fmt::format("axis {}: a split factor of {}", axis, placement.split));
   }
   if (!placement.sizes.empty() && placement.sizes.size() != mesh.axes[axis]) {
@@ -193,8 +198,10 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
   Layout layout;
   layout.shape = shape;
   for (size_t axis = 0; axis < placements.size(); ++axis) {
-    if (placements[axis].kind != Kind::kPartial) continue;
+    if (!has_terms(placements[axis])) continue;
     layout.terms *= static_cast<uint32_t>(mesh.axes[axis]);
+    if (placements[axis].kind != Kind::kAverage) continue;
+    layout.divisor *= static_cast<uint32_t>(mesh.axes[axis]);
   }
   for (size_t index = 0; index < mesh.ranks.size(); ++index) {
     Part part;
@@ -209,7 +216,7 @@ Result<Layout> layout_of(const std::vector<uint64_t>& shape, const Mesh& mesh,
       const Placement& placement = placements[axis];
       if (placement.kind == Kind::kReplicate) {
         part.copy = static_cast<uint32_t>(part.copy * ranks + place);
-      } else if (placement.kind == Kind::kPartial) {
+      } else if (has_terms(placement)) {
         part.term = static_cast<uint32_t>(part.term * ranks + place);
       } else {
         Indices& indices = held[placement.dimension];

@@ -30,6 +30,7 @@ struct Placement {
                // and rank i has piece i of each (PyTorch's _StridedShard: a later axis cuts
                // |dimension| in |split| pieces, and counts as if it had acted before)
     kPartial,  // the tensor is the sum of what the ranks along the axis hold
+    kAverage,  // the tensor is that sum divided by the number of ranks along the axis
   };
   Kind kind = Kind::kReplicate;
   size_t dimension = 0;
@@ -47,6 +48,7 @@ inline Placement strided_shard(size_t dimension, uint64_t split) {
   return {Placement::Kind::kStrided, dimension, split, {}};
 }
 inline Placement partial() { return {Placement::Kind::kPartial, 0, 1, {}}; }
+inline Placement average() { return {Placement::Kind::kAverage, 0, 1, {}}; }
 
 // How a dimension that its pieces do not divide is cut.
 enum class Uneven : uint8_t {

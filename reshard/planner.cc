@@ -50,6 +50,16 @@ size_t largest_of(const std::vector<Tensor>& tensors) {
   return largest;
 }
 
+// A tensor without elements has no moves, whatever the strategy.
+Choice plan_of_nothing(const Tensor& tensor, const Wishes& wishes) {
+  Choice choice;
+  choice.plan.strategy =
+      name_of(wishes.strategy == Strategy::kAuto ? Strategy::kDirect : wishes.strategy);
+  choice.plan.source = *tensor.source;
+  choice.plan.stages.push_back({.to = *tensor.destination, .scratch = {}, .moves = {}});
+  return choice;
+}
+
 Strategy without_links(const Tensor& tensor) {
   const bool sums = tensor.source->terms != 1 || tensor.destination->terms != 1;
   return sums ? Strategy::kDirect : Strategy::kBsr;
@@ -82,6 +92,7 @@ Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& 
   if (tensor.source->shape != tensor.destination->shape) {
     return invalid("source and destination are layouts of tensors with different shapes");
   }
+  if (tensor.source->whole().is_empty()) return plan_of_nothing(tensor, wishes);
   const uint64_t bytes = tensor.source->whole().elements() * tensor.element_bytes;
   const auto slices = [&](size_t stages) {
     return wishes.batch_bytes == 0 ? kSomeSlices : slices_for(bytes, stages, wishes.batch_bytes);

@@ -141,6 +141,12 @@ Result<std::vector<Move>> moves_between(const Layout& from, const Layout& to,
                     "or as many, can be made of them",
                     from.terms, to.terms));
   }
+  if (to.terms > 1 && to.divisor != from.divisor) {
+    return Status(
+        Code::kUnsupported,
+        fmt::format("the sum of the source is divided by {}, that of the destination by {}",
+                    from.divisor, to.divisor));
+  }
   return Redistribution(from, to, rank).moves();
 }
 

@@ -88,10 +88,66 @@ StridedBox simplified(const StridedBox& box) {
   return result;
 }
 
+// The sums that one rank forms in one phase: each piece of a part that belongs to the slice, dense.
+class Sums {
+ public:
+  // |box| of part |part| of |layout|, which is between two cuts of the slicing. Gives the place of its
+  // elements in kSum.
+  StridedBox place(const Layout& layout, const Slicing& slicing, uint32_t slice, uint32_t part,
+                   const Box& box) {
+    std::vector<Piece>& pieces = parts_[part];
+    if (pieces.empty()) {
+      slicing.for_each(clip(layout, layout.parts[part]), slice, [&](const Box& piece) {
+        pieces.push_back({piece, elements_});
+        elements_ += piece.elements();
+      });
+    }
+    const auto after = std::partition_point(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+      return piece.box.begin[slicing.dimension] <= box.begin[slicing.dimension];
+    });
+    const Piece& piece = *(after - 1);
+    const Numbers strides = dense_strides(piece.box);
+    StridedBox result;
+    result.memory = Space::kSum;
+    result.offset = piece.offset;
+    result.dimensions = box.dimensions;
+    for (size_t d = 0; d < box.dimensions; ++d) {
+      result.offset += (box.begin[d] - piece.box.begin[d]) * strides[d];
+      result.extents[d] = box.extent(d);
+      result.strides[d] = strides[d];
+    }
+    return simplified(result);
+  }
+  uint64_t elements() const { return elements_; }
+  // Calls use(part, box, its elements in kSum) for each piece.
+  template <typename Use>
+  void for_each(Use&& use) const {
+    for (const auto& [part, pieces] : parts_) {
+      for (const Piece& piece : pieces) {
+        StridedBox flat;
+        flat.memory = Space::kSum;
+        flat.offset = piece.offset;
+        flat.dimensions = 1;
+        flat.extents[0] = piece.box.elements();
+        flat.strides[0] = 1;
+        use(part, piece.box, simplified(flat));
+      }
+    }
+  }
+
+ private:
+  struct Piece {
+    Box box;
+    uint64_t offset;
+  };
+  std::map<uint32_t, std::vector<Piece>> parts_;
+  uint64_t elements_ = 0;
+};
+
 class Scheduler {
  public:
-  Scheduler(const Plan& plan, int rank, uint32_t slices)
-      : plan_(plan), slicing_(choose_slicing(plan, slices)) {
+  Scheduler(const Plan& plan, int rank, uint32_t slices, bool rounds)
+      : plan_(plan), slicing_(choose_slicing(plan, slices)), rounds_(rounds) {
     schedule_.rank = rank;
     for (const Stage& stage : plan.stages) {
       std::vector<uint64_t>& offsets = scratch_.emplace_back(stage.scratch.size());
@@ -144,6 +200,9 @@ class Scheduler {
     std::map<int, uint64_t> received;  // elements, by peer
     std::vector<std::pair<int, Arrival>> arrivals;
     const int rank = schedule_.rank;
+    const Layout& layout = plan_.stages[stage].to;
+    const bool sums = stage == 0 && plan_.source.terms > 1 && layout.terms == 1;
+    Sums in_sums;
     for (const Move& move : plan_.stages[stage].moves) {
       const int from = plan_.from(stage).parts[move.from].rank;
       const int to = plan_.stages[stage].to.parts[move.to].rank;
@@ -157,7 +216,9 @@ class Scheduler {
         }
         Arrival arrival;
         arrival.adds = move.adds;
-        arrival.to = place(stage + 1, move.to, box);
+        arrival.is_term = sums;
+        arrival.to = sums && rounds_ ? in_sums.place(layout, slicing_, slice, move.to, box)
+                                     : place(stage + 1, move.to, box);
         if (from == rank) {
           arrival.from = place(stage, move.from, box);
         } else {
@@ -168,7 +229,14 @@ class Scheduler {
       });
     }
     if (sends.empty() && arrivals.empty()) return;
+    in_sums.for_each([&](uint32_t part, const Box& box, const StridedBox& sum) {
+      Arrival arrival;
+      arrival.from = sum;
+      arrival.to = place(stage + 1, part, box);
+      arrivals.emplace_back(rank, arrival);
+    });
     Phase& phase = schedule_.phases.emplace_back();
+    phase.sum_elements = in_sums.elements();
     phase.slice = slice;
     phase.stage = stage;
     for (auto& [peer, message] : sends) {
@@ -190,6 +258,7 @@ class Scheduler {
 
   const Plan& plan_;
   const Slicing slicing_;
+  const bool rounds_;
   std::vector<std::vector<uint64_t>> scratch_;  // by stage and part: where it begins
   Schedule schedule_;
 };
@@ -202,8 +271,8 @@ uint64_t StridedBox::elements() const {
   return product;
 }
 
-Schedule schedule_of(const Plan& plan, int rank, uint32_t slices) {
-  return Scheduler(plan, rank, slices).make();
+Schedule schedule_of(const Plan& plan, int rank, uint32_t slices, bool rounds) {
+  return Scheduler(plan, rank, slices, rounds).make();
 }
 
 }  // namespace hetcomm::reshard

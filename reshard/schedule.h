@@ -14,7 +14,8 @@
 
 namespace hetcomm::reshard {
 
-enum class Space : uint8_t { kSource, kDestination, kScratch };
+// kSum: where a phase forms sums in a wider type, before they are rounded.
+enum class Space : uint8_t { kSource, kDestination, kScratch, kSum };
 
 // Elements at regular distances: the one with index i lies at offset + sum(i[d] * strides[d]). Their
 // order, in a message too, is that of the indices, the last one fastest.
@@ -44,6 +45,7 @@ struct Arrival {
   StridedBox from;        // in this rank's memory, if they are its own
   StridedBox to;
   bool adds = false;
+  bool is_term = false;  // of a sum
   bool operator==(const Arrival&) const = default;
 };
 
@@ -54,6 +56,7 @@ struct Phase {
   std::vector<Message> sends;     // in the order of peers
   std::vector<Message> receives;  // in the order of peers
   std::vector<Arrival> arrivals;  // in this order: sums are rounded alike on all runs
+  uint64_t sum_elements = 0;      // of kSum
   bool operator==(const Phase&) const = default;
 };
 
@@ -66,7 +69,8 @@ struct Schedule {
 };
 
 // |plan| has at least the moves of |rank|. |slices|: at least 1; fewer are made where the tensor has
-// too few elements. All ranks give the same number.
-Schedule schedule_of(const Plan& plan, int rank, uint32_t slices);
+// too few elements. All ranks give the same number. |rounds|: sums are formed in kSum, and put where
+// they belong when all terms of the slice have been added.
+Schedule schedule_of(const Plan& plan, int rank, uint32_t slices, bool rounds = false);
 
 }  // namespace hetcomm::reshard

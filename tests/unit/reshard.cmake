@@ -1,4 +1,4 @@
-foreach(name cost draw layout plan schedule)
+foreach(name cost draw layout memory plan schedule)
   hetcomm_test(reshard_${name}_test
     SOURCES reshard_${name}_test.cc
     DEPENDS reshard topology base fmt::fmt nlohmann_json::nlohmann_json

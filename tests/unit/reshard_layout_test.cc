@@ -112,8 +112,23 @@ TEST(Layout, FaultsAreNamed) {
   EXPECT_THAT(fault(layout), HasSubstr("no rank holds term 2"));
   layout.shape = {uint64_t{1} << 40, uint64_t{1} << 40};
   EXPECT_THAT(fault(layout), HasSubstr("more than 2^48"));
+}
+
+TEST(Layout, MayBeOfNoElements) {
+  Layout layout;
   layout.shape = {4, 0};
-  EXPECT_THAT(fault(layout), HasSubstr("dimension 1 has 0 elements"));
+  EXPECT_EQ(fault(layout), "");
+  layout.parts = {part_of(0, box_of({{0, 4}, {0, 0}})), part_of(1, box_of({{2, 2}, {0, 0}}))};
+  EXPECT_EQ(fault(layout), "");
+  EXPECT_EQ(elements_needed(layout, 0), 0u);
+  layout.parts = {part_of(0, box_of({{0, 4}, {0, 1}}))};
+  EXPECT_THAT(fault(layout), HasSubstr("is not inside"));
+  layout.shape = {4, 3};
+  layout.parts = {part_of(0, box_of({{0, 4}, {0, 0}}))};
+  EXPECT_THAT(fault(layout), HasSubstr("is empty"));
+  Result<Layout> made = layout_of({4, 0}, {{2, 2}, up_to(4)}, {shard(0), partial()}, Uneven::kCeil);
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  EXPECT_TRUE(made->parts.empty());
 }
 
 TEST(Layout, StridesMustKeepElementsApart) {
@@ -127,9 +142,14 @@ TEST(Layout, StridesMustKeepElementsApart) {
   EXPECT_EQ(with(6, 1), "");
   EXPECT_EQ(with(1, 4), "");
   EXPECT_EQ(with(100, 3), "");
+  EXPECT_EQ(with(7, 2), "");  // interleaved
   EXPECT_THAT(with(5, 1), HasSubstr("strides [5, 1] several elements would lie at one place"));
   EXPECT_THAT(with(6, 0), HasSubstr("one place"));
   EXPECT_THAT(with(uint64_t{1} << 60, 1), HasSubstr("one place"));
+  // Neither is a multiple of the other's reach.
+  layout.shape = {3, 2};
+  layout.parts = {part_of(0, layout.whole())};
+  EXPECT_EQ(with(2, 3), "");
   // A dimension of one element needs no stride.
   layout.shape = {1, 6};
   layout.parts = {part_of(0, layout.whole())};
@@ -215,6 +235,20 @@ TEST(Mesh, PartialSumsAreTerms) {
   EXPECT_EQ(layout.terms, 2u);
   EXPECT_EQ(layout.parts[3].term, 1u);
   EXPECT_EQ(to_text(layout.parts[3].box), "[2:4]");
+}
+
+TEST(Mesh, AveragesDivideByTheirRanks) {
+  Result<Layout> made = layout_of({6}, {{2, 3}, up_to(6)}, {average(), partial()});
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(made->terms, 6u);
+  EXPECT_EQ(made->divisor, 2u);
+  EXPECT_THAT(to_table(made.value()), HasSubstr("a sum of 6 terms divided by 2"));
+  made = layout_of({6}, {{1}, {0}}, {average()});
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(made->divisor, 1u);
+  Layout layout = made.value();
+  layout.divisor = 2;
+  EXPECT_THAT(fault(layout), HasSubstr("only sums are divided"));
 }
 
 TEST(Mesh, FaultsAreNamed) {

@@ -67,9 +67,10 @@ class Machine {
  public:
   Machine(const Plan& plan, int ranks, uint32_t slices, std::mt19937& random)
       : plan_(plan), random_(random), states_(static_cast<size_t>(ranks)) {
+    const bool rounds = random() % 2 == 0;
     for (int rank = 0; rank < ranks; ++rank) {
       State& state = states_[static_cast<size_t>(rank)];
-      state.schedule = schedule_of(plan, rank, slices);
+      state.schedule = schedule_of(plan, rank, slices, rounds);
       state.memory[2].assign(state.schedule.scratch_elements, kUntouched);
     }
     for (const Part& part : plan.source.parts) {
@@ -122,7 +123,7 @@ class Machine {
  private:
   struct State {
     Schedule schedule;
-    std::vector<int64_t> memory[3];
+    std::vector<int64_t> memory[4];
     std::vector<int64_t> before;  // of the source
     size_t phase = 0;
     size_t sent = 0;  // of the phase
@@ -147,7 +148,8 @@ class Machine {
   std::vector<int64_t>& memory_of(State& state, const StridedBox& box) {
     return state.memory[box.memory == Space::kSource        ? 0
                         : box.memory == Space::kDestination ? 1
-                                                            : 2];
+                        : box.memory == Space::kScratch     ? 2
+                                                            : 3];
   }
   std::vector<int64_t> pack(State& state, const std::vector<StridedBox>& boxes) {
     std::vector<int64_t> packed;
@@ -182,6 +184,7 @@ class Machine {
       ring.pop_front();
       EXPECT_EQ(received.back().size(), message.elements);
     }
+    state.memory[3].assign(phase.sum_elements, kUntouched);
     for (const Arrival& arrival : phase.arrivals) {
       const std::vector<int64_t> own =
           arrival.receive < 0 ? pack(state, {arrival.from}) : std::vector<int64_t>();
@@ -194,6 +197,8 @@ class Machine {
         target = arrival.adds ? target + moved : moved;
       });
     }
+    // Sums leave no gap, and terms are added nowhere else.
+    EXPECT_EQ(std::count(state.memory[3].begin(), state.memory[3].end(), kUntouched), 0);
     ++state.phase;
     state.sent = 0;
     return true;

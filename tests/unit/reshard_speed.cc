@@ -127,9 +127,8 @@ void measure_auto(const char* what, uint64_t from, uint64_t to, size_t count) {
   }
   const Links links = two_clusters();
   for (const Strategy strategy : {Strategy::kAuto, Strategy::kDirect, Strategy::kBsr}) {
-    measure(fmt::format("{}: {}", what, name_of(strategy)).c_str(), [&] {
-      (void)check(make_plans(tensors, {.strategy = strategy, .links = &links}, 3));
-    });
+    measure(fmt::format("{}: {}", what, name_of(strategy)).c_str(),
+            [&] { (void)check(make_plans(tensors, {.strategy = strategy, .links = &links}, 3)); });
   }
 }
 

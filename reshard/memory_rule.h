@@ -1,0 +1,43 @@
+// The rule on memory: no element of a rank's destinations is written twice, and none is written over
+// a source; sources may share memory. Where ranges of memory meet, it is told exactly for each box,
+// so that interleaved ones may lie in one buffer.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reshard/box.h"
+#include "reshard/layout.h"
+#include "reshard/places.h"
+#include "src/base/status.h"
+
+namespace hetcomm::reshard {
+
+// INVALID_ARGUMENT: a rank's boxes lie over each other in its memory. The text names the rank and
+// the box. For layouts that are destinations.
+Status check_destination(const Layout& layout);
+
+// A box of a rank, in bytes from the beginning of the rank's buffer.
+struct PlacedBox {
+  Box box;
+  uint32_t term = 0;
+  Places places;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  uint64_t furthest = 0;  // end of this box and of those before it
+};
+
+// Where the boxes of one rank lie in its buffer, by their beginning.
+struct Footprint {
+  std::vector<PlacedBox> boxes;
+  uint64_t begin = 0;
+  uint64_t end = 0;  // nothing is held where these are equal
+};
+Footprint footprint_of(const Layout& layout, int rank, uint64_t element_bytes);
+
+// Whether |one| and |other|, whose buffer begins |distance| bytes further, have a byte in common.
+// |may_stay|: an element that both have at the same place does not count. Allocates nothing.
+Meeting find_meeting(const Footprint& one, const Footprint& other, int64_t distance,
+                     bool may_stay = false);
+
+}  // namespace hetcomm::reshard
