@@ -11,9 +11,12 @@
 namespace hetcomm::topology {
 
 void HostTopology::add_device(const PciAddress& address, std::string name) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   Accelerator& device = devices_.emplace_back();
   device.address = address;
   device.name = std::move(name);
+  has_devices_.store(true, std::memory_order_release);
+  if (is_read_ && failure_.ok()) failure_ = make_view(machine_);
 }
 
 Result<const HostView*> HostTopology::view() {
@@ -25,7 +28,7 @@ Result<const HostView*> HostTopology::view() {
 }
 
 std::vector<PciAddress> HostTopology::hidden_devices() {
-  if (!devices_.empty()) static_cast<void>(view());
+  if (has_devices_.load(std::memory_order_acquire)) static_cast<void>(view());
   const std::lock_guard<std::mutex> lock(mutex_);
   std::set<PciAddress> all = learned_;
   all.insert(hidden_.begin(), hidden_.end());
@@ -43,13 +46,14 @@ bool HostTopology::learn(const std::vector<PciAddress>& addresses) {
 
 Result<const HostView*> HostTopology::own_view() {
   std::call_once(own_once_, [this] { has_only_nic_ = read_only_nic(); });
-  if (has_only_nic_) return &only_nic_;
+  if (has_only_nic_ && !is_asked_for()) return &only_nic_;
   return view();
 }
 
 bool HostTopology::is_asked_for() const {
-  return !devices_.empty() || !config_.text(Variable::kTopology).empty() ||
-         !config_.text(Variable::kNic).empty() || !config_.text(Variable::kFabric).empty();
+  return has_devices_.load(std::memory_order_acquire) ||
+         !config_.text(Variable::kTopology).empty() || !config_.text(Variable::kNic).empty() ||
+         !config_.text(Variable::kFabric).empty();
 }
 
 bool HostTopology::matters_within_host() const { return is_asked_for() || !is_live_host_plain(); }

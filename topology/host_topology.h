@@ -3,6 +3,7 @@
 // It is read when somebody first asks.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <set>
@@ -34,7 +35,8 @@ class HostTopology {
   HostTopology& operator=(const HostTopology&) = delete;
 
   // A device of the context says that it is at a PCI address. It is an accelerator of the machine
-  // then, even if its PCI class is not that of one, or the tree is hidden. Before view().
+  // then, even if its PCI class is not that of one, or the tree is hidden: view() counts it from now on.
+  // [any-thread]
   void add_device(const PciAddress& address, std::string name);
 
   // Devices that view() counts although the tree does not show them as accelerators: those of this
@@ -71,9 +73,10 @@ class HostTopology {
 
   const Config& config_;
   Log& log_;
-  std::vector<Accelerator> devices_;  // name and address
+  std::atomic<bool> has_devices_{false};
   std::mutex mutex_;
   // Under |mutex_|:
+  std::vector<Accelerator> devices_;  // name and address
   bool is_read_ = false;
   Status failure_;
   Machine machine_;  // as it is read, without devices that the tree does not show

@@ -68,7 +68,7 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
       for (; i < devices.size(); ++i) devices[i].table->destroy(devices[i].instance);
       return added.status();
     }
-    place_device(devices[i]);
+    static_cast<void>(place_device(*added));
   }
   HETCOMM_RETURN_IF_ERROR(apply_nic_rules());
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -91,16 +91,34 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   return name_processors();
 }
 
-// Tells the topology where |device| is, if it knows.
-void Context::place_device(const Device& device) {
+// Lets device |index| count where NICs and places are chosen. False: it does not say where it is.
+bool Context::place_device(size_t index) {
+  const Device& device = devices_.device(index);
   const DeviceTable& table = *device.table;
   const char* const text = table.pci_address ? table.pci_address(device.instance) : nullptr;
-  if (text == nullptr) return;
-  if (const auto address = topology::parse_pci_address(text)) {
-    topology_.add_device(*address, name_of(device));
-    placed_devices_.push_back(devices_.size() - 1);
-  } else {
+  const auto address = text != nullptr ? topology::parse_pci_address(text) : std::nullopt;
+  if (text != nullptr && !address) {
     log_->warn("device {}: '{}' is no PCI address", name_of(device), printable(text));
+  }
+  if (!address && told_numa_node(device) < 0) return false;
+  const std::lock_guard<std::mutex> lock(chosen_mutex_);
+  if (address) {
+    topology_.add_device(*address, name_of(device));
+    placed_devices_.push_back(index);
+  }
+  is_chosen_ = false;
+  return true;
+}
+
+// Lets the jobs there are go by where device |index| is, which was added.
+void Context::tell_jobs(size_t index) {
+  const std::vector<std::shared_ptr<Job>> known = jobs();
+  if (!place_device(index) || known.empty()) return;
+  Result<const HostPlaces*> places = host_places(false);
+  if (!places.ok()) return;  // jobs go on with what they have
+  for (const std::shared_ptr<Job>& job : known) {
+    const Engine::Baton baton(engine_);
+    job->meet_device(index, **places);
   }
 }
 
@@ -371,12 +389,15 @@ Result<size_t> Context::find_or_add_device(std::string_view kind, void* native,
   }
   added.index = *index;
   native_devices_.push_back(std::move(added));
+  tell_jobs(*index);
   return index;
 }
 
 Result<size_t> Context::add_device(const Device& device) {
   const std::lock_guard<std::mutex> lock(native_mutex_);
-  return devices_.add(device);
+  Result<size_t> index = devices_.add(device);
+  if (index.ok()) tell_jobs(*index);
+  return index;
 }
 
 void Context::add_job(const std::shared_ptr<Job>& job) {

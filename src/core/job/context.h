@@ -51,8 +51,9 @@ class Context final : private Submitter {
   Log& log() { return *log_; }
   Engine& engine() { return engine_; }
   DeviceSet& devices() { return devices_; }
-  // The number of the device of |kind| for |native|, which |make| makes if there is none yet. It does
-  // not count in the choice of NICs. [any-thread]
+  // The number of the device of |kind| for |native|, which |make| makes if there is none yet. Jobs that
+  // are created from now on choose NICs by it, too; those there are keep theirs, of which it uses the
+  // near ones. [any-thread]
   Result<size_t> find_or_add_device(std::string_view kind, void* native,
                                     const std::function<Result<Device>()>& make);
   // Takes |device| over, and gives its number; not if it fails. As above else. [any-thread]
@@ -94,7 +95,8 @@ class Context final : private Submitter {
  private:
   explicit Context(ContextParts parts);
   Status start(const std::vector<Device>& devices, bool thread);
-  void place_device(const Device& device);
+  bool place_device(size_t index);
+  void tell_jobs(size_t index);
   Status apply_nic_rules();
   Status choose_nics();
   void share_out_nics(const topology::HostView& view, const topology::RankPlace& place,

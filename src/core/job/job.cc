@@ -471,6 +471,33 @@ void Job::prepare_for_holds() {
   }
 }
 
+// The job keeps the NICs that it has. The device uses those of them that are near it.
+void Job::meet_device(size_t index, const HostPlaces& places) {
+  if (index < places.memory.devices.size()) {
+    commons_.staging.chunks().set_node(index, places.memory.devices[index]);
+  }
+  if (index >= RankNic::kMaxDevices) return;
+  const uint64_t bit = uint64_t{1} << index;
+  std::vector<NearTransports::Served> served;
+  const auto& transports = transports_.all();
+  for (size_t i = 0; i < transports.size(); ++i) {
+    JobTransport& each = *transports[i];
+    const auto nic =
+        std::find_if(places.nics.begin(), places.nics.end(), [&](const RankNic& candidate) {
+          return !each.nic.empty() &&
+                 (candidate.name.interface == each.nic || candidate.name.rdma_port == each.nic);
+        });
+    if (!each.nic.empty()) {
+      const bool is_near = nic != places.nics.end() && (nic->devices & bit) != 0;
+      each.devices = is_near ? each.devices | bit : each.devices & ~bit;
+      commons_.device_access.set_far(i, index,
+                                     nic != places.nics.end() && (nic->far_devices & bit) != 0);
+    }
+    served.push_back({each.kind, each.devices});
+  }
+  commons_.near.set(served);
+}
+
 void Job::wake(int rank) {
   Pair& peer = pair(rank);
   peer.ensure_connected();

@@ -112,6 +112,8 @@ class Job final : public Driven {
   void start_receive(Channel& own, Operation& receive) HETCOMM_UNDER_BATON;
   // Streams of users are about to be held back: makes what their devices need before.
   void prepare_for_holds() HETCOMM_UNDER_BATON;
+  // Goes by |places| for device |index|, which was added. May throw std::bad_alloc.
+  void meet_device(size_t index, const HostPlaces& places) HETCOMM_UNDER_BATON;
   // Ends the sleep of a peer, which will look at everything.
   void wake(int rank) HETCOMM_UNDER_BATON;
 

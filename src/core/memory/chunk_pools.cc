@@ -53,6 +53,7 @@ StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length
 ChunkPools::ChunkPools(DeviceSet& devices, const StagingOptions& options)
     : devices_(devices),
       options_(options),
+      device_nodes_(options.device_nodes),
       block_bytes_((std::max(options.chunk_bytes, kLargestChunk) + kPage - 1) / kPage * kPage),
       places_(1) {
   for (PoolState& pool : pools_) pool.free.resize(places_.size());
@@ -60,23 +61,33 @@ ChunkPools::ChunkPools(DeviceSet& devices, const StagingOptions& options)
 }
 
 void ChunkPools::meet_devices() {
-  for (size_t i = device_places_.size(); i < devices_.size(); ++i) {
-    Place place;
-    if (i < options_.device_nodes.size()) place.node = options_.device_nodes[i];
-    const Device& device = devices_.device(i);
-    const DeviceTable& table = *device.table;
-    place.any_memory =
-        table.host_accessible != 0 ||
-        (table.host_memory_suffices != nullptr && table.host_memory_suffices(device.instance) != 0);
-    if (options_.pins && table.allocate_host != nullptr && !place.any_memory) {
-      place.allocator = &device;
-    }
-    const auto known = std::find(places_.begin(), places_.end(), place);
-    const auto index = static_cast<size_t>(known - places_.begin());
-    if (known == places_.end()) places_.push_back(place);
-    for (PoolState& pool : pools_) pool.free.resize(places_.size());
-    device_places_.push_back(index);  // last: then it is met
+  while (device_places_.size() < devices_.size()) {
+    device_places_.push_back(choose_place(device_places_.size()));
   }
+}
+
+size_t ChunkPools::choose_place(size_t index) {
+  Place place;
+  if (index < device_nodes_.size()) place.node = device_nodes_[index];
+  const Device& device = devices_.device(index);
+  const DeviceTable& table = *device.table;
+  place.any_memory =
+      table.host_accessible != 0 ||
+      (table.host_memory_suffices != nullptr && table.host_memory_suffices(device.instance) != 0);
+  if (options_.pins && table.allocate_host != nullptr && !place.any_memory) {
+    place.allocator = &device;
+  }
+  const auto known = std::find(places_.begin(), places_.end(), place);
+  const auto number = static_cast<size_t>(known - places_.begin());
+  if (known == places_.end()) places_.push_back(place);
+  for (PoolState& pool : pools_) pool.free.resize(places_.size());
+  return number;
+}
+
+void ChunkPools::set_node(size_t index, int node) {
+  if (index >= device_nodes_.size()) device_nodes_.resize(index + 1, kAnyNumaNode);
+  device_nodes_[index] = node;
+  if (index < device_places_.size()) device_places_[index] = choose_place(index);
 }
 
 size_t ChunkPools::place_of(size_t index) {
@@ -88,8 +99,10 @@ void ChunkPools::prepare_for_holds(size_t index) {
   const size_t place = place_of(index);
   for (PoolState& pool : pools_) {
     size_t count = 0;
-    for (const Block* block = pool.free[place]; block != nullptr; block = block->next) {
-      if (block->reader == kNoReader) ++count;
+    for (Block* block = pool.free[place]; block != nullptr; block = block->next) {
+      if (block->reader != kNoReader) continue;
+      block->bytes.meet_devices(devices_);
+      ++count;
     }
     for (; count < kHeldBlocks && pool.made < kMaxBlocks && !devices_.has_holds(); ++count) {
       Block* const block = make_block(place, kNoReader);
@@ -206,6 +219,7 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
   if (block == nullptr) {
     block = pools_.acquire(pool_, place_, reader_, has_one, exhausted);
     if (block == nullptr) return nullptr;
+    block->bytes.meet_devices(pools_.devices_);
     block->next = std::exchange(blocks_, block);
   }
   const int index = std::countr_one(block->used);

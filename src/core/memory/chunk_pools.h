@@ -150,6 +150,8 @@ class ChunkPools {
   void set_publisher(BlockPublisher* publisher) HETCOMM_UNDER_BATON { publisher_ = publisher; }
   // Returns where chunks for device |index| lie, for Share::choose_shape().
   size_t place_of(size_t index) HETCOMM_UNDER_BATON;
+  // Chunks for device |index|, which was added, lie near NUMA node |node|. May throw std::bad_alloc.
+  void set_node(size_t index, int node) HETCOMM_UNDER_BATON;
   const Place& place(size_t number) const HETCOMM_UNDER_BATON { return places_[number]; }
   // Frees what could not be freed when its use ended.
   void tidy() HETCOMM_UNDER_BATON;
@@ -167,6 +169,7 @@ class ChunkPools {
   };
   // Makes room for devices that were added.
   void meet_devices();
+  size_t choose_place(size_t index);
   Block* make_block(size_t place, int reader) HETCOMM_UNDER_BATON;
   template <typename Fits>
   static Block* take_free(PoolState& state, size_t place, Fits&& fits) HETCOMM_UNDER_BATON;
@@ -180,6 +183,7 @@ class ChunkPools {
 
   DeviceSet& devices_;
   const StagingOptions options_;
+  std::vector<int> device_nodes_;  // by index of the device; kAnyNumaNode for those left out
   const uint64_t block_bytes_;
   std::vector<Place> places_;          // the first one is any, and without an allocator
   std::vector<size_t> device_places_;  // by index of the device

@@ -31,6 +31,13 @@ void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name, uint64
   if (attacher != nullptr && !staged_) devices_.set_reachable();
 }
 
+void DeviceAccess::set_far(size_t index, size_t device, bool far) {
+  if (device >= 64) return;
+  const uint64_t bit = uint64_t{1} << device;
+  uint64_t& known = paths_[index].far_devices;
+  known = far ? known | bit : known & ~bit;
+}
+
 DeviceAccess::Verdict& DeviceAccess::known_verdict(Path& path, size_t device) {
   if (device >= path.verdicts.size()) path.verdicts.resize(device + 1);
   return path.verdicts[device];

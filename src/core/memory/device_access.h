@@ -39,6 +39,9 @@ class DeviceAccess final : public MemoryUser {
   // network interface.
   void add(DeviceAttacher* attacher, const std::string& name,
            uint64_t far_devices = 0) HETCOMM_UNDER_BATON;
+  // Notes whether device |device|, which was added, is beyond the root complex of the NIC of transport
+  // number |index|.
+  void set_far(size_t index, size_t device, bool far) HETCOMM_UNDER_BATON;
   // Forgets all transports, before they go. No memory is attached afterwards.
   void close() HETCOMM_UNDER_BATON;
 

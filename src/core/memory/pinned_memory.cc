@@ -1,6 +1,7 @@
 #include "src/core/memory/pinned_memory.h"
 
 #include <mutex>
+#include <new>
 
 namespace hetcomm {
 
@@ -15,16 +16,36 @@ bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_
       return true;
     }
   }
-  pinning_.reserve(devices.size());
+  const size_t count = devices.size();
+  pinning_.reserve(count);
   if (!allocate_pageable(devices, size, node, sharing)) return false;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    const Device& device = devices.device(i);
+  size_ = size;
+  pin(devices, count);
+  return true;
+}
+
+// |pinning_| has room.
+void PinnedMemory::pin(const DeviceSet& devices, size_t count) {
+  for (; met_ < count; ++met_) {
+    const Device& device = devices.device(met_);
     if (device.table->pin_host != nullptr &&
-        device.table->pin_host(device.instance, bytes_, size) == HETCOMM_OK) {
+        device.table->pin_host(device.instance, bytes_, size_) == HETCOMM_OK) {
       pinning_.push_back(&device);
     }
   }
-  return true;
+}
+
+// Without it copies go on, more slowly, so a failure is none.
+void PinnedMemory::pin_for_more(DeviceSet& devices) {
+  const std::unique_lock lock(devices.holding(), std::try_to_lock);
+  if (!lock.owns_lock() || devices.has_holds()) return;
+  const size_t count = devices.size();
+  try {
+    pinning_.reserve(count);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  pin(devices, count);
 }
 
 bool PinnedMemory::allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size,
@@ -76,6 +97,7 @@ void PinnedMemory::free() {
   plain_.reset();
   maker_ = host_ = nullptr;
   bytes_ = nullptr;
+  met_ = 0;
 }
 
 }  // namespace hetcomm

@@ -26,6 +26,8 @@ class PinnedMemory {
     pinning_ = std::exchange(other.pinning_, {});
     plain_ = std::move(other.plain_);
     bytes_ = std::exchange(other.bytes_, nullptr);
+    size_ = other.size_;
+    met_ = std::exchange(other.met_, 0);
     return *this;
   }
 
@@ -41,6 +43,13 @@ class PinnedMemory {
   bool allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size, int node,
                             bool* pins, Sharing sharing = Sharing::kNo);
 
+  // Pins the memory for devices that were added since allocate() did, unless users' streams are held
+  // back. Nothing uses it meanwhile.
+  void meet_devices(DeviceSet& devices) {
+    if (met_ != 0 && met_ != devices.size()) [[unlikely]]
+      pin_for_more(devices);
+  }
+
   std::byte* get() const { return bytes_; }
   // The file that the memory is a mapping of, from |*offset| on. -1: it is of none.
   int file(uint64_t* offset) const;
@@ -50,6 +59,8 @@ class PinnedMemory {
  private:
   // Memory that no device knows of.
   bool allocate_pageable(const DeviceSet& devices, size_t size, int node, Sharing sharing);
+  void pin_for_more(DeviceSet& devices);
+  void pin(const DeviceSet& devices, size_t count);
   void free();
 
   const Device* maker_ = nullptr;  // its allocator made the memory
@@ -57,6 +68,8 @@ class PinnedMemory {
   std::vector<const Device*> pinning_;
   NumaMemory plain_;
   std::byte* bytes_ = nullptr;
+  size_t size_ = 0;
+  size_t met_ = 0;  // this many devices were asked to pin it; 0: none is to
 };
 
 }  // namespace hetcomm

@@ -34,6 +34,7 @@ StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
       return memory;
     }
   }
+  block->bytes.meet_devices(devices_);
   memory.owner_ = this;
   return memory;
 }
