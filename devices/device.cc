@@ -191,7 +191,9 @@ Result<DeviceTable> complete_table(const DeviceTable* given) {
                               given->struct_size, kLeast));
   }
   DeviceTable table{};
-  std::memcpy(&table, given, std::min<uint64_t>(given->struct_size, sizeof(table)));
+  // Half of an entry is none.
+  const uint64_t whole = given->struct_size - given->struct_size % sizeof(void*);
+  std::memcpy(&table, given, std::min<uint64_t>(whole, sizeof(table)));
   table.struct_size = sizeof(table);
   if (table.kind == nullptr || !is_device_kind(table.kind)) {
     return Status(

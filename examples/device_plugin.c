@@ -83,7 +83,8 @@ static hetcomm_status_t find(void* device, const void* address, void** out_base,
   if (out_base == NULL || out_size == NULL) return HETCOMM_INVALID_ARGUMENT;
   pthread_mutex_lock(&own->lock);
   const int slot = slot_of(own, address);
-  if (slot >= 0) {
+  const uint64_t inside = ((uint64_t)(uintptr_t)address - FIRST_HANDLE) % STEP;
+  if (slot >= 0 && (inside == 0 || inside < own->sizes[slot])) {
     *out_base = (void*)(uintptr_t)(FIRST_HANDLE + (uint64_t)slot * STEP);
     *out_size = own->sizes[slot];
     status = HETCOMM_OK;

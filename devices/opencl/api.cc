@@ -1,9 +1,12 @@
 #include "devices/opencl/api.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
-#include <atomic>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,10 +20,27 @@ struct Opened {
   Status status;
 };
 
+// The path of a loader of OpenCL that this process has under another name, such as
+// libOpenCL-1a2b3c.so.1.0.0 of a Python wheel; "": it has none.
+int note_loader(dl_phdr_info* info, size_t /*size*/, void* out_path) {
+  const std::string_view path = info->dlpi_name != nullptr ? info->dlpi_name : "";
+  if (!path.substr(path.rfind('/') + 1).starts_with("libOpenCL")) return 0;
+  *static_cast<std::string*>(out_path) = path;
+  return 1;
+}
+
+void* open_loaded() {
+  std::string path;
+  dl_iterate_phdr(note_loader, &path);
+  if (path.empty()) return nullptr;
+  return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+}
+
 Opened load() {
   Opened opened;
-  // The one that the process has already, whoever loaded it.
+  // The one that the process has already, whoever loaded it, comes first.
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) library = open_loaded();
   if (library == nullptr) library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* const why = dlerror();
@@ -58,7 +78,7 @@ Result<const Api*> Api::open() {
 
 namespace {
 
-std::atomic<cl_int> kept_failure{CL_SUCCESS};
+thread_local cl_int kept_failure = CL_SUCCESS;
 
 Code meaning_of(cl_int status) {
   switch (status) {
@@ -90,12 +110,12 @@ Code meaning_of(cl_int status) {
 Code code_of(cl_int status) {
   const Code code = meaning_of(status);
   if (code == Code::kDeviceLost || code == Code::kOutOfMemory || code == Code::kOutOfResources) {
-    kept_failure.store(status, std::memory_order_relaxed);
+    kept_failure = status;
   }
   return code;
 }
 
-cl_int last_failure() { return kept_failure.load(std::memory_order_relaxed); }
+cl_int take_failure() { return std::exchange(kept_failure, CL_SUCCESS); }
 
 std::string name_of(cl_int status) {
   switch (status) {

@@ -70,11 +70,11 @@ struct Api {
   static Result<const Api*> open();
 };
 
-// The status of the library for one of OpenCL. It keeps what means that the device has failed for
-// last_failure().
+// The status of the library for one of OpenCL. One that means that a device has failed is kept for
+// take_failure().
 Code code_of(cl_int status);
-// CL_SUCCESS: no device has failed yet. [any-thread]
-cl_int last_failure();
+// Returns what code_of() has kept last on this thread, and forgets it; CL_SUCCESS: nothing.
+cl_int take_failure();
 // "CL_OUT_OF_RESOURCES", or the number.
 std::string name_of(cl_int status);
 inline Status status_of(cl_int status, const char* call) {

@@ -29,7 +29,7 @@ Code Context::find(const void* address, void** out_base, uint64_t* out_size) {
     *out_base = const_cast<void*>(address);
     return Code::kOk;
   }
-  return pointers_.find(address, out_base, out_size) ? Code::kOk : Code::kNotFound;
+  return pointers_.find(address, out_base, out_size);
 }
 
 namespace {
@@ -45,8 +45,19 @@ uint64_t rest_of(const void* address, const void* base, uint64_t size) {
 Code Context::retain(void* address, uint64_t size) {
   void* base = nullptr;
   uint64_t whole = 0;
-  if (!pointers_.find(address, &base, &whole)) return buffers_.retain(address, size);
+  const Code code = pointers_.find(address, &base, &whole);
+  if (code == Code::kNotFound) return buffers_.retain(address, size);
+  if (code != Code::kOk) return code;
   return size <= rest_of(address, base, whole) ? Code::kOk : Code::kOutOfRange;
+}
+
+const char* Context::rule_against(void* address, uint64_t size) {
+  void* base = nullptr;
+  uint64_t whole = 0;
+  const Code code = pointers_.find(address, &base, &whole);
+  if (code == Code::kNotFound) return buffers_.rule_against(address, size);
+  if (code != Code::kOk || size <= rest_of(address, base, whole)) return "";
+  return "the range ends past its allocation";
 }
 
 Code Context::locate(const void* address, uint64_t offset, uint64_t size, Place* out_place) {
@@ -57,7 +68,8 @@ Code Context::locate(const void* address, uint64_t offset, uint64_t size, Place*
   }
   void* base = nullptr;
   uint64_t whole = 0;
-  if (!pointers_.find(address, &base, &whole)) return Code::kInvalidArgument;
+  const Code found = pointers_.find(address, &base, &whole);
+  if (found != Code::kOk) return found == Code::kNotFound ? Code::kInvalidArgument : found;
   const uint64_t rest = rest_of(address, base, whole);
   if (offset > rest || size > rest - offset) return Code::kOutOfRange;
   out_place->pointer = static_cast<std::byte*>(const_cast<void*>(address)) + offset;

@@ -58,11 +58,13 @@ class Context {
   Notices& notices() { return notices_; }
   Reductions& reductions() { return reductions_; }
 
-  // The three below take the name of any memory. [any-thread]
+  // The four below take the name of any memory. [any-thread]
   // Gives the allocation that contains |address|, which may be any number.
   Code find(const void* address, void** out_base, uint64_t* out_size);
   // Begins to use memory that somebody else has allocated; release() of buffers() ends that.
   Code retain(void* address, uint64_t size);
+  // Why retain() refuses; "": it does not, or the vendor has failed.
+  const char* rule_against(void* address, uint64_t size);
   // Gives where the |size| bytes from |address| + |offset| on are, which are going to be copied.
   Code locate(const void* address, uint64_t offset, uint64_t size, Place* out_place);
 

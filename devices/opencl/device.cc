@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "devices/opencl/objects.h"
 #include "devices/opencl/user_queue.h"
 #include "devices/registry.h"
 #include "src/base/text.h"
@@ -50,6 +51,7 @@ Result<std::vector<cl_platform_id>> find_platforms(const Api& api) {
   std::vector<cl_platform_id> platforms(count);
   HETCOMM_RETURN_IF_ERROR(
       status_of(api.GetPlatformIDs(count, platforms.data(), nullptr), "clGetPlatformIDs"));
+  for (const cl_platform_id platform : platforms) note_vendor(platform);
   return platforms;
 }
 
@@ -463,6 +465,14 @@ namespace {
 
 OpenClDevice& of(void* device) { return *static_cast<OpenClDevice*>(device); }
 
+// What a function of the table returns for |code|. The device keeps what the vendor has said.
+hetcomm_status_t told(void* device, Code code) {
+  if (code == Code::kDeviceLost || code == Code::kOutOfMemory || code == Code::kOutOfResources) {
+    of(device).note_failure(take_failure());
+  }
+  return static_cast<hetcomm_status_t>(code);
+}
+
 // Returns what |call| returns for the device's context.
 template <typename Call>
 hetcomm_status_t in_context(void* device, Call&& call) {
@@ -473,7 +483,7 @@ hetcomm_status_t in_context(void* device, Call&& call) {
   } catch (const std::bad_alloc&) {
     code = Code::kOutOfMemory;
   }
-  return static_cast<hetcomm_status_t>(code);
+  return told(device, code);
 }
 
 hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address) {
@@ -491,16 +501,42 @@ void release(void* device, void* address) {
 hetcomm_status_t find(void* device, const void* address, void** out_base, uint64_t* out_size) {
   if (out_base == nullptr || out_size == nullptr) return HETCOMM_INVALID_ARGUMENT;
   Context* const context = of(device).context();
-  return context != nullptr
-             ? static_cast<hetcomm_status_t>(context->find(address, out_base, out_size))
-             : HETCOMM_NOT_FOUND;
+  return context != nullptr ? told(device, context->find(address, out_base, out_size))
+                            : HETCOMM_NOT_FOUND;
+}
+
+// Pointers are asked of each context, since a vendor answers for one only.
+hetcomm_status_t locate(void* const* devices, uint64_t count, const void* address,
+                        hetcomm_device_place_t* out_place) {
+  const bool may_be_buffer = Buffers::may_be_known(address);
+  hetcomm_status_t failure = HETCOMM_NOT_FOUND;
+  for (uint64_t i = 0; i < count; ++i) {
+    Context* const context = of(devices[i]).context();
+    if (context == nullptr || (!may_be_buffer && !context->pointers().exist())) continue;
+    void* base = nullptr;
+    uint64_t size = 0;
+    const Code code = context->find(address, &base, &size);
+    if (code == Code::kOk) {
+      *out_place = {.device = i, .base = base, .size = size, .allocation_id = 0};
+      return HETCOMM_OK;
+    }
+    if (code != Code::kNotFound) failure = told(devices[i], code);
+  }
+  return failure;
+}
+
+void retain_rule(void* device, void* address, uint64_t size_bytes, char* text, uint64_t size) {
+  if (size == 0) return;
+  Context* const context = of(device).context();
+  const std::string_view rule =
+      context != nullptr ? context->rule_against(address, size_bytes) : std::string_view();
+  text[rule.copy(text, size - 1)] = '\0';
 }
 
 hetcomm_status_t copy(void* device, void* stream, const void* address, const DeviceRows& rows,
                       const void* host, bool to_host) {
   try {
-    return static_cast<hetcomm_status_t>(
-        of(device).copy(stream, address, rows, const_cast<void*>(host), to_host));
+    return told(device, of(device).copy(stream, address, rows, const_cast<void*>(host), to_host));
   } catch (const std::bad_alloc&) {
     return HETCOMM_OUT_OF_MEMORY;
   }
@@ -535,8 +571,8 @@ hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
     return HETCOMM_INVALID_ARGUMENT;
   }
   try {
-    return static_cast<hetcomm_status_t>(
-        of(device).copy_between(stream, from, *from_rows, of(to_device), to, *to_rows));
+    return told(device,
+                of(device).copy_between(stream, from, *from_rows, of(to_device), to, *to_rows));
   } catch (const std::bad_alloc&) {
     return HETCOMM_OUT_OF_MEMORY;
   }
@@ -545,7 +581,7 @@ hetcomm_status_t copy_rows_between(void* device, void* stream, const void* from,
 hetcomm_status_t reduce(void* device, void* stream, const DeviceReduction* what) {
   if (what == nullptr) return HETCOMM_INVALID_ARGUMENT;
   try {
-    return static_cast<hetcomm_status_t>(of(device).reduce(stream, *what));
+    return told(device, of(device).reduce(stream, *what));
   } catch (const std::bad_alloc&) {
     return HETCOMM_OUT_OF_MEMORY;
   }
@@ -576,19 +612,19 @@ hetcomm_status_t user_stream_open(void* device, void* native, void** out_user_st
   UserQueue* queue = nullptr;
   const Code code = UserQueue::open(of(device).api(), context->get(), native, &queue);
   if (code == Code::kOk) *out_user_stream = queue;
-  return static_cast<hetcomm_status_t>(code);
+  return told(device, code);
 }
 
-hetcomm_status_t user_stream_record(void*, void* user_stream, void** out_event) {
+hetcomm_status_t user_stream_record(void* device, void* user_stream, void** out_event) {
   if (user_stream == nullptr || out_event == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  return static_cast<hetcomm_status_t>(
-      static_cast<UserQueue*>(user_stream)->record(reinterpret_cast<cl_event*>(out_event)));
+  return told(device,
+              static_cast<UserQueue*>(user_stream)->record(reinterpret_cast<cl_event*>(out_event)));
 }
 
-hetcomm_status_t user_stream_hold(void*, void* user_stream, void** out_hold) {
+hetcomm_status_t user_stream_hold(void* device, void* user_stream, void** out_hold) {
   if (user_stream == nullptr || out_hold == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  return static_cast<hetcomm_status_t>(
-      static_cast<UserQueue*>(user_stream)->hold(reinterpret_cast<cl_event*>(out_hold)));
+  return told(device,
+              static_cast<UserQueue*>(user_stream)->hold(reinterpret_cast<cl_event*>(out_hold)));
 }
 
 hetcomm_status_t stream_native(void*, void* stream, void** out_native) {
@@ -608,7 +644,7 @@ constexpr DeviceTable kTable = {
     .find = find,
     .stream_create =
         [](void* device, void** out_stream) {
-          return static_cast<hetcomm_status_t>(of(device).stream_create(out_stream));
+          return told(device, of(device).stream_create(out_stream));
         },
     .stream_destroy = [](void* device, void* stream) { of(device).stream_destroy(stream); },
     .copy_to_host = copy_to_host,
@@ -617,26 +653,20 @@ constexpr DeviceTable kTable = {
     .copy_rows_from_host = copy_rows_from_host,
     .event_record =
         [](void* device, void* stream, void** out_event) {
-          return static_cast<hetcomm_status_t>(of(device).event_record(stream, out_event));
+          return told(device, of(device).event_record(stream, out_event));
         },
-    .event_query =
-        [](void* device, void* event) {
-          return static_cast<hetcomm_status_t>(of(device).event_query(event));
-        },
-    .event_wait =
-        [](void* device, void* event) {
-          return static_cast<hetcomm_status_t>(of(device).event_wait(event));
-        },
+    .event_query = [](void* device,
+                      void* event) { return told(device, of(device).event_query(event)); },
+    .event_wait = [](void* device,
+                     void* event) { return told(device, of(device).event_wait(event)); },
     .event_release = [](void* device, void* event) { of(device).event_release(event); },
     .pci_address = [](void* device) { return of(device).pci_address(); },
     .retain = retain,
     .release = release,
     .allocate_host = allocate_host,
     .free_host = free_host,
-    .event_notify =
-        [](void* device, void* event, int file) {
-          return static_cast<hetcomm_status_t>(of(device).event_notify(event, file));
-        },
+    .event_notify = [](void* device, void* event,
+                       int file) { return told(device, of(device).event_notify(event, file)); },
     .user_stream_open = user_stream_open,
     .user_stream_close = [](void*,
                             void* user_stream) { delete static_cast<UserQueue*>(user_stream); },
@@ -648,13 +678,17 @@ constexpr DeviceTable kTable = {
         },
     .stream_native = stream_native,
     .error_text =
-        [](void*, char* text, uint64_t size) {
-          const std::string said = last_failure() == CL_SUCCESS ? "" : name_of(last_failure());
+        [](void* device, char* text, uint64_t size) {
+          const cl_int failure = of(device).failure();
+          const std::string said = failure == CL_SUCCESS ? "" : name_of(failure);
           text[said.copy(text, size - 1)] = '\0';
         },
     .copy_rows_between = copy_rows_between,
     .reduce = reduce,
     .host_memory_suffices = host_memory_suffices,
+    .locate = locate,
+    .retain_rule = retain_rule,
+    .names_object = [](void*, const void* address) { return looks_like_object(address) ? 1 : 0; },
 };
 
 }  // namespace

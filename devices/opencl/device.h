@@ -36,6 +36,11 @@ class OpenClDevice {
   const Api& api() const { return api_; }
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
+  // What the vendor said when the device failed last; CL_SUCCESS: it has not.
+  cl_int failure() const { return failure_.load(std::memory_order_relaxed); }
+  void note_failure(cl_int status) {
+    if (status != CL_SUCCESS) failure_.store(status, std::memory_order_relaxed);
+  }
   // Null while there is none.
   Context* context() const { return context_.load(std::memory_order_acquire); }
   // Makes it if there is none.
@@ -70,6 +75,7 @@ class OpenClDevice {
   const cl_device_id device_;
   std::mutex opening_;
   std::atomic<Context*> context_{nullptr};  // owned
+  std::atomic<cl_int> failure_{CL_SUCCESS};
   std::string name_;
   std::string pci_address_;
   bool is_cpu_ = false;

@@ -1,32 +1,14 @@
 #include "devices/opencl/memory.h"
 
-#include <sys/uio.h>
-#include <unistd.h>
-
 #include <algorithm>
 
+#include "devices/opencl/objects.h"
+
 namespace hetcomm::opencl {
-namespace {
-
-// The word at |address|, which may be any number. False: there is none to read.
-bool read_word(const void* address, uintptr_t* out_word) {
-  if (reinterpret_cast<uintptr_t>(address) % alignof(uintptr_t) != 0) return false;
-  const iovec to = {.iov_base = out_word, .iov_len = sizeof(*out_word)};
-  const iovec from = {.iov_base = const_cast<void*>(address), .iov_len = sizeof(*out_word)};
-  return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof(*out_word);
-}
-
-}  // namespace
-
-// Objects of one vendor begin with the address of the same table of functions (cl_khr_icd).
-bool are_of_one_vendor(const void* known, const void* name) {
-  uintptr_t own = 0;
-  uintptr_t other = 0;
-  return read_word(known, &own) && read_word(name, &other) && own == other;
-}
 
 Buffers::~Buffers() {
   for (const auto& [name, known] : known_) {
+    forget(name);
     for (uint64_t i = 0; i < known.users; ++i) {
       api_.ReleaseMemObject(static_cast<cl_mem>(const_cast<void*>(name)));
     }
@@ -63,6 +45,7 @@ Code Buffers::allocate(uint64_t size, void** out_name) {
   const std::lock_guard lock(mutex_);
   try {
     known_[buffer] = {.size = size, .users = 1};
+    note(buffer);
   } catch (const std::bad_alloc&) {
     api_.ReleaseMemObject(buffer);
     return Code::kOutOfMemory;
@@ -76,43 +59,85 @@ Code Buffers::retain(void* name, uint64_t size) {
   const auto found = known_.find(name);
   if (found == known_.end() && !are_of_one_vendor(context_, name)) return Code::kInvalidArgument;
   const auto buffer = static_cast<cl_mem>(name);
-  cl_context context = nullptr;
-  cl_mem_object_type type = 0;
-  size_t whole = 0;
-  if (api_.GetMemObjectInfo(buffer, CL_MEM_CONTEXT, sizeof(context), &context, nullptr) !=
-          CL_SUCCESS ||
-      api_.GetMemObjectInfo(buffer, CL_MEM_TYPE, sizeof(type), &type, nullptr) != CL_SUCCESS ||
-      api_.GetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof(whole), &whole, nullptr) != CL_SUCCESS ||
-      context != context_ || type != CL_MEM_OBJECT_BUFFER) {
-    return Code::kInvalidArgument;
-  }
-  // Such memory cannot be copied to and from the host.
-  cl_mem_flags flags = 0;
-  constexpr cl_mem_flags kClosed =
-      CL_MEM_HOST_NO_ACCESS | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY;
-  if (api_.GetMemObjectInfo(buffer, CL_MEM_FLAGS, sizeof(flags), &flags, nullptr) != CL_SUCCESS ||
-      (flags & kClosed) != 0) {
-    return Code::kUnsupported;
-  }
-  if (size > whole) return Code::kOutOfRange;
+  uint64_t whole = 0;
+  const char* rule = nullptr;
+  const Code code = check_named(buffer, size, &whole, &rule);
+  if (code != Code::kOk) return code;
   Known& known = found != known_.end() ? found->second : known_[name];
   if (api_.RetainMemObject(buffer) != CL_SUCCESS) {
     if (known.users == 0) known_.erase(name);
     return Code::kInvalidArgument;
   }
-  if (known.users++ == 0) known.size = whole;
+  if (known.users++ == 0) {
+    known.size = whole;
+    note(name);
+  }
   return Code::kOk;
+}
+
+// |buffer| looks like an object of this vendor.
+Code Buffers::check_named(cl_mem buffer, uint64_t size, uint64_t* out_whole,
+                          const char** out_rule) const {
+  const auto ask = [&](cl_mem_info what, auto* answer) {
+    return api_.GetMemObjectInfo(buffer, what, sizeof(*answer), answer, nullptr) == CL_SUCCESS;
+  };
+  const auto refuse = [&](Code code, const char* rule) {
+    *out_rule = rule;
+    return code;
+  };
+  cl_context context = nullptr;
+  cl_mem_object_type type = 0;
+  size_t whole = 0;
+  if (!ask(CL_MEM_CONTEXT, &context) || !ask(CL_MEM_TYPE, &type) || !ask(CL_MEM_SIZE, &whole)) {
+    return refuse(Code::kInvalidArgument, "the address is an object of OpenCL, but no cl_mem");
+  }
+  if (context != context_) {
+    return refuse(
+        Code::kInvalidArgument,
+        "the cl_mem is of another cl_context: hetcomm_device_from_native() makes a device "
+        "of that one");
+  }
+  if (type != CL_MEM_OBJECT_BUFFER) {
+    return refuse(Code::kInvalidArgument, "the cl_mem is an image or a pipe, and no buffer");
+  }
+  // Such memory cannot be copied to and from the host.
+  cl_mem_flags flags = 0;
+  constexpr cl_mem_flags kClosed =
+      CL_MEM_HOST_NO_ACCESS | CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY;
+  if (!ask(CL_MEM_FLAGS, &flags) || (flags & kClosed) != 0) {
+    return refuse(Code::kUnsupported,
+                  "the cl_mem was made with CL_MEM_HOST_NO_ACCESS, _READ_ONLY or _WRITE_ONLY: the "
+                  "host may not read and write it");
+  }
+  if (size > whole) return refuse(Code::kOutOfRange, "the range ends past the buffer");
+  *out_whole = whole;
+  return Code::kOk;
+}
+
+const char* Buffers::rule_against(void* name, uint64_t size) {
+  const std::lock_guard lock(mutex_);
+  if (known_.find(name) == known_.end() && !are_of_one_vendor(context_, name)) {
+    return "the address is no cl_mem of this vendor";
+  }
+  uint64_t whole = 0;
+  const char* rule = "";
+  static_cast<void>(check_named(static_cast<cl_mem>(name), size, &whole, &rule));
+  return rule;
 }
 
 void Buffers::release(void* name) {
   const std::lock_guard lock(mutex_);
   const auto found = known_.find(name);
   if (found == known_.end()) return;
-  if (--found->second.users == 0) known_.erase(found);
+  if (--found->second.users == 0) {
+    forget(name);
+    known_.erase(found);
+  }
   api_.ReleaseMemObject(static_cast<cl_mem>(name));
 }
 
 Code Buffers::find(const void* name, uint64_t* out_size) {
+  if (!may_be_known(name)) return Code::kNotFound;
   const std::lock_guard lock(mutex_);
   const auto found = known_.find(name);
   if (found == known_.end()) return Code::kNotFound;

@@ -5,6 +5,9 @@
 // reaches it before it is known here, or looks like an object of this vendor.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -14,9 +17,6 @@
 #include "src/base/status.h"
 
 namespace hetcomm::opencl {
-
-// Whether |name|, which may be any number, looks like an object of the vendor that |known| is of.
-bool are_of_one_vendor(const void* known, const void* name);
 
 // All functions may be called by any thread.
 class Buffers {
@@ -34,6 +34,12 @@ class Buffers {
   Code retain(void* name, uint64_t size);
   void release(void* name);
   Code find(const void* name, uint64_t* out_size);
+  // False: no context of this process knows a buffer |name|. To ask costs one load.
+  static bool may_be_known(const void* name) {
+    return names_[place_of(name)].load(std::memory_order_acquire) != 0;
+  }
+  // Why retain() refuses; "": it does not.
+  const char* rule_against(void* name, uint64_t size);
   // The buffer |name|, of which [offset, offset + size) is going to be copied.
   Code check(const void* name, uint64_t offset, uint64_t size, cl_mem* out_buffer);
 
@@ -43,6 +49,19 @@ class Buffers {
     uint64_t users = 0;
   };
   Code touch(cl_mem buffer, uint64_t size);
+  Code check_named(cl_mem buffer, uint64_t size, uint64_t* out_whole, const char** out_rule) const;
+  // How many known names have each place.
+  static constexpr size_t kPlaces = 4096;
+  static size_t place_of(const void* name) {
+    return (reinterpret_cast<uintptr_t>(name) >> 4) * 0x9e3779b97f4a7c15u >> 52;
+  }
+  static inline std::array<std::atomic<uint32_t>, kPlaces> names_{};
+  static void note(const void* name) {
+    names_[place_of(name)].fetch_add(1, std::memory_order_release);
+  }
+  static void forget(const void* name) {
+    names_[place_of(name)].fetch_sub(1, std::memory_order_release);
+  }
 
   const Api& api_;
   const cl_context context_;

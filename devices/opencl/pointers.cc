@@ -34,24 +34,31 @@ Pointers::Pointers(const Api& api, cl_context context, cl_device_id device)
       api.GetExtensionFunctionAddressForPlatform(platform, "clGetMemAllocInfoINTEL"));
 }
 
-bool Pointers::find(const void* pointer, void** out_base, uint64_t* out_size) const {
-  if (get_info_ == nullptr) return false;
+Code Pointers::find(const void* pointer, void** out_base, uint64_t* out_size) const {
+  if (get_info_ == nullptr) return Code::kNotFound;
+  cl_int status = CL_SUCCESS;
   const auto ask = [&](cl_mem_info_intel what, auto* answer) {
-    return get_info_(context_, pointer, what, sizeof(*answer), answer, nullptr) == CL_SUCCESS;
+    status = get_info_(context_, pointer, what, sizeof(*answer), answer, nullptr);
+    return status == CL_SUCCESS;
   };
   cl_unified_shared_memory_type_intel type = CL_MEM_TYPE_UNKNOWN_INTEL;
-  if (!ask(CL_MEM_ALLOC_TYPE_INTEL, &type) || type != CL_MEM_TYPE_DEVICE_INTEL) return false;
   cl_device_id owner = nullptr;
   void* base = nullptr;
   size_t size = 0;
-  if (!ask(CL_MEM_ALLOC_DEVICE_INTEL, &owner) || owner != device_ ||
-      !ask(CL_MEM_ALLOC_BASE_PTR_INTEL, &base) || base == nullptr ||
-      !ask(CL_MEM_ALLOC_SIZE_INTEL, &size)) {
-    return false;
+  if (ask(CL_MEM_ALLOC_TYPE_INTEL, &type) && type != CL_MEM_TYPE_DEVICE_INTEL) {
+    return Code::kNotFound;
   }
+  if (status == CL_SUCCESS && ask(CL_MEM_ALLOC_DEVICE_INTEL, &owner) && owner == device_ &&
+      ask(CL_MEM_ALLOC_BASE_PTR_INTEL, &base) && base != nullptr) {
+    ask(CL_MEM_ALLOC_SIZE_INTEL, &size);
+  }
+  // So may a vendor call a pointer that is none of its own.
+  if (status == CL_INVALID_VALUE) return Code::kNotFound;
+  if (status != CL_SUCCESS) return code_of(status);
+  if (size == 0) return Code::kNotFound;
   *out_base = base;
   *out_size = size;
-  return true;
+  return Code::kOk;
 }
 
 }  // namespace hetcomm::opencl

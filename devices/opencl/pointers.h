@@ -15,10 +15,11 @@ class Pointers {
   // |context| has |device|, and outlives this.
   Pointers(const Api& api, cl_context context, cl_device_id device);
 
-  // Gives the device's allocation that contains |pointer|, which may be any number. False: there is
-  // none.
-  // The vendor may still know one that was freed.
-  bool find(const void* pointer, void** out_base, uint64_t* out_size) const;
+  // Whether the vendor has such memory.
+  bool exist() const { return get_info_ != nullptr; }
+  // Gives the device's allocation that contains |pointer|, which may be any number. kNotFound: there is
+  // none. Another code: the vendor does not tell. It may still know one that was freed.
+  Code find(const void* pointer, void** out_base, uint64_t* out_size) const;
   // Starts to copy |size| bytes; either side may be memory of the host. There is such an
   // allocation.
   cl_int copy(cl_command_queue queue, void* to, const void* from, uint64_t size,

@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "devices/opencl/memory.h"
+#include "devices/opencl/objects.h"
 
 namespace hetcomm::opencl {
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "devices/plugin/checked_device.h"
 #include "src/base/config.h"
 #include "src/base/text.h"
 
@@ -111,6 +112,11 @@ Result<Device> Plugins::make_checked(const Kind& kind, const Make& make) {
   const hetcomm_status_t status = make(&device, &text);
   if (status != HETCOMM_OK) {
     text.back() = '\0';
+    if (!may_fail_with(status)) {
+      return refusal(Code::kInternal,
+                     fmt::format("the plug-in returned {} ({}) and no device, which it must not",
+                                 status, code_name(static_cast<Code>(status))));
+    }
     const auto code = static_cast<Code>(status);
     return refusal(code,
                    text.front() != '\0' ? printable(text.data()) : std::string(code_text(code)));

@@ -315,6 +315,24 @@ hetcomm_status_t find(void* device, const void* address, void** out_base, uint64
   return static_cast<hetcomm_status_t>(of(device).memory().find(address, out_base, out_size));
 }
 
+hetcomm_status_t locate(void* const* devices, uint64_t count, const void* address,
+                        hetcomm_device_place_t* out_place) {
+  if (devices == nullptr || out_place == nullptr) return HETCOMM_INVALID_ARGUMENT;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!of(devices[i]).memory().may_name(address)) continue;
+    void* base = nullptr;
+    uint64_t size = 0;
+    const Code code = of(devices[i]).memory().find(address, &base, &size);
+    // The number of a handle is never given again; an address may be.
+    const uint64_t id = HandleMemory::is_handle(base) ? reinterpret_cast<uintptr_t>(base) : 0;
+    if (code == Code::kOk) {
+      *out_place = {.device = i, .base = base, .size = size, .allocation_id = id};
+    }
+    return static_cast<hetcomm_status_t>(code);
+  }
+  return HETCOMM_NOT_FOUND;
+}
+
 hetcomm_status_t stream_create(void* device, void** out_stream) {
   return guarded([&] { return of(device).stream_create(out_stream); });
 }
@@ -436,7 +454,12 @@ hetcomm_status_t stream_native(void*, void* stream, void** out_native) {
   return HETCOMM_OK;
 }
 
+int32_t names_handle(void*, const void* address) {
+  return HandleMemory::is_handle(address) ? 1 : 0;
+}
+
 struct SimTraits {
+  bool by_handle;
   bool reachable;    // for network interfaces
   bool copies_rows;  // its copy engines know rows
   bool reduces;
@@ -486,15 +509,21 @@ constexpr DeviceTable make_table(const char* kind, const SimTraits& traits) {
       .reduce = traits.reduces ? reduce_elements : nullptr,
       .numa_node = [](void* device) { return int32_t{of(device).numa_node()}; },
       .host_memory_suffices = [](void* device) { return int32_t{of(device).unified()}; },
+      .locate = locate,
+      .names_object = traits.by_handle ? names_handle : nullptr,
   };
 }
 
-constexpr DeviceTable kHandleTable = make_table(
-    "sim-handle",
-    {.reachable = false, .copies_rows = false, .reduces = false, .allocates_host = false});
-constexpr DeviceTable kAddressTable =
-    make_table("sim-address",
-               {.reachable = true, .copies_rows = true, .reduces = true, .allocates_host = true});
+constexpr DeviceTable kHandleTable = make_table("sim-handle", {.by_handle = true,
+                                                               .reachable = false,
+                                                               .copies_rows = false,
+                                                               .reduces = false,
+                                                               .allocates_host = false});
+constexpr DeviceTable kAddressTable = make_table("sim-address", {.by_handle = false,
+                                                                 .reachable = true,
+                                                                 .copies_rows = true,
+                                                                 .reduces = true,
+                                                                 .allocates_host = true});
 
 }  // namespace
 

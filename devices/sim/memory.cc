@@ -195,6 +195,13 @@ Code HandleMemory::find(const void* name, void** out_base, uint64_t* out_size) {
   return Code::kOk;
 }
 
+bool HandleMemory::is_handle(const void* name) { return number_of(name) >> 56 == kTag; }
+
+bool HandleMemory::may_name(const void* name) const {
+  return is_handle(name) &&
+         (number_of(name) >> (kSlotBits + kGenerationBits) & kInstanceMask) == instance_;
+}
+
 Code HandleMemory::resolve(const void* name, uint64_t offset, uint64_t size,
                            std::byte** out_bytes) {
   std::lock_guard lock(mutex_);
@@ -259,6 +266,10 @@ Code AddressMemory::find(const void* name, void** out_base, uint64_t* out_size) 
   *out_base = forbidden_.base() + place.base;
   *out_size = place.size;
   return Code::kOk;
+}
+
+bool AddressMemory::may_name(const void* name) const {
+  return number_of(name) - number_of(forbidden_.base()) < forbidden_.size();
 }
 
 Code AddressMemory::resolve(const void* name, uint64_t offset, uint64_t size,

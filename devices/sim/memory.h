@@ -77,6 +77,8 @@ class SimMemory {
   virtual void free(void* name) = 0;
   // kNotFound when |name| lies in no allocation of this device.
   virtual Code find(const void* name, void** out_base, uint64_t* out_size) = 0;
+  // False: |name| is none of this device's, now or ever. Costs a comparison.
+  virtual bool may_name(const void* name) const = 0;
   // Finds the real bytes of [name + offset, + size). kInvalidArgument: no name of this device;
   // kStaleHandle: freed before; kOutOfRange: not inside one allocation.
   virtual Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) = 0;
@@ -99,8 +101,11 @@ class HandleMemory final : public SimMemory {
   Code allocate(uint64_t size, void** out_name) override;
   void free(void* name) override;
   Code find(const void* name, void** out_base, uint64_t* out_size) override;
+  bool may_name(const void* name) const override;
   Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) override;
   int file_of(const std::byte* bytes, uint64_t* out_offset) const override;
+  // Whether |name| looks like that of some device of this kind.
+  static bool is_handle(const void* name);
 
  private:
   struct Slot {
@@ -128,6 +133,7 @@ class AddressMemory final : public SimMemory {
   Code allocate(uint64_t size, void** out_name) override;
   void free(void* name) override;
   Code find(const void* name, void** out_base, uint64_t* out_size) override;
+  bool may_name(const void* name) const override;
   Code resolve(const void* name, uint64_t offset, uint64_t size, std::byte** out_bytes) override;
   int file_of(const std::byte* bytes, uint64_t* out_offset) const override;
 

@@ -14,8 +14,9 @@
  * and has done nothing, but for copies of rows, of which some may run. A function that takes a range
  * fails with OUT_OF_RANGE if that leaves its allocation, with INVALID_ARGUMENT if the address is not
  * this device's, and with STALE_HANDLE if the memory was freed and that can be told, as does find().
- * Any function may fail with OUT_OF_MEMORY, OUT_OF_RESOURCES or DEVICE_LOST. None throws a C++
- * exception.
+ * Any function may fail with OUT_OF_MEMORY, OUT_OF_RESOURCES, DEVICE_LOST or INTERNAL. A status that
+ * neither this nor the function's own comment names counts as DEVICE_LOST, and the text says which it
+ * was. None throws a C++ exception.
  *
  * An address is the vendor's name of memory: a pointer that the CPU may touch, one that it may not,
  * or a handle. The library never computes with it; it passes address and offset.               */
@@ -60,11 +61,26 @@ typedef struct hetcomm_device_reduction {
   int32_t reserved; /* 0 */
 } hetcomm_device_reduction_t;
 
+/* Where locate() has found an address. Frozen layout. */
+typedef struct hetcomm_device_place {
+  uint64_t device; /* index of the device among those that were asked */
+  void* base;      /* of the allocation, as find() gives it */
+  uint64_t size;
+  /* A number that no other allocation of this kind has in the life of the process; 0: the vendor has
+   * none. */
+  uint64_t allocation_id;
+} hetcomm_device_place_t;
+
+/* A bit of hetcomm_device_table_t.flags: NULL names a stream of the user's, as it names CUDA's default
+ * stream, so that user_stream_open() takes it. */
+#define HETCOMM_DEVICE_NULL_STREAM UINT64_C(1)
+
 /* The functions of one kind of device. Entries are only ever added at the end. What a plug-in of an
  * older header leaves out counts as null. An entry that is marked optional may be null; the library
  * has a way without it. The table, and the texts that it gives, live as long as the process. */
 typedef struct hetcomm_device_table {
-  /* sizeof(hetcomm_device_table_t) as the plug-in was built with it. */
+  /* sizeof(hetcomm_device_table_t) as the plug-in was built with it. An entry that it ends in the
+   * middle of counts as left out. */
   uint64_t struct_size;
   /* Kind of device: "host", "sim-handle", ... At most 15 letters, digits, '-' and '_'. */
   const char* kind;
@@ -183,8 +199,9 @@ typedef struct hetcomm_device_table {
    * (HETCOMM_STREAM_NOT_HELD) only. The library copies nothing there.
    *
    * Optional: begins to use the user's stream |native|, which the vendor's own type names: a
-   * cl_command_queue, a cudaStream_t. INVALID_ARGUMENT where it is no stream of this device. The
-   * stream stays the user's, who keeps it until user_stream_close(), or the device retains it. */
+   * cl_command_queue, a cudaStream_t. INVALID_ARGUMENT where it is no stream of this device. It is NULL
+   * only where |flags| has HETCOMM_DEVICE_NULL_STREAM. The stream stays the user's, who keeps it until
+   * user_stream_close(), or the device retains it. */
   hetcomm_status_t (*user_stream_open)(void* device, void* native, void** out_user_stream);
   /* Ends what user_stream_open() has begun. Its events have been released, and its holds ended. */
   void (*user_stream_close)(void* device, void* user_stream);
@@ -241,6 +258,21 @@ typedef struct hetcomm_device_table {
    * then copies through host memory that other processes of the host can map. May be called at any
    * time, and does not block. */
   int32_t (*host_memory_suffices)(void* device);
+  /* Optional: tells by one query which of |count| devices has the allocation that contains |address|,
+   * which may be any number. |devices| are all devices of a context whose tables have this function
+   * and this kind. Without it the library asks each of them by find().
+   * NOT_FOUND: it is memory of none of them. STALE_HANDLE: it was that of one, and was freed. */
+  hetcomm_status_t (*locate)(void* const* devices, uint64_t count, const void* address,
+                             hetcomm_device_place_t* out_place);
+  /* Optional: writes, in at most |size| bytes with the NUL, which rule retain() of |size_bytes| from
+   * |address| on goes by when it refuses; an empty text where it does not refuse. */
+  void (*retain_rule)(void* device, void* address, uint64_t size_bytes, char* text, uint64_t size);
+  /* Optional: returns 1 where |address|, which may be any number, names an object of the vendor's, such
+   * as a handle that retain() has not taken: then it is no pointer to host memory. Else 0. The library
+   * asks one device of a kind, and only when all have said that the address is no memory of theirs. */
+  int32_t (*names_object)(void* device, const void* address);
+  /* HETCOMM_DEVICE_*, or 0. */
+  uint64_t flags;
 } hetcomm_device_table_t;
 
 /* A device: what the functions of |table| take as their first argument is |instance|. */

@@ -60,8 +60,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
  * plug-in says. Gives the number of the device, which is there until the context is destroyed; the
  * same |native| gives the same number again. It may be called at any time, also while communicators
  * exist. What the library makes is its own, and nothing of the caller's changes. A cl_context is
- * retained; anything else that |native| is has to stay until the context is destroyed. Such a device
- * has no part in the choice of network interfaces.
+ * retained; anything else that |native| is has to stay until the context is destroyed. Such a device is
+ * equal to those of HETCOMM_DEVICES, but that a communicator chooses network interfaces when it is
+ * created, by the devices of that moment: create it after the device.
  *   INVALID_ARGUMENT   |native| is NULL or no object of this kind. Not every vendor's OpenCL tells a
  *                      cl_context from its other objects: it may crash for one of these.
  *   NOT_FOUND          There is no such |kind|, or its run-time cannot be loaded.
@@ -77,8 +78,8 @@ struct hetcomm_device;
 /* Adds a device that the caller brings: table and instance of hetcomm/device_plugin.h, whose entries
  * it fills as a plug-in does. Gives the number of the device, which is there until the context is
  * destroyed; that destroys the instance, too. After a failure it is still the caller's. It may be
- * called at any time, also while communicators exist. Such a device has no part in the choice of
- * network interfaces.
+ * called at any time, also while communicators exist. As with hetcomm_device_from_native, it counts in
+ * the choice of network interfaces of communicators that are created later.
  *   INVALID_ARGUMENT   The table's kind is one of the library's own.
  *   UNSUPPORTED        The table is of another version, or lacks an entry; the text says which.
  *   OUT_OF_RESOURCES   The context has HETCOMM_MAX_DEVICES devices.
@@ -102,9 +103,14 @@ hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device, uint64_t siz
  * handle of the device's vendor. The region stays the caller's: hetcomm_memory_free does not free
  * it, and it has to exist until then. A cl_mem is retained until then.
  *   INVALID_ARGUMENT  |address| is NULL, |size_bytes| is 0, the device does not know the address,
- *                     or |device| is the host and the address is memory of another device.
+ *                     or |device| is the host and the address is memory of another device. The text
+ *                     names the rule.
+ *   UNSUPPORTED       The CPU may not read or write this memory, such as a cl_mem with
+ *                     CL_MEM_HOST_NO_ACCESS.
  *   OUT_OF_RANGE      There is no such device, or the region ends past its allocation, or past the
  *                     address space.
+ *   STALE_HANDLE      The memory was freed, where its device can tell.
+ *   DEVICE_LOST, ...  The device failed.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device, void* address, uint64_t size_bytes,
@@ -181,13 +187,16 @@ static inline hetcomm_buffer_t hetcomm_buffer_host(const void* pointer, uint64_t
 
 /* Makes a buffer of |length| bytes from |pointer| on, wherever that leads: into an allocation of one
  * of the context's devices, the library's or another's, or else to host memory, which is taken for
- * granted. Each device is asked once; in a context without other devices than the host that costs
- * nothing. The buffer is good until the allocation is freed, and belongs to nobody. Its data goes
- * through the host; hetcomm_memory_wrap names memory that network interfaces may reach. A handle
- * such as a cl_mem counts as the pointer to its first byte.
- *   INVALID_ARGUMENT  |pointer| is NULL and |length| is not 0.
+ * granted. Each kind of devices is asked once, however many devices it has; in a context without other
+ * devices than the host that costs nothing. The buffer is good until the allocation is freed, and
+ * belongs to nobody. Its data goes through the host; hetcomm_memory_wrap names memory that network
+ * interfaces may reach. A handle such as a cl_mem counts as the pointer to its first byte while a
+ * memory names it; before hetcomm_memory_wrap it is refused, as is any other object of OpenCL's.
+ *   INVALID_ARGUMENT  |pointer| is NULL and |length| is not 0, or it is a vendor's handle that no memory
+ *                     names.
  *   OUT_OF_RANGE      The range ends past its allocation, or past the address space.
  *   STALE_HANDLE      The memory was freed, where its device can tell.
+ *   DEVICE_LOST, ...  A device cannot tell whether the pointer is its own; the text says which, and why.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_buffer_pointer(hetcomm_context_t* context, const void* pointer, uint64_t length,

@@ -53,9 +53,10 @@ typedef struct hetcomm_stream hetcomm_stream_t;
  * given; for a kind that a plug-in brings what the plug-in says. A cl_command_queue is retained
  * until hetcomm_stream_release; anything else has to stay until then. |flags| is 0 or
  * HETCOMM_STREAM_NOT_HELD.
- *   INVALID_ARGUMENT   |native| is NULL, or is no stream of the device; or |flags| has unknown
- *                      ones. Not every vendor's OpenCL tells a cl_command_queue from its other
- *                      objects: it may crash for one.
+ *   INVALID_ARGUMENT   |native| is NULL and the device has no stream of that name (CUDA's default
+ *                      stream is one), or is no stream of the device; or |flags| has unknown ones. Not
+ *                      every vendor's OpenCL tells a cl_command_queue from its other objects: it may
+ *                      crash for one.
  *   OUT_OF_RANGE       There is no such device.
  *   UNSUPPORTED        The device has no streams, or none that can be held back, or the context was
  *                      created without HETCOMM_PROGRESS_THREAD.

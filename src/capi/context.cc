@@ -2,7 +2,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 
+#include <fmt/format.h>
+
+#include "devices/plugin/checked_device.h"
+#include "src/base/text.h"
 #include "src/bootstrap/launch.h"
 #include "src/capi/device_list.h"
 #include "src/capi/guard.h"
@@ -87,8 +92,9 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
 
 // |address| is one that the CPU will touch.
 Status check_plain(const hetcomm::DeviceSet& devices, const void* address) {
-  if (!devices.forbids(reinterpret_cast<uintptr_t>(address))) return {};
-  return Status(Code::kInvalidArgument, std::string(capi::kForbiddenText));
+  const Code code = devices.check_plain(reinterpret_cast<uintptr_t>(address));
+  if (code == Code::kOk) return {};
+  return Status(code, std::string(capi::text_of_plain(code)));
 }
 
 // Checks that |size| bytes from |address| on can be memory of device |index|, as far as it can
@@ -100,14 +106,25 @@ Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void
     if (size > UINT64_MAX - reinterpret_cast<uintptr_t>(address)) {
       return Status(Code::kOutOfRange, "the range ends past the address space");
     }
+    size_t owner = 0;
+    if (devices.kinds().is_object(address, &owner)) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("the address is a handle of {}: wrap it on a device of that kind",
+                                devices.device(owner).table->kind));
+    }
     return check_plain(devices, address);
   }
   void* base = nullptr;
   uint64_t known = 0;
   const hetcomm_status_t status = device.table->find(device.instance, address, &base, &known);
-  if (status != HETCOMM_OK) {
+  if (status == HETCOMM_NOT_FOUND) {
     return Status(Code::kInvalidArgument,
                   std::string("the address is no memory of device ") + device.table->kind);
+  }
+  if (status != HETCOMM_OK) {
+    return Status(static_cast<Code>(status),
+                  fmt::format("{}: the device cannot tell whether the address is its memory: {}",
+                              device.table->kind, hetcomm::failure_text(device, status)));
   }
   const auto before = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address) -
                                             reinterpret_cast<uintptr_t>(base));
@@ -133,14 +150,28 @@ class Retained {
     const hetcomm_status_t status = device_.table->retain(device_.instance, address_, size);
     held_ = status == HETCOMM_OK;
     if (held_) return {};
-    return Status(static_cast<Code>(status),
-                  status == HETCOMM_OUT_OF_RANGE
-                      ? std::string("the range ends past its allocation")
-                      : std::string("the address is no memory of device ") + device_.table->kind);
+    return Status(static_cast<Code>(status), why(status, size));
   }
   void hand_over() { held_ = false; }
 
  private:
+  // The rule by which the device refuses, if it is one that the device can name.
+  std::string why(hetcomm_status_t status, uint64_t size) const {
+    const char* const kind = device_.table->kind;
+    std::array<char, 256> rule{};
+    if (device_.table->retain_rule != nullptr) {
+      device_.table->retain_rule(device_.instance, address_, size, rule.data(), rule.size());
+      rule.back() = '\0';
+    }
+    if (rule.front() != '\0') return fmt::format("{}: {}", kind, hetcomm::printable(rule.data()));
+    if (status == HETCOMM_OUT_OF_RANGE) return "the range ends past its allocation";
+    if (status == HETCOMM_INVALID_ARGUMENT) {
+      return std::string("the address is no memory of device ") + kind;
+    }
+    return fmt::format("{}: the memory cannot be used: {}", kind,
+                       hetcomm::failure_text(device_, status));
+  }
+
   const Device& device_;
   void* const address_;
   bool held_ = false;
@@ -247,8 +278,13 @@ hetcomm_status_t hetcomm_device_add(hetcomm_context_t* context, const hetcomm_de
       return Status(Code::kInvalidArgument, std::string("'") + table->kind +
                                                 "' is the name of a kind of the library's own");
     }
-    Result<size_t> index = context->impl->add_device(*device);
-    if (!index.ok()) return index.status();
+    Result<Device> checked = hetcomm::make_checked_device(*device);
+    if (!checked.ok()) return checked.status();
+    Result<size_t> index = context->impl->add_device(*checked);
+    if (!index.ok()) {
+      hetcomm::drop_wall(*checked);
+      return index.status();
+    }
     *out_device = static_cast<int32_t>(*index);
     return {};
   });

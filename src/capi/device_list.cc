@@ -1,11 +1,13 @@
 #include "src/capi/device_list.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "devices/plugin/checked_device.h"
 #include "devices/plugin/plugins.h"
 #include "devices/registry.h"
 #include "src/base/text.h"
@@ -27,13 +29,21 @@ Status unknown_kind(Code code, std::string_view kind, const Plugins& plugins) {
                                   printable(kind), fmt::join(known, ", ")));
 }
 
+// What a plug-in has made, behind the wall.
+Result<Device> checked(Result<Device> made) {
+  if (!made.ok()) return made;
+  Result<Device> device = make_checked_device(*made);
+  if (!device.ok()) made->table->destroy(made->instance);
+  return device;
+}
+
 // "sim-handle" or "sim-address:bandwidth=10G:latency=2us"
 Result<Device> make_device(std::string_view item, const Plugins& plugins) {
   const size_t colon = item.find(':');
   const std::string_view kind = item.substr(0, colon);
   const std::string_view options =
       colon == std::string_view::npos ? std::string_view() : item.substr(colon + 1);
-  if (plugins.has(kind)) return plugins.create(kind, options);
+  if (plugins.has(kind)) return checked(plugins.create(kind, options));
   if (kind == "host") {
     return Status(Code::kInvalidArgument, "the host is always device 0: leave it out");
   }
@@ -94,7 +104,7 @@ Result<Device> make_native_device(std::string_view kind, void* native, const Con
   Result<Plugins> plugins = load_plugins(config, log);
   if (!plugins.ok()) return plugins.status();
   if (!plugins->has(kind)) return unknown_kind(Code::kNotFound, kind, *plugins);
-  return plugins->create_from_native(kind, native);
+  return checked(plugins->create_from_native(kind, native));
 }
 
 }  // namespace hetcomm::capi

@@ -45,8 +45,8 @@ class PointerMemories {
   PointerMemories& operator=(const PointerMemories&) = delete;
   ~PointerMemories();
 
-  // The memory for the |size| bytes from |base| on of device |device|.
-  hetcomm_memory* find(Context& context, size_t device, void* base, uint64_t size);
+  // The memory for the allocation at |place|.
+  hetcomm_memory* find(Context& context, const DeviceKinds::Place& place);
 
  private:
   struct Table;

@@ -41,7 +41,8 @@ template <OperationKind kKind, typename Act>
     return false;
   }
   auto& own = static_cast<Communicator&>(remote->communicator());
-  if (!own.context().alive() || own.context().devices().forbids(plain)) [[unlikely]]
+  if (!own.context().alive() || own.context().devices().check_plain(plain) != Code::kOk)
+      [[unlikely]]
     return false;
   hetcomm::Operation* operation =
       own.poster().access_plain<kKind>(*remote, offset, length, buffer, std::forward<Act>(act));

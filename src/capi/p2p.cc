@@ -37,7 +37,7 @@ template <OperationKind kKind>
   }
   Communicator& own = *communicator->impl;
   if (static_cast<uint32_t>(peer) >= static_cast<uint32_t>(own.size()) || !own.context().alive() ||
-      own.context().devices().forbids(buffer.offset)) [[unlikely]] {
+      own.context().devices().check_plain(buffer.offset) != Code::kOk) [[unlikely]] {
     return nullptr;
   }
   return own.poster().post_plain<kKind>(peer, tag, ignore, buffer);

@@ -5,30 +5,37 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "src/capi/guard.h"
 
 namespace hetcomm::capi {
 
 struct PointerMemories::Table {
+  struct Known {
+    std::unique_ptr<hetcomm_memory> memory;
+    uint64_t allocation_id = 0;
+  };
   std::mutex mutex;
   // Under |mutex|: by device and first byte; and those whose allocations are gone, while operations
   // use them.
-  std::map<std::pair<size_t, void*>, std::unique_ptr<hetcomm_memory>> known;
+  std::map<std::pair<size_t, void*>, Known> known;
   std::vector<std::unique_ptr<hetcomm_memory>> gone;
 };
 
 PointerMemories::PointerMemories() : table_(std::make_unique<Table>()) {}
 PointerMemories::~PointerMemories() = default;
 
-hetcomm_memory* PointerMemories::find(Context& context, size_t device, void* base, uint64_t size) {
+hetcomm_memory* PointerMemories::find(Context& context, const DeviceKinds::Place& place) {
   const std::lock_guard lock(table_->mutex);
   std::erase_if(table_->gone, [](const auto& memory) { return !memory->in_use(); });
-  auto& memory = table_->known[{device, base}];
-  if (memory == nullptr || memory->size() != size) {
-    auto made =
-        std::make_unique<hetcomm_memory>(context, device, base, size, hetcomm::Memory::Unowned{});
+  auto& [memory, id] = table_->known[{place.device, place.base}];
+  if (memory == nullptr || memory->size() != place.size || id != place.allocation_id) {
+    auto made = std::make_unique<hetcomm_memory>(context, place.device, place.base, place.size,
+                                                 hetcomm::Memory::Unowned{});
     if (memory != nullptr && memory->in_use()) table_->gone.push_back(std::move(memory));
     memory = std::move(made);
+    id = place.allocation_id;
   }
   return memory.get();
 }
@@ -43,25 +50,42 @@ Status check_range(uint64_t before, uint64_t length, uint64_t size) {
                 "the range ends past the allocation's " + std::to_string(size) + " bytes");
 }
 
+// It is not known whether the pointer is host memory, or it was memory of a device: device number
+// |index| has answered |code|.
+Status refusal(const DeviceSet& devices, Code code, size_t index) {
+  const Device& device = devices.device(index);
+  const char* const kind = device.table->kind;
+  if (code == Code::kStaleHandle) {
+    return Status(code, fmt::format("memory of device {} that was freed", kind));
+  }
+  return Status(
+      code, fmt::format("{}: the device cannot tell whether the pointer is its memory: {}", kind,
+                        failure_text(device, static_cast<hetcomm_status_t>(code))));
+}
+
+Status object_refusal(const DeviceSet& devices, size_t index) {
+  return Status(Code::kInvalidArgument,
+                fmt::format("the pointer is a handle of {}, which no memory of this context names: "
+                            "hetcomm_memory_wrap() makes a memory of it; host memory that only "
+                            "looks like one is named by hetcomm_buffer_host()",
+                            devices.device(index).table->kind));
+}
+
 Status find_buffer(hetcomm_context& context, const void* pointer, uint64_t length,
                    hetcomm_buffer_t* out) {
   const DeviceSet& devices = context.impl->devices();
-  for (size_t index = 1; index < devices.size(); ++index) {
-    const Device& device = devices.device(index);
-    if (device.table->host_accessible || device.table->find == nullptr) continue;
-    void* base = nullptr;
-    uint64_t size = 0;
-    const hetcomm_status_t status = device.table->find(device.instance, pointer, &base, &size);
-    if (status == HETCOMM_STALE_HANDLE) {
-      return Status(Code::kStaleHandle,
-                    std::string("memory of device ") + device.table->kind + " that was freed");
-    }
-    if (status != HETCOMM_OK) continue;
-    const uint64_t before = number_of(pointer) - number_of(base);
-    HETCOMM_RETURN_IF_ERROR(check_range(before, length, size));
-    hetcomm_memory* const memory = context.pointers.find(*context.impl, index, base, size);
-    *out = hetcomm_buffer_memory(memory, before, length);
+  DeviceKinds::Place place;
+  size_t failed = 0;
+  const Code code = devices.kinds().find(pointer, &place, &failed);
+  if (code == Code::kOk) {
+    const uint64_t before = number_of(pointer) - number_of(place.base);
+    HETCOMM_RETURN_IF_ERROR(check_range(before, length, place.size));
+    *out = hetcomm_buffer_memory(context.pointers.find(*context.impl, place), before, length);
     return {};
+  }
+  if (code != Code::kNotFound) return refusal(devices, code, failed);
+  if (length != 0 && devices.kinds().is_object(pointer, &failed)) {
+    return object_refusal(devices, failed);
   }
   if (length > UINT64_MAX - number_of(pointer)) {
     return Status(Code::kOutOfRange, "the range ends past the address space");

@@ -34,9 +34,9 @@ Code check_post(Communicator& communicator, const PostArguments& arguments,
     return reject(Code::kInvalidArgument, "buffers is null");
   }
   const DeviceSet& devices = communicator.context().devices();
-  if (arguments.access != nullptr && arguments.access->result != nullptr &&
-      devices.forbids(reinterpret_cast<uintptr_t>(arguments.access->result))) {
-    return reject(Code::kInvalidArgument, kForbiddenText);
+  if (arguments.access != nullptr && arguments.access->result != nullptr) {
+    const Code code = devices.check_plain(reinterpret_cast<uintptr_t>(arguments.access->result));
+    if (code != Code::kOk) return reject(code, text_of_plain(code));
   }
   return reject_if(check_buffers(devices, arguments.buffers, arguments.count));
 }

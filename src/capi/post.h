@@ -13,6 +13,12 @@ struct Refusal {
 inline constexpr std::string_view kForbiddenText =
     "a plain pointer leads to memory of a device, which only its hetcomm_memory_t names: "
     "hetcomm_buffer_memory() makes a buffer of it, hetcomm_memory_wrap() a memory";
+// Says why a plain pointer was refused with |code| (DeviceSet::check_plain).
+inline std::string_view text_of_plain(Code code) {
+  return code == Code::kInvalidArgument
+             ? kForbiddenText
+             : "a device failed, and cannot tell whether a plain pointer leads to its memory";
+}
 // |buffers| of a call on an object of the context that has |devices|.
 inline Refusal check_buffers(const DeviceSet& devices, const hetcomm_buffer_t* buffers,
                              size_t count) {
@@ -26,8 +32,8 @@ inline Refusal check_buffers(const DeviceSet& devices, const hetcomm_buffer_t* b
     if (buffer.length > UINT64_MAX - buffer.offset) {
       return {Code::kOutOfRange, "a host buffer ends past the address space"};
     }
-    if (devices.forbids(buffer.offset)) [[unlikely]] {
-      return {Code::kInvalidArgument, kForbiddenText};
+    if (const Code code = devices.check_plain(buffer.offset); code != Code::kOk) [[unlikely]] {
+      return {code, text_of_plain(code)};
     }
   }
   return {};

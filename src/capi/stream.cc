@@ -55,7 +55,6 @@ Status make(hetcomm_context_t* context, int32_t device, uint32_t flags,
 hetcomm_status_t hetcomm_stream_wrap(hetcomm_context_t* context, int32_t device, void* native,
                                      uint32_t flags, hetcomm_stream_t** out_stream) noexcept {
   return capi::guard([&]() -> Status {
-    HETCOMM_REQUIRE(native);
     return make(context, device, flags, out_stream,
                 [&](const hetcomm::DeviceSet& devices, size_t index, bool held) {
                   return UserStream::open(devices, index, native, held);

@@ -6,6 +6,8 @@
 //   * the framework may let go of its context and buffers first
 //   * memory that pointers name moves, too
 //   * what is no context is refused, and the rest goes on
+//   * a handle that no memory names is refused where a pointer is expected, and never written through
+//   * refusals of memory name the rule
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -178,6 +180,94 @@ TEST_P(NativeDevices, WhatIsNoneIsRefused) {
     EXPECT_EQ(add_device(me, framework), 1) << "what was refused left no device";
     std::vector<std::byte> host(1000);
     move(me, hetcomm_buffer_host(host.data(), host.size()));
+    me.meet();
+  });
+}
+
+// A cl_mem that was not wrapped is no pointer to host memory: a receive would overwrite the run-time's
+// own objects.
+TEST_P(NativeDevices, HandlesThatNoMemoryNames) {
+  run(2, [](Member& me) {
+    Framework framework(me.rank());
+    Framework elsewhere(me.rank() + 1);  // of the other vendor, and no device of the context
+    const int32_t device = add_device(me, framework);
+    const std::vector<std::byte> some(512, std::byte{7});
+    const cl_mem own = framework.buffer(some);
+    const cl_mem other = elsewhere.buffer(some);
+    const auto refused = [&](void* object) {
+      hetcomm_buffer_t buffer{};
+      EXPECT_EQ(hetcomm_buffer_pointer(me.context(), object, 512, &buffer),
+                HETCOMM_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(hetcomm_last_error()).find("hetcomm_memory_wrap()"), std::string::npos)
+          << hetcomm_last_error();
+      EXPECT_EQ(buffer.offset, 0u);
+      hetcomm_memory_t* memory = nullptr;
+      EXPECT_EQ(hetcomm_memory_wrap(me.context(), 0, object, 64, &memory), HETCOMM_INVALID_ARGUMENT)
+          << "as host memory";
+    };
+    refused(own);
+    refused(other);
+    refused(framework.context());
+    hetcomm_memory_t* memory = nullptr;
+    ASSERT_EQ(hetcomm_memory_wrap(me.context(), device, own, 512, &memory), HETCOMM_OK)
+        << hetcomm_last_error();
+    hetcomm_buffer_t buffer{};
+    ASSERT_EQ(hetcomm_buffer_pointer(me.context(), own, 512, &buffer), HETCOMM_OK)
+        << hetcomm_last_error();
+    EXPECT_NE(buffer.memory, nullptr);
+    move(me, buffer);
+    ASSERT_TRUE(me.meet());
+    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    refused(own);
+    // Memory of the host is what it is, also where it was an object's before.
+    std::vector<void*> host(64);
+    for (const uint64_t at : {0u, 1u, 17u}) {
+      EXPECT_EQ(hetcomm_buffer_pointer(me.context(), &host[at], 64, &buffer), HETCOMM_OK)
+          << hetcomm_last_error();
+      EXPECT_EQ(buffer.memory, nullptr);
+    }
+    // Nothing reads what may not be there.
+    for (const uintptr_t address : {uintptr_t{8}, uintptr_t{0xd5} << 56, ~uintptr_t{63}}) {
+      EXPECT_EQ(hetcomm_buffer_pointer(me.context(), reinterpret_cast<void*>(address), 8, &buffer),
+                HETCOMM_OK);
+      EXPECT_EQ(buffer.memory, nullptr);
+    }
+    framework.release(own);
+    elsewhere.release(other);
+    me.meet();
+  });
+}
+
+TEST_P(NativeDevices, RefusalsOfMemoryNameTheRule) {
+  run(2, [](Member& me) {
+    Framework framework(me.rank());
+    Framework second(me.rank());
+    const int32_t device = add_device(me, framework);
+    const std::vector<std::byte> some(512);
+    const cl_mem own = framework.buffer(some);
+    const cl_mem strange = second.buffer(some);
+    cl_int status = CL_SUCCESS;
+    const cl_mem closed = framework.api().CreateBuffer(
+        framework.context(), CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS, 512, nullptr, &status);
+    ASSERT_EQ(status, CL_SUCCESS);
+    uint64_t word = 0;
+    const struct {
+      void* address;
+      hetcomm_status_t status;
+      const char* text;
+    } cases[] = {{&word, HETCOMM_INVALID_ARGUMENT, "no cl_mem of this vendor"},
+                 {strange, HETCOMM_INVALID_ARGUMENT, "of another cl_context"},
+                 {closed, HETCOMM_UNSUPPORTED, "CL_MEM_HOST_NO_ACCESS"},
+                 {own, HETCOMM_OUT_OF_RANGE, "ends past the buffer"}};
+    for (const auto& each : cases) {
+      hetcomm_memory_t* memory = nullptr;
+      EXPECT_EQ(hetcomm_memory_wrap(me.context(), device, each.address, 513, &memory), each.status);
+      EXPECT_NE(std::string(hetcomm_last_error()).find(each.text), std::string::npos)
+          << each.text << ": " << hetcomm_last_error();
+    }
+    framework.release(own);
+    framework.release(closed);
+    second.release(strange);
     me.meet();
   });
 }

@@ -1,13 +1,17 @@
 // Every device promises this through the table, whatever its kind: data arrives where it was sent,
 // in order; wrong arguments are refused and leave outputs alone; empty things are allowed; all of
-// it from several threads.
+// it from several threads. find() knows what is allocated and no byte more; what is freed is gone; a
+// copy that failed is told.
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <set>
 #include <string>
@@ -46,6 +50,9 @@ class DevicesWithUserStreams : public EveryDevice {
     return native;
   }
 };
+
+// Those that find an address among all devices of their kind.
+class DevicesThatLocate : public EveryDevice {};
 
 // Those of them that hold such a stream back.
 class DevicesThatHold : public DevicesWithUserStreams {};
@@ -502,6 +509,7 @@ TEST_P(DevicesWithUserStreams, WhatIsNoneIsRefused) {
   uint64_t word = 0;
   void* untouched = &word;
   for (void* const wrong : std::vector<void*>{nullptr, &word, reinterpret_cast<void*>(8)}) {
+    if (wrong == nullptr && (table.flags & HETCOMM_DEVICE_NULL_STREAM) != 0) continue;
     EXPECT_EQ(table.user_stream_open(device_.instance(), wrong, &untouched),
               HETCOMM_INVALID_ARGUMENT);
   }
@@ -553,6 +561,149 @@ TEST_P(EveryDevice, OffsetsReachTheRightBytes) {
   EXPECT_TRUE(std::equal(part.begin(), part.end(), model.begin() + 500));
   device_.destroy_stream(stream);
   device_.free(memory);
+}
+
+// What find() says of |address|, and the allocation that it names.
+struct Found {
+  hetcomm_status_t status = HETCOMM_INTERNAL;
+  void* base = nullptr;
+  uint64_t size = 0;
+};
+Found find(const TestDevice& device, const void* address) {
+  Found found;
+  found.status = device.table().find(device.instance(), address, &found.base, &found.size);
+  return found;
+}
+
+// find() knows an allocation by its first byte, and by no byte before or behind it.
+TEST_P(EveryDevice, FindEndsWhereTheAllocationEnds) {
+  if (device_.table().find == nullptr)
+    GTEST_SKIP() << "optional where the CPU may touch the memory";
+  for (const uint64_t size : {1u, 100u, 4096u, 65536u, 1000001u}) {
+    auto* const memory = static_cast<std::byte*>(device_.allocate(size));
+    const Found own = find(device_, memory);
+    ASSERT_EQ(own.status, HETCOMM_OK);
+    EXPECT_EQ(own.base, memory);
+    EXPECT_EQ(own.size, size);
+    const Found last = find(device_, memory + size - 1);
+    if (last.status == HETCOMM_OK && last.base == memory) {
+      EXPECT_EQ(last.size, size);
+    } else {
+      EXPECT_NE(last.status, HETCOMM_OK) << "only a handle is known by itself alone";
+    }
+    for (const std::byte* const outside : {memory - 1, memory + size}) {
+      const Found found = find(device_, outside);
+      EXPECT_FALSE(found.status == HETCOMM_OK && found.base == memory)
+          << size << " bytes, " << (outside < memory ? "before" : "behind");
+      EXPECT_TRUE(found.status == HETCOMM_OK || found.status == HETCOMM_NOT_FOUND ||
+                  found.status == HETCOMM_STALE_HANDLE)
+          << found.status;
+    }
+    device_.free(memory);
+  }
+}
+
+// Pages of this process that are in memory.
+uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t all = 0;
+  uint64_t resident = 0;
+  file >> all >> resident;
+  return resident * 4096;
+}
+
+TEST_P(EveryDevice, WhatIsFreedIsGone) {
+  constexpr uint64_t kSize = 8u << 20;
+  constexpr int kRounds = 64;
+  const std::vector<std::byte> bytes(kSize, std::byte{1});
+  void* const stream = device_.stream();
+  uint64_t before = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    void* const memory = device_.allocate(kSize);
+    ASSERT_NE(memory, nullptr);
+    ASSERT_EQ(device_.write(stream, memory, 0, bytes.data(), kSize), HETCOMM_OK);
+    device_.finish(stream);
+    device_.free(memory);
+    if (device_.table().find != nullptr) {
+      const hetcomm_status_t status = find(device_, memory).status;
+      ASSERT_TRUE(status == HETCOMM_NOT_FOUND || status == HETCOMM_STALE_HANDLE) << status;
+    }
+    // Vendors keep some for later.
+    if (round == kRounds / 4) before = resident_bytes();
+  }
+  const uint64_t after = resident_bytes();
+  EXPECT_LT(after, before + kSize * kRounds / 4) << "memory that was freed stays with the process";
+  device_.destroy_stream(stream);
+}
+
+// Ends the process with 0 if a copy to memory that is not there is told to have failed, and with 3 if
+// its event says that it has not.
+[[noreturn]] void copy_to_nowhere(TestDevice& device) {
+  constexpr size_t kSize = 1u << 20;
+  void* const nowhere =
+      mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const stream = device.stream();
+  void* const memory = device.allocate(kSize);
+  hetcomm_status_t status = device.read(stream, nowhere, memory, 0, kSize);
+  void* event = nullptr;
+  if (status == HETCOMM_OK) {
+    status = device.table().event_record(device.instance(), stream, &event);
+  }
+  if (status == HETCOMM_OK) status = device.table().event_wait(device.instance(), event);
+  const bool is_told = status != HETCOMM_OK && (event == nullptr || device.query(event) == status);
+  _exit(is_told ? 0 : 3);
+}
+
+// A copy that cannot have been made is told by its event; or the process ends.
+TEST_P(EveryDevice, EventsTellOfCopiesThatFailed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto is_no_success = [](int status) {
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 3;
+  };
+  EXPECT_EXIT(
+      {
+        alarm(30);  // the run-time of a vendor may never say it
+        copy_to_nowhere(device_);
+      },
+      is_no_success, "");
+}
+
+TEST_P(DevicesThatLocate, AmongSeveral) {
+  TestDevice second(GetParam());
+  TestDevice third(GetParam());
+  const std::vector<TestDevice*> all = {&device_, &second, &third};
+  std::vector<void*> instances;
+  for (const TestDevice* each : all) instances.push_back(each->instance());
+  const auto locate = [&](const void* address, uint64_t count, hetcomm_device_place_t* out) {
+    return device_.table().locate(instances.data(), count, address, out);
+  };
+  std::set<uint64_t> ids;
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (int round = 0; round < 3; ++round) {
+      auto* const memory = static_cast<std::byte*>(all[i]->allocate(5000));
+      hetcomm_device_place_t place{};
+      ASSERT_EQ(locate(memory, all.size(), &place), HETCOMM_OK);
+      EXPECT_EQ(place.device, i);
+      EXPECT_EQ(place.base, memory);
+      EXPECT_EQ(place.size, 5000u);
+      if (place.allocation_id != 0) {
+        EXPECT_TRUE(ids.insert(place.allocation_id).second) << "another allocation had this id";
+      }
+      hetcomm_device_place_t untouched{.device = 77, .base = &place, .size = 1, .allocation_id = 2};
+      // Of a device that is not asked, and of none.
+      EXPECT_EQ(locate(memory, i, &untouched), HETCOMM_NOT_FOUND);
+      for (const void* const outside :
+           {static_cast<const void*>(memory - 1), static_cast<const void*>(memory + 5000),
+            static_cast<const void*>(&place), static_cast<const void*>(nullptr)}) {
+        const hetcomm_status_t status = locate(outside, all.size(), &untouched);
+        EXPECT_TRUE(status == HETCOMM_NOT_FOUND || status == HETCOMM_STALE_HANDLE) << status;
+      }
+      all[i]->free(memory);
+      const hetcomm_status_t status = locate(memory, all.size(), &untouched);
+      EXPECT_TRUE(status == HETCOMM_NOT_FOUND || status == HETCOMM_STALE_HANDLE) << status;
+      EXPECT_TRUE(untouched.device == 77 && untouched.base == &place);
+    }
+  }
 }
 
 TEST_P(EveryDevice, AllocationsDoNotOverlap) {
@@ -667,6 +818,9 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesWithHostMemory);
 INSTANTIATE_TEST_SUITE_P(Kinds, DevicesWithUserStreams,
                          testing::ValuesIn(kinds_with(&DeviceTable::user_stream_open)), kind_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesWithUserStreams);
+INSTANTIATE_TEST_SUITE_P(Kinds, DevicesThatLocate,
+                         testing::ValuesIn(kinds_with(&DeviceTable::locate)), kind_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesThatLocate);
 INSTANTIATE_TEST_SUITE_P(Kinds, DevicesThatHold,
                          testing::ValuesIn(kinds_with(&DeviceTable::user_stream_hold)), kind_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicesThatHold);

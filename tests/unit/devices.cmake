@@ -1,5 +1,6 @@
 hetcomm_test(device_test TIMED
   SOURCES
+    device_checked_test.cc
     device_host_test.cc
     device_options_test.cc
     device_plugin_test.cc
@@ -15,7 +16,14 @@ hetcomm_test(device_test TIMED
   PROCESSORS 2
   TIMEOUT 120)
 hetcomm_plugin(bad_device_plugin SOURCES bad_device_plugin.c)
-add_dependencies(device_test example_device_plugin bad_device_plugin)
+hetcomm_plugin(strict_device_plugin SOURCES strict_device_plugin.c)
+add_dependencies(device_test example_device_plugin bad_device_plugin strict_device_plugin)
+if(NOT HETCOMM_SANITIZE)
+  hetcomm_ctest(device_suite TARGET device_test
+    COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/device_suite_test.py
+      $<TARGET_FILE:device_test> $<TARGET_FILE:strict_device_plugin>
+    TIMEOUT 120)
+endif()
 
 # Over the run-times of this machine: those that tools/install-deps --opencl has put beside each other,
 # else the system's. Not under sanitizers, which the run-times do not stand.

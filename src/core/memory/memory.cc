@@ -55,6 +55,10 @@ Result<size_t> DeviceSet::add(Device device) {
   entries_[index].reset(new (std::nothrow) Entry(table.value(), device));
   if (entries_[index] == nullptr) return Status(Code::kOutOfMemory);
   entries_[index]->device.table = &entries_[index]->table;
+  if (!kinds_.add(entries_[index]->device, index)) {
+    entries_[index].reset();
+    return Status(Code::kOutOfMemory);
+  }
   size_.store(index + 1, std::memory_order_release);
   return index;
 }
@@ -100,18 +104,14 @@ void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
 }
 
 // The devices must be asked: an address may be a handle, and host memory can lie beside it.
-bool DeviceSet::find_forbidden(uint64_t address) const {
-  if (address > highest_forbidden_.load(std::memory_order_relaxed)) return false;
-  for (size_t i = 0; i < size(); ++i) {
-    const Entry& entry = *entries_[i];
-    const DeviceTable& table = *entry.device.table;
-    if (table.host_accessible) continue;
-    void* base = nullptr;
-    uint64_t size = 0;
-    const auto* const pointer = reinterpret_cast<const void*>(static_cast<uintptr_t>(address));
-    if (table.find(entry.device.instance, pointer, &base, &size) == HETCOMM_OK) return true;
-  }
-  return false;
+Code DeviceSet::ask_devices(uint64_t address) const {
+  if (address > highest_forbidden_.load(std::memory_order_relaxed)) return Code::kOk;
+  DeviceKinds::Place place;
+  size_t failed = 0;
+  const Code code =
+      kinds_.find(reinterpret_cast<const void*>(static_cast<uintptr_t>(address)), &place, &failed);
+  if (code == Code::kOk) return Code::kInvalidArgument;
+  return code == Code::kNotFound || code == Code::kStaleHandle ? Code::kOk : code;
 }
 
 Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, bool owned)

@@ -13,6 +13,7 @@
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/memory/copy_notice.h"
+#include "src/core/memory/device_kinds.h"
 
 namespace hetcomm {
 
@@ -37,7 +38,7 @@ class MemoryUser {
 // direction. Devices may be added at any time, and stay.
 class DeviceSet {
  public:
-  static constexpr size_t kMostDevices = 256;
+  static constexpr size_t kMostDevices = DeviceKinds::kMostDevices;
   DeviceSet() = default;
   ~DeviceSet();
   DeviceSet(const DeviceSet&) = delete;
@@ -84,10 +85,15 @@ class DeviceSet {
   }
   // Notes that device |index| has a memory of |size| bytes at |address|. [any-thread]
   void note_memory(size_t index, const void* address, uint64_t size);
-  // Returns whether |address|, which a caller takes for host memory, lies in memory that the CPU
-  // may not touch. Costs one comparison until this context has had such a memory. [any-thread]
-  bool forbids(uint64_t address) const {
-    return address >= lowest_forbidden_.load(std::memory_order_relaxed) && find_forbidden(address);
+  // Devices by kind, to be asked where an address leads. [any-thread]
+  const DeviceKinds& kinds() const { return kinds_; }
+  // Says whether the CPU may touch |address|, which a caller takes for host memory: kInvalidArgument if
+  // it lies in memory of a device, and another code if a device cannot tell. Costs one comparison until
+  // this context has had memory that the CPU may not touch. [any-thread]
+  Code check_plain(uint64_t address) const {
+    if (address < lowest_forbidden_.load(std::memory_order_relaxed)) [[likely]]
+      return Code::kOk;
+    return ask_devices(address);
   }
 
  private:
@@ -98,10 +104,11 @@ class DeviceSet {
     std::array<void*, kStreamDirections> streams{};
     std::atomic<bool> has_user_streams{false};
   };
-  bool find_forbidden(uint64_t address) const;
+  Code ask_devices(uint64_t address) const;
   CopyNotice notice_;  // goes after the devices
   std::array<std::unique_ptr<Entry>, kMostDevices> entries_;
   std::atomic<size_t> size_{0};
+  DeviceKinds kinds_;
   std::vector<MemoryUser*> users_ HETCOMM_GUARDED_BY_BATON;
   std::atomic<bool> reachable_{false};
   std::mutex holding_;

@@ -56,6 +56,10 @@ Result<UserStream::Opened> UserStream::open(const DeviceSet& devices, size_t ind
   const Device& device = devices.device(index);
   if (device.table->user_stream_open == nullptr) return without_streams(device);
   if (held && device.table->user_stream_hold == nullptr) return without_holds(device);
+  if (native == nullptr && (device.table->flags & HETCOMM_DEVICE_NULL_STREAM) == 0) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("native is null, which names no stream of {}", device.table->kind));
+  }
   Opened opened{.native = native, .held = held};
   const hetcomm_status_t status =
       device.table->user_stream_open(device.instance, native, &opened.user_stream);
