@@ -28,6 +28,11 @@ hetcomm_test(core_channel_table_test
   DEPENDS core base
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_plan_board_test
+  SOURCES core_plan_board_test.cc
+  DEPENDS core base fmt::fmt
+  LABELS asan
+  TIMEOUT 30)
 hetcomm_test(core_job_offer_test
   SOURCES core_job_offer_test.cc
   DEPENDS core net base fmt::fmt

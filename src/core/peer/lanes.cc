@@ -362,6 +362,38 @@ void Lanes::start_send(Lane& lane, Operation& run) {
   }
 }
 
+void Lanes::skip(Lane& lane) {
+  if (!lane.closed().ok()) return;
+  try {
+    if (lane.is_sending()) {
+      (void)lane.runs().reach(lane.next_run());
+      skip_send(lane);
+    } else if (lane.ahead() >= Lane::kMostAhead) {
+      break_off(lane, Code::kBusy);
+    } else if (lane.is_open()) {
+      association_.send_protocol(MessageKind::kStop, run_id(lane.number(), lane.take_number()),
+                                 Code::kCancelled);
+    } else {
+      lane.make_room();
+      lane.untold().push_back({lane.take_number(), Code::kCancelled});
+    }
+  } catch (const std::bad_alloc&) {
+    break_off(lane, Code::kOutOfMemory);
+  }
+}
+
+void Lanes::skip_send(Lane& lane) {
+  const uint64_t number = lane.take_number();
+  SendRun& entry = *lane.runs().find(number);
+  const bool granted = !entry.grants.empty();
+  if (granted) {
+    association_.send_protocol(MessageKind::kWithdraw, run_id(lane.number(), number),
+                               Code::kCancelled);
+  }
+  const bool known = granted || entry.state == SendRun::State::kStopped;
+  lane.run_ended(number, Code::kCancelled, known);
+}
+
 // Gives the transfer of run |number| the grants that came before its start. They may end the run.
 void Lanes::take_grants(Lane& lane, uint64_t number) {
   SendRun* entry = lane.runs().find(number);

@@ -1,5 +1,5 @@
-// Lanes: the lanes between this rank and one peer (lane.h): opening and closing them, starting their
-// runs, and what the peer says of them. Under the baton.
+// Lanes: the lanes between this rank and one peer (lane.h): opening and closing them, starting
+// their runs, and what the peer says of them. Under the baton.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,16 @@ class Lanes {
   // |lane| stays until close(). |lost|: why the association is, if it is; then no run can start.
   // May throw std::bad_alloc.
   void open(Lane& lane, const Status& lost) HETCOMM_UNDER_BATON;
-  // Takes open() back. The peer, which may have heard of it, waits for runs that do not come, until it
-  // closes its end.
+  // Takes open() back. The peer, which may have heard of it, waits for runs that do not come, until
+  // it closes its end.
   void forget(Lane& lane) HETCOMM_UNDER_BATON;
   // No run of |lane| is under way. The peer is told in |code|.
   void close(Lane& lane, Code code) HETCOMM_UNDER_BATON;
   // Starts |run|, which is pending and has its place.
   void start(Operation& run) HETCOMM_UNDER_BATON;
+  // The next run of |lane| does not take place: the other end skips it too, or has started it and
+  // hears of that.
+  void skip(Lane& lane) HETCOMM_UNDER_BATON;
   // Starts to move the data of runs that were left to the end of the pass, or that wait for their
   // turn.
   void go_on() HETCOMM_UNDER_BATON {
@@ -102,6 +105,7 @@ class Lanes {
   void take_grants(Lane& lane, uint64_t number) HETCOMM_UNDER_BATON;
   void move_left() HETCOMM_UNDER_BATON;
   void move_paced() HETCOMM_UNDER_BATON;
+  void skip_send(Lane& lane) HETCOMM_UNDER_BATON;
   void start_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
   void begin_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
   void refuse(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;

@@ -64,6 +64,10 @@ class Pair final : public PairBase {
   void close_lane(Lane& lane, Code code) HETCOMM_UNDER_BATON {
     if (!association_.is_lost()) traffic_.lanes().close(lane, code);
   }
+  // The next run of |lane| does not take place at either end.
+  void skip_run(Lane& lane) HETCOMM_UNDER_BATON {
+    if (!association_.is_lost()) traffic_.lanes().skip(lane);
+  }
   // Nothing accepted is waiting to leave.
   bool flushed() const HETCOMM_UNDER_BATON;
 

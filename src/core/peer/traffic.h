@@ -11,6 +11,7 @@
 #include "src/core/peer/lanes.h"
 #include "src/core/peer/message_receiver.h"
 #include "src/core/peer/message_sender.h"
+#include "src/core/peer/plan_notes.h"
 #include "src/core/peer/remote_access.h"
 #include "src/core/peer/transfer.h"
 
@@ -24,7 +25,8 @@ class Traffic {
         sender_(association, transfers_),
         receiver_(association, transfers_),
         access_(association, transfers_, receiver_),
-        lanes_(association, transfers_) {}
+        lanes_(association, transfers_),
+        plan_notes_(association) {}
   Traffic(const Traffic&) = delete;
   Traffic& operator=(const Traffic&) = delete;
 
@@ -35,6 +37,7 @@ class Traffic {
   RemoteAccess& access() HETCOMM_UNDER_BATON { return access_; }
   Lanes& lanes() HETCOMM_UNDER_BATON { return lanes_; }
   const Lanes& lanes() const HETCOMM_UNDER_BATON { return lanes_; }
+  PlanNotes& plan_notes() HETCOMM_UNDER_BATON { return plan_notes_; }
 
   // --- operations ---
   // Takes an operation, which is pending and in no list, if the association may send and nothing
@@ -118,6 +121,7 @@ class Traffic {
   MessageReceiver receiver_;
   RemoteAccess access_;
   Lanes lanes_;
+  PlanNotes plan_notes_;
   std::vector<Grant> early_grants_;  // of connections whose number has not come
 };
 

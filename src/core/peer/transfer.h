@@ -66,6 +66,10 @@ class SendTransfer final : public Mortal {
   bool lost_source() const HETCOMM_UNDER_BATON { return source_rail_ == nullptr; }
   uint64_t id() const HETCOMM_UNDER_BATON { return id_; }
   uint64_t length() const HETCOMM_UNDER_BATON { return send_->length; }
+  // Some of its data has left, or may have.
+  bool has_moved() const HETCOMM_UNDER_BATON {
+    return put_bytes_ > 0 || !pieces_.empty() || received_;
+  }
   bool is_high() const HETCOMM_UNDER_BATON {
     return send_ != nullptr && send_->options.high_priority;
   }

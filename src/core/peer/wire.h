@@ -61,6 +61,9 @@ enum class MessageKind : uint8_t {
   kOffer,  // a part of a granted chunk lies in memory of the sender that the receiver can map; tag
            // as in the grant, value = sender's transfer id, payload OfferBody
   kTaken,  // the receiver has read an offer; tag = sender's transfer id, value = taken_value()
+  // Plans of redistributions (plan_board.h).
+  kPlanText,  // a piece of the text of the kPlanNote that follows
+  kPlanNote,  // tag = the plan's, value = PlanAction, payload PlanNoteBody
   kPastLast,  // not a message; the fuzzer tries all kinds before it
 };
 
@@ -209,6 +212,30 @@ struct LaneClosedBody {
   uint64_t most_bytes;  // what it was opened with, as in LaneOpenBody
   uint64_t content;
   uint32_t depth;
+  uint32_t reserved;
+};
+
+// What a note says of the sender's plan, or, in an answer, of the receiver's.
+enum class PlanAction : uint64_t {
+  kStarted = 1,  // the sender has started it
+  kDiffers,      // answer: the sender's in its place has the hash |content|
+  kLacks,        // answer: the sender has none; the text says what it has
+  kHas,          // answer, later: it has made it
+  kGone,         // it is destroyed
+  kGivenUp,      // no data of |execution| moves: |code| and the text say why
+  kLabelled,     // |execution| has the label |step|, |micro_batch|
+  kPastLast
+};
+struct PlanNoteBody {
+  uint32_t channel;        // number of the receiver's channel
+  uint32_t reply_channel;  // number of the sender's
+  uint32_t number;         // of the plan, among those of one tag and these two ranks: its owner's
+  int32_t origin;          // kGivenUp: rank of the communicator on which it ended
+  uint64_t content;        // hash of what the ranks have to agree on
+  uint64_t execution;      // number, among those of the plan
+  uint64_t step;
+  uint64_t micro_batch;
+  int32_t code;
   uint32_t reserved;
 };
 

@@ -1,0 +1,52 @@
+#include "src/core/peer/plan_notes.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kPieceBytes = 64;  // what a protocol message carries
+
+}  // namespace
+
+void PlanNotes::send(const PlanNote& note) {
+  const size_t size = std::min(note.text.size(), PlanBoard::kMaxText);
+  for (size_t at = 0; at < size; at += kPieceBytes) {
+    association_.send_protocol(MessageKind::kPlanText, 0, 0, note.text.data() + at,
+                               std::min(kPieceBytes, size - at));
+  }
+  association_.send_protocol(MessageKind::kPlanNote, note.tag, static_cast<uint64_t>(note.action),
+                             &note.body, sizeof(note.body));
+}
+
+void PlanNotes::receive_text(ConstByteSpan payload) {
+  if (payload.size() > kPieceBytes || text_.size() + payload.size() > PlanBoard::kMaxText) {
+    association_.violated("text of a note that is too long");
+    return;
+  }
+  text_.append(reinterpret_cast<const char*>(payload.data()), payload.size());
+}
+
+void PlanNotes::receive(const WireHeader& header, ConstByteSpan payload) {
+  PlanNote note{.action = static_cast<PlanAction>(header.value),
+                .tag = header.tag,
+                .body = {},
+                .text = std::exchange(text_, {})};
+  if (!decode_body(payload, &note.body) || header.value == 0 ||
+      header.value >= static_cast<uint64_t>(PlanAction::kPastLast)) {
+    association_.violated("note about a plan that means nothing");
+    return;
+  }
+  Channel* const channel = association_.common().channels.find(note.body.channel);
+  if (channel == nullptr || channel->closed) return;
+  std::vector<PlanBoard::Answer> answers;
+  if (!channel->plans.receive(association_.rank(), note, &answers)) {
+    association_.violated("too many notes about plans that nobody here has made");
+    return;
+  }
+  for (const PlanBoard::Answer& answer : answers) send(answer.note);
+}
+
+}  // namespace hetcomm

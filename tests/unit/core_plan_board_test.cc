@@ -1,0 +1,184 @@
+// What two ranks say of their plans (plan_board.h). Two boards talk to each other here:
+//  * plans with one tag and hash belong together, whoever made more of them
+//  * plans with one tag and number and different hashes differ, and both ranks hear of that
+//  * who lacks a plan says what it has instead, and says so when it has made it
+//  * notes about executions wait for a plan that comes later, and go with a plan that is gone
+//  * a rank holds no more notes than it has to
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "src/core/peer/plan_board.h"
+
+namespace hetcomm {
+namespace {
+
+struct Plan final : BoardedPlan {
+  explicit Plan(PlanBoard::Terms own) : terms(std::move(own)) {}
+  void peer_differs(int /*rank*/, uint64_t content) override { differs.push_back(content); }
+  void peer_lacks(int /*rank*/, std::string_view others) override { lacks = others; }
+  void peer_says(int /*rank*/, const PlanNote& note) override {
+    heard.push_back(note.body.execution);
+  }
+  PlanBoard::Terms terms;
+  std::vector<uint64_t> differs;
+  std::string lacks;
+  std::vector<uint64_t> heard;
+};
+
+// Ranks 0 and 1.
+class PlanBoardTest : public ::testing::Test {
+ protected:
+  Plan& make(int rank, uint64_t content, uint64_t tag = 0) {
+    plans_.push_back(std::make_unique<Plan>(
+        PlanBoard::Terms{.tag = tag, .content = content, .ranks = {1 - rank}}));
+    Plan& made = *plans_.back();
+    boards_[rank].add(made, made.terms);
+    for (const PlanBoard::Answer& answer : boards_[rank].catch_up(made)) {
+      EXPECT_EQ(answer.rank, 1 - rank);
+      send(rank, answer.note);
+    }
+    return made;
+  }
+  // |plan| of |rank| says something of |execution|.
+  void say(int rank, Plan& plan, PlanAction action, uint64_t execution = 0) {
+    PlanNote note{.action = action, .tag = plan.terms.tag, .body = {}, .text = {}};
+    note.body.number = boards_[rank].number_of(plan, 1 - rank);
+    note.body.content = plan.terms.content;
+    note.body.execution = execution;
+    send(rank, note);
+  }
+  void start(int rank, Plan& plan) { say(rank, plan, PlanAction::kStarted); }
+  void send(int from, const PlanNote& note) {
+    std::vector<PlanBoard::Answer> answers;
+    EXPECT_TRUE(boards_[1 - from].receive(from, note, &answers));
+    for (const PlanBoard::Answer& answer : answers) {
+      EXPECT_EQ(answer.rank, from);
+      send(1 - from, answer.note);
+    }
+  }
+
+  PlanBoard boards_[2];
+  std::vector<std::unique_ptr<Plan>> plans_;
+};
+
+TEST_F(PlanBoardTest, EqualPlansSayNothing) {
+  Plan& own = make(0, 7);
+  Plan& other = make(1, 7);
+  start(0, own);
+  start(1, other);
+  EXPECT_TRUE(own.differs.empty() && other.differs.empty());
+  EXPECT_TRUE(own.lacks.empty() && other.lacks.empty());
+  say(0, own, PlanAction::kGivenUp, 3);
+  EXPECT_EQ(other.heard, std::vector<uint64_t>{3});
+}
+
+TEST_F(PlanBoardTest, BothHearOfPlansThatDiffer) {
+  Plan& own = make(0, 7);
+  Plan& other = make(1, 8);
+  start(0, own);
+  EXPECT_EQ(own.differs, std::vector<uint64_t>{8});
+  EXPECT_EQ(other.differs, std::vector<uint64_t>{7});
+}
+
+TEST_F(PlanBoardTest, APlanThatIsMadeLaterMayDiffer) {
+  Plan& own = make(0, 7);
+  start(0, own);
+  EXPECT_EQ(own.lacks, "it has none of any tag");
+  Plan& other = make(1, 8);
+  EXPECT_TRUE(own.differs.empty() && other.differs.empty());
+  start(1, other);
+  EXPECT_EQ(own.differs, std::vector<uint64_t>{8});
+  EXPECT_EQ(other.differs, std::vector<uint64_t>{7});
+}
+
+TEST_F(PlanBoardTest, WhatThereIsInsteadIsNamed) {
+  Plan& own = make(0, 7, 3);
+  plans_.push_back(std::make_unique<Plan>(PlanBoard::Terms{.tag = 3, .content = 1, .ranks = {2}}));
+  boards_[1].add(*plans_.back(), plans_.back()->terms);
+  start(0, own);
+  EXPECT_EQ(own.lacks, "it has tag 3 with other ranks");
+  make(1, 7, 9);
+  make(1, 7, 4);
+  start(0, own);
+  EXPECT_EQ(own.lacks, "it has tag 4, tag 9 and tag 3 with other ranks");
+  make(1, 7, 3);
+  EXPECT_EQ(own.lacks, "");
+  Plan& second = make(0, 8, 3);
+  start(0, second);
+  EXPECT_EQ(second.lacks, "it has made 1 with tag 3 so far");
+}
+
+// Rank 0 made one that rank 1 could not make.
+TEST_F(PlanBoardTest, NumbersMayDrift) {
+  Plan& lost = make(0, 5);
+  boards_[0].remove(lost);
+  Plan& own = make(0, 7);
+  Plan& other = make(1, 7);
+  EXPECT_NE(boards_[0].number_of(own, 1), boards_[1].number_of(other, 0));
+  start(0, own);
+  start(1, other);
+  EXPECT_TRUE(own.differs.empty() && other.differs.empty());
+  EXPECT_TRUE(own.lacks.empty() && other.lacks.empty());
+  say(1, other, PlanAction::kLabelled, 4);
+  EXPECT_EQ(own.heard, std::vector<uint64_t>{4});
+}
+
+// Several plans with one tag and hash keep apart.
+TEST_F(PlanBoardTest, EqualPlansAreJoinedByNumber) {
+  std::vector<Plan*> own;
+  std::vector<Plan*> others;
+  for (int i = 0; i < 3; ++i) own.push_back(&make(0, 7));
+  for (int i = 0; i < 3; ++i) others.push_back(&make(1, 7));
+  for (const size_t i : {size_t{2}, size_t{0}, size_t{1}}) {
+    say(0, *own[i], PlanAction::kGivenUp, 10 + i);
+    say(1, *others[i], PlanAction::kGivenUp, 20 + i);
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(others[i]->heard, std::vector<uint64_t>{10 + i});
+    EXPECT_EQ(own[i]->heard, std::vector<uint64_t>{20 + i});
+  }
+}
+
+TEST_F(PlanBoardTest, NotesWaitForThePlanAndGoWithIt) {
+  Plan& own = make(0, 7);
+  start(0, own);
+  say(0, own, PlanAction::kGivenUp, 1);
+  say(0, own, PlanAction::kGivenUp, 2);
+  Plan& other = make(1, 7);
+  EXPECT_EQ(other.heard, (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(own.lacks, "");
+
+  // What waits of a plan that is gone since says nothing of others.
+  Plan& gone = make(0, 9, 2);
+  start(0, gone);
+  boards_[0].remove(gone);
+  EXPECT_TRUE(make(1, 8, 2).differs.empty());
+
+  Plan& short_lived = make(0, 9, 1);
+  start(0, short_lived);
+  say(0, short_lived, PlanAction::kGivenUp, 3);
+  say(0, short_lived, PlanAction::kGone);
+  boards_[0].remove(short_lived);
+  // Another one in its place hears nothing, and is not said to differ.
+  Plan& later = make(1, 8, 1);
+  EXPECT_TRUE(later.heard.empty());
+  EXPECT_TRUE(later.differs.empty());
+}
+
+TEST_F(PlanBoardTest, NobodySaysTooMuch) {
+  PlanBoard board;
+  PlanNote note{.action = PlanAction::kGivenUp, .tag = 0, .body = {}, .text = {}};
+  std::vector<PlanBoard::Answer> answers;
+  size_t held = 0;
+  while (held < 1'000'000 && board.receive(1, note, &answers)) ++held;
+  EXPECT_GT(held, 1000u);
+  EXPECT_LT(held, 100'000u);
+}
+
+}  // namespace
+}  // namespace hetcomm
