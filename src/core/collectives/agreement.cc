@@ -31,6 +31,7 @@ void Agreement::start(bool wanted) {
 }
 
 void Agreement::post(bool sends, uint32_t peer, ByteSpan bytes) {
+  if (step_ == Step::kOver) return;  // a message before this one has failed
   messages_.reserve(messages_.size() + 1);
   Operation* message = ranks_.communicator.make_internal(
       {.kind = sends ? OperationKind::kSend : OperationKind::kReceive,

@@ -66,6 +66,8 @@ void Collective::join(Team& team, uint64_t sequence, uint64_t now_ns) {
 }
 
 void Collective::start(bool in_arena) {
+  // What other ranks have said of it may have ended it before its turn.
+  if (stage_ != Stage::kQueued) return;
   in_arena_ = in_arena;
   try {
     load();

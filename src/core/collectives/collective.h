@@ -63,7 +63,8 @@ class Collective final : public CompositeOperation,
   // Whether its data moves: in the arena, whether its turn has come.
   bool moving() const HETCOMM_UNDER_BATON { return stage_ == Stage::kMoving; }
 
-  // Its team calls join() when the operation has come, and start() in its turn.
+  // Its team calls join() when the operation has come, and start() in its turn. start() does nothing
+  // where the operation has ended by then.
   void join(Team& team, uint64_t sequence, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void start(bool in_arena) HETCOMM_UNDER_BATON;
   // Goes on with what is ready.
@@ -71,7 +72,9 @@ class Collective final : public CompositeOperation,
   TaskCopies& copies() HETCOMM_UNDER_BATON { return copies_; }
   bool ready() const HETCOMM_UNDER_BATON { return ready_; }
   // Its data has moved through the arena.
-  void moved() HETCOMM_UNDER_BATON { store(); }
+  void moved() HETCOMM_UNDER_BATON {
+    if (stage_ == Stage::kMoving) store();
+  }
   // Another rank has sent |sent| bytes, where |expected| bytes were to come.
   void refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected) HETCOMM_UNDER_BATON;
   // Ends the operation; its memory is quiet when it completes.

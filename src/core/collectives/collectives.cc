@@ -66,12 +66,13 @@ void Collectives::refuse(std::string_view why) {
 
 Status Collectives::start(Operation& operation) {
   const Channel& channel = communicator_.channel();
+  auto& composite = static_cast<Collective&>(*operation.composite);
+  // A new team hears what was said of its calls before, which may end all operations.
+  Team* team = team_of(composite.list());
   if (!channel.collectives_failed.ok()) {
     return channel.collectives_failed.annotate(
         "the collective operations of the communicator have failed before");
   }
-  auto& composite = static_cast<Collective&>(*operation.composite);
-  Team* team = team_of(composite.list());
   if (team == nullptr) {
     return Status(Code::kUnsupported,
                   "this list of ranks has the same hash as an earlier one; list the ranks in "
