@@ -42,14 +42,14 @@ extern "C" {
 /* Says which rank holds which boxes of a tensor, and where in its memory. Does not change. */
 typedef struct hetcomm_layout hetcomm_layout_t;
 
-/* A box of the tensor that one rank holds. Element i (one index for each dimension, counted from
+/* A box of the tensor that one rank holds. It is empty only where the tensor has no elements. Element i (one index for each dimension, counted from
  * the box's beginning) lies offset + sum(i[d] * strides[d]) elements after the beginning of the
  * rank's buffer. */
 typedef struct hetcomm_part {
   int32_t rank;
   /* Ranks with one number hold the tensor once: replicas have different numbers. */
   uint32_t copy;
-  /* Which term of a sum it is; 0 where the tensor is none. */
+  /* Which term of a sum it is; 0 where the tensor is none. Sums: see hetcomm_reshard_tensor_t. */
   uint32_t term;
   /* 0. */
   uint32_t reserved;
@@ -75,12 +75,14 @@ enum {
    * (_StridedShard of PyTorch). */
   HETCOMM_PLACEMENT_STRIDED_SHARD = 3,
   /* The tensor is the sum of what the ranks along the axis hold. */
-  HETCOMM_PLACEMENT_PARTIAL = 4
+  HETCOMM_PLACEMENT_PARTIAL = 4,
+  /* The tensor is that sum divided by the number of ranks along the axis. */
+  HETCOMM_PLACEMENT_AVERAGE = 5
 };
 typedef struct hetcomm_placement {
   int32_t kind; /* one of HETCOMM_PLACEMENT_* */
   uint32_t dimension;
-  uint64_t split; /* STRIDED_SHARD */
+  uint64_t split; /* STRIDED_SHARD: at least 1; other kinds ignore it */
   /* SHARD: elements of each rank along the axis, which may be 0; NULL: equal pieces. */
   const uint64_t* sizes;
 } hetcomm_placement_t;
@@ -106,10 +108,16 @@ typedef struct hetcomm_layout_options {
    * piece is alone and in C order. From a mesh only. */
   uint64_t view_offset;
   const uint64_t* view_strides;
+  /* The tensor is the sum of its terms divided by this; 0: 1. More than 1 only where there are
+   * several terms. From parts only. */
+  uint32_t divisor;
+  /* 0. */
+  uint32_t reserved;
 } hetcomm_layout_options_t;
 
 /* Parallel degrees of activations [batch, sequence, hidden], which are cut as
- * [b / d, s / (c t), h]: data, context and tensor parallel, the last with sequence parallelism. */
+ * [b / d, s / (c t), h]: data, context and tensor parallel, the last with sequence parallelism. A
+ * degree of 0 is 1. */
 typedef struct hetcomm_degrees {
   /* The caller sets it to sizeof(hetcomm_degrees_t). */
   size_t struct_size;
@@ -125,10 +133,12 @@ typedef struct hetcomm_degrees {
 } hetcomm_degrees_t;
 
 /* Makes a layout of a tensor of |dimensions| dimensions and |shape| from boxes. A single number has 0
- * dimensions, and is treated as one dimension of one element. The arrays are copied. |options| may be NULL.
+ * dimensions, and is treated as one dimension of one element. A tensor with a dimension of 0 needs no
+ * boxes. The arrays are copied. |options| may be NULL. Boxes of one rank may lie over each other in its
+ * memory: such a layout can be a source, and is refused as a destination.
  *   INVALID_ARGUMENT  The parts make no sense; the text names the first rank and box that does not
  *                     fit: a hole, an overlap, a box outside of the tensor, a rank that holds an
- *                     element twice, strides that let elements overlap.
+ *                     element twice, strides that let two elements of a box lie at one place.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_layout_from_parts(
     size_t dimensions, const uint64_t* shape, const hetcomm_part_t* parts, size_t part_count,
@@ -204,8 +214,24 @@ enum {
   HETCOMM_STRATEGY_BSR = 5
 };
 
+/* What a number becomes that is too large for FLOAT8_E4M3FN, which has no infinity. In other types
+ * it becomes infinity. */
+enum {
+  /* The largest number of its sign, infinities too, as in PyTorch 2.13. */
+  HETCOMM_OVERFLOW_SATURATE = 0,
+  /* NaN, as in collective operations. */
+  HETCOMM_OVERFLOW_NAN = 1
+};
+
 /* A tensor that is to be moved. Elements are converted by the sender where the types differ:
- * between FLOAT32, FLOAT16, BFLOAT16 and FLOAT8_*, and between FLOAT64 and FLOAT32. */
+ * between FLOAT32, FLOAT16, BFLOAT16 and FLOAT8_*, and between FLOAT64 and FLOAT32.
+ *
+ * A tensor with several terms becomes their sum where the destination has one term. The terms are
+ * sent in the source's type and added in the order of their numbers: in FLOAT64 where one of both
+ * types is that, in FLOAT32 where they are other floating-point types, and in their own type
+ * otherwise. Integers wrap around, and BOOL is true where a term is. The sum is divided, if it is an
+ * average, and rounded to the destination's type once. So strategies, slices and transports do not
+ * change it. A sum that keeps its type overflows as in collective operations. */
 typedef struct hetcomm_reshard_tensor {
   const hetcomm_layout_t* source;
   const hetcomm_layout_t* destination;
@@ -229,22 +255,28 @@ typedef struct hetcomm_reshard_options {
   /* GATHER_P2P_SCATTER: slabs of the first dimension; 0: the greatest common divisor of both sides'
    * (HetAuto, section 5.2). */
   uint64_t outer;
-  /* Host memory for messages that are packed or have to wait for their place, for each direction;
-   * 0: 64 MiB. More is used only if a single message needs it. This rank alone. */
+  /* Host memory for messages that are packed or have to wait for their place, for each direction,
+   * and for sums of one slice before they are rounded; 0: 64 MiB. More is used only if a single
+   * message or slice needs it. This rank alone. */
   uint64_t landing_bytes;
   /* 1: the plan of all ranks is proved (every element of the destination is written once, from the
-   * right place), which takes as long as planning. This rank alone. */
+   * right place), which takes as long as planning. It is not proved that the ranks never wait for
+   * each other in a ring: they cannot, since all of them make the moves in one order. This rank
+   * alone. */
   int32_t prove;
-  /* 0. */
-  uint32_t reserved;
+  /* One of HETCOMM_OVERFLOW_*: conversions of elements. */
+  int32_t overflow;
 } hetcomm_reshard_options_t;
 
 /* Plans to move |tensors| together, and prepares this rank's share. Layouts may be destroyed
  * afterwards. Waits for nobody. |options| may be NULL. The communicator cannot be destroyed before
  * the plan (BUSY).
- *   INVALID_ARGUMENT  No tensors; shapes differ; types cannot be converted; a strategy is none.
+ *   INVALID_ARGUMENT  No tensors; shapes differ; types cannot be converted; a strategy is none; two
+ *                     boxes of a destination lie over each other in the memory of a rank (boxes that
+ *                     only interleave do not).
  *   OUT_OF_RANGE      A rank of a layout is not in the communicator; in_flight is above 1024.
- *   UNSUPPORTED       The strategy does not cover the layouts; a sum is to be converted.
+ *   UNSUPPORTED       The strategy does not cover the layouts; an average of BOOL; source and
+ *                     destination keep several terms and divide by different numbers.
  * The text names the tensor, and the first rank and box that does not fit. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_create(
     hetcomm_communicator_t* communicator, const hetcomm_reshard_tensor_t* tensors,
@@ -266,11 +298,18 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_rebuild(
 
 /* Starts to move the tensors from |sources| to |destinations|, which have a buffer for each tensor,
  * in host or device memory, that is not looked at where this rank holds no part. An array is NULL
- * where this rank holds no part at all. Sources and destinations do not overlap, and belong to the
- * execution until the request has completed. Of |options|, which may be NULL, time limit,
- * priority and stream count.
+ * where this rank holds no part at all. They belong to the execution until the request has
+ * completed. Of |options|, which may be NULL, time limit, priority and stream count.
+ *
+ * Sources may share memory. No element of a destination may lie where another one of any
+ * destination, or an element of a source, lies: of this execution, or of one of this plan that is
+ * under way, unless both are in the order of one stream. Elements count, not buffers: tensors may
+ * interleave in one buffer. What a rank has before and after may stay in its place, unless it is
+ * converted or summed. Buffers are compared in memory that the host reaches, and in one allocation
+ * of a device.
  *   BUSY              |in_flight| executions are under way.
- *   INVALID_ARGUMENT  An array is missing; the options ask for a group or have flags.
+ *   INVALID_ARGUMENT  An array is missing; the options ask for a group or have flags; a destination
+ *                     overlaps another one or a source. The text names the tensors.
  *   OUT_OF_RANGE      A buffer is shorter than the layout needs.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_start(

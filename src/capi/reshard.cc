@@ -34,7 +34,9 @@ static_assert(HETCOMM_PLACEMENT_REPLICATE == static_cast<int>(Placement::Kind::k
               HETCOMM_PLACEMENT_SHARD == static_cast<int>(Placement::Kind::kShard) &&
               HETCOMM_PLACEMENT_ZIGZAG == static_cast<int>(Placement::Kind::kZigzag) &&
               HETCOMM_PLACEMENT_STRIDED_SHARD == static_cast<int>(Placement::Kind::kStrided) &&
-              HETCOMM_PLACEMENT_PARTIAL == static_cast<int>(Placement::Kind::kPartial));
+              HETCOMM_PLACEMENT_PARTIAL == static_cast<int>(Placement::Kind::kPartial) &&
+              HETCOMM_PLACEMENT_AVERAGE == static_cast<int>(Placement::Kind::kAverage));
+static_assert(HETCOMM_OVERFLOW_NAN == static_cast<int>(reshard::Overflow::kIsNan));
 static_assert(HETCOMM_STRATEGY_BSR == static_cast<int>(reshard::Strategy::kBsr));
 
 constexpr size_t kMaxTensors = size_t{1} << 24;
@@ -108,7 +110,7 @@ hetcomm_part_t given_of(const Part& part) {
 
 // |ranks|: along the axis.
 Result<Placement> placement_of(const hetcomm_placement_t& given, uint64_t ranks, size_t axis) {
-  if (given.kind < HETCOMM_PLACEMENT_REPLICATE || given.kind > HETCOMM_PLACEMENT_PARTIAL) {
+  if (given.kind < HETCOMM_PLACEMENT_REPLICATE || given.kind > HETCOMM_PLACEMENT_AVERAGE) {
     return Status(Code::kInvalidArgument,
                   fmt::format("axis {}: the placement is not one of HETCOMM_PLACEMENT_*", axis));
   }
@@ -133,7 +135,9 @@ Status check_options(const hetcomm_reshard_options_t& options) {
   if (options.prove != 0 && options.prove != 1) {
     return Status(Code::kInvalidArgument, "prove is neither 0 nor 1");
   }
-  if (options.reserved != 0) return Status(Code::kInvalidArgument, "reserved is not 0");
+  if (options.overflow != HETCOMM_OVERFLOW_SATURATE && options.overflow != HETCOMM_OVERFLOW_NAN) {
+    return Status(Code::kInvalidArgument, "overflow is not one of HETCOMM_OVERFLOW_*");
+  }
   return {};
 }
 
@@ -144,6 +148,7 @@ reshard::OrderOptions order_options(const hetcomm_reshard_options_t& known) {
           .tag = known.tag,
           .in_flight = std::max(known.in_flight, 1u),
           .prove = known.prove == 1,
+          .overflow = static_cast<reshard::Overflow>(known.overflow),
           .landing_bytes = known.landing_bytes};
 }
 
@@ -272,6 +277,8 @@ hetcomm_status_t hetcomm_layout_from_parts(size_t dimensions, const uint64_t* sh
     if (known.padded_shape != nullptr && dimensions > 0)
       layout.padded_shape = copy_of(dimensions, known.padded_shape);
     layout.terms = std::max(known.terms, 1u);
+    if (known.reserved != 0) return Status(Code::kInvalidArgument, "reserved is not 0");
+    layout.divisor = std::max(known.divisor, 1u);
     layout.parts.reserve(part_count);
     for (size_t i = 0; i < part_count; ++i) {
       if (parts[i].reserved != 0) return Status(Code::kInvalidArgument, "reserved is not 0");
@@ -352,9 +359,9 @@ hetcomm_status_t hetcomm_layout_from_degrees(uint64_t batch, uint64_t sequence, 
     if (known.zigzag != 0 && known.zigzag != 1) {
       return Status(Code::kInvalidArgument, "zigzag is neither 0 nor 1");
     }
-    reshard::Degrees own{.data = known.data,
-                         .context = known.context,
-                         .tensor = known.tensor,
+    reshard::Degrees own{.data = std::max<uint64_t>(known.data, 1),
+                         .context = std::max<uint64_t>(known.context, 1),
+                         .tensor = std::max<uint64_t>(known.tensor, 1),
                          .zigzag = known.zigzag == 1};
     if (known.order != nullptr) own.order = known.order;
     return give(reshard::activations(batch, sequence, hidden, own, {ranks, ranks + rank_count}),

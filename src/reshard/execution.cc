@@ -42,9 +42,10 @@ bool is_same_place(const SideMemory& one, const Region& first, const SideMemory&
 Execution::Execution(ExecutionOwner& owner, ExecutionCommons& shared)
     : owner_(owner),
       shared_(shared),
-      sources_(shared.types.size()),
-      destinations_(shared.types.size()),
-      copies_between_(shared.types.size()),
+      sources_(shared.program.tensors.size()),
+      destinations_(shared.program.tensors.size()),
+      copies_between_(shared.program.tensors.size()),
+      claim_(shared.program),
       device_copies_(shared.commons.staging, *this),
       phases_(shared.program.phases.size()) {
   size_t messages = 0;
@@ -55,10 +56,17 @@ Execution::Execution(ExecutionOwner& owner, ExecutionCommons& shared)
 }
 
 Execution::~Execution() {
+  shared_.claims.leave(claim_);
   if (has_place_) owner_.give_place();
 }
 
 // --- life -------------------------------------------------------------------
+
+Code Execution::claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
+                      const UserStream* stream, std::string* text) {
+  const Code code = claim_.place(sources, destinations, stream, text);
+  return code == Code::kOk ? shared_.claims.enter(claim_, text) : code;
+}
 
 void Execution::bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
                      Operation& operation) {
@@ -208,6 +216,7 @@ void Execution::complete() {
     }
   }
   operation.composite = nullptr;
+  shared_.claims.leave(claim_);
   if (scratch_.memory != nullptr) shared_.commons.host_blocks.give(std::exchange(scratch_, {}));
   shared_.commons.completer.finish(operation);
   owner_.note_ready();
@@ -220,6 +229,7 @@ void Execution::drop_landings() {
     for (size_t m = 0; m < phase.sends.size() + phase.receives.size(); ++m) {
       let_go(messages_[phases_[i].first_message + m], m < phase.sends.size());
     }
+    let_go_of_sums(phases_[i]);
   }
 }
 
@@ -247,8 +257,9 @@ void Execution::try_to_end() {
 void Execution::end(Code code, const std::string& text) { fail(code, text); }
 
 std::string Execution::describe() const {
-  return fmt::format("redistribution #{} of {} tensor{}", number_, shared_.types.size(),
-                     shared_.types.size() == 1 ? "" : "s");
+  const size_t tensors = shared_.program.tensors.size();
+  return fmt::format("redistribution #{} of {} tensor{}", number_, tensors,
+                     tensors == 1 ? "" : "s");
 }
 
 // The ranks that this one waits for.
@@ -452,19 +463,17 @@ void Execution::on_end(Operation& message) {
 
 // --- copies -------------------------------------------------------------------
 
-CopySide Execution::side_of(const Region& region) {
-  const TypePair& types = shared_.types[region.tensor];
-  if (region.memory == Space::kSource) {
-    return {sources_[region.tensor].host(), &region, types.source};
-  }
-  std::byte* const base = region.memory == Space::kScratch ? scratch_.memory.get()
-                                                           : destinations_[region.tensor].host();
-  return {base, &region, types.destination};
+// |sums|: the memory of the phase for sums, where there may be some.
+CopySide Execution::side_of(const Region& region, std::byte* sums) {
+  const ElementType type = shared_.program.tensors[region.tensor].type_of(region.memory);
+  if (region.memory == Space::kSum) return {sums, &region, type};
+  if (region.memory == Space::kScratch) return {scratch_.memory.get(), &region, type};
+  return {side_memory_of(region)->host(), &region, type};
 }
 
-// Null: it is in the scratch memory.
+// Null: it is memory of the execution.
 const SideMemory* Execution::side_memory_of(const Region& region) const {
-  if (region.memory == Space::kScratch) return nullptr;
+  if (region.memory == Space::kScratch || region.memory == Space::kSum) return nullptr;
   return region.memory == Space::kSource ? &sources_[region.tensor] : &destinations_[region.tensor];
 }
 
@@ -475,14 +484,13 @@ const SideMemory* Execution::staged_side_of(const Region& region) const {
 }
 
 bool Execution::converts(const Region& region) const {
-  const TypePair& types = shared_.types[region.tensor];
-  return region.memory == Space::kSource && types.source != types.destination;
+  return shared_.program.tensors[region.tensor].converts(region.memory);
 }
 
 // Bytes of |region| in a message.
 uint64_t Execution::packed_bytes(const Region& region) const {
   if (!converts(region)) return region.bytes();
-  const TypePair& types = shared_.types[region.tensor];
+  const TypePair& types = shared_.program.tensors[region.tensor].types;
   return region.bytes() / reduce::size_of(types.source) * reduce::size_of(types.destination);
 }
 
@@ -506,14 +514,15 @@ void Execution::pack(const ProgramMessage& message, const MessageState& state) {
     const Region packed = flat(at, packed_bytes(region));
     at += packed.row_bytes;
     if (staged && !converts(region)) continue;  // it was copied there
-    const CopySide to{state.landing, &packed, shared_.types[region.tensor].destination};
+    const Conversion& conversion = shared_.program.tensors[region.tensor];
+    const CopySide to{state.landing, &packed, conversion.sent_type(region.memory)};
     if (!staged) {
-      copy(side_of(region), to);
+      copy(side_of(region), to, conversion.types.overflow);
       continue;
     }
     const Region fetched = flat(raw, region.bytes());
     raw += region.bytes();
-    copy({state.raw, &fetched, shared_.types[region.tensor].source}, to);
+    copy({state.raw, &fetched, conversion.types.source}, to, conversion.types.overflow);
   }
   budget_ -= std::min(budget_, message.bytes);
 }
@@ -563,6 +572,10 @@ void Execution::arrive(size_t index, bool must) {
   uint64_t cost = 0;
   size_t end = state.next_arrival;
   while (end < phase.arrivals.size() && cost < budget_) cost += cost_of(phase.arrivals[end++]);
+  if (phase.sum_bytes > 0 && state.sums == nullptr) {
+    state.sums = shared_.landed.take(phase.sum_bytes, must);
+    if (state.sums == nullptr) return;
+  }
   if (end > state.next_arrival) {
     if (!take_arrivals(index, end, must)) return;
     budget_ -= std::min(budget_, cost);
@@ -573,6 +586,7 @@ void Execution::arrive(size_t index, bool must) {
   for (size_t i = 0; i < phase.receives.size(); ++i) {
     let_go(messages_[state.first_message + phase.sends.size() + i], false);
   }
+  let_go_of_sums(state);
   // Others may wait for it, or for the memory.
   owner_.note_ready();
 }
@@ -601,6 +615,7 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
     if (fetched != nullptr) shared_.landed.give(fetched);
     return false;
   }
+  std::byte* const sums = phases_[phase_index].sums;
   std::byte* next_fetched = fetched;
   std::byte* next_stored = stored;
   for (size_t i = begin; i < end; ++i) {
@@ -613,12 +628,12 @@ bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
     const SideMemory* const to = staged_side_of(arrival.to);
     const uint64_t room = room_of(arrival);
     if (from == nullptr && to == nullptr) {
-      const CopySide target = side_of(arrival.to);
-      arrival.adds ? add(side_of(arrival.from), target) : copy(side_of(arrival.from), target);
+      put(arrival, side_of(arrival.to, sums), sums);
     } else if (from == nullptr) {
       const Region packed = flat(0, room);
-      copy(side_of(arrival.from),
-           {next_stored, &packed, shared_.types[arrival.to.tensor].destination});
+      put(arrival,
+          {next_stored, &packed, shared_.program.tensors[arrival.to.tensor].types.destination},
+          sums);
       device_copies_.add(StreamDirection::kFromHost, *to, arrival.to, next_stored);
       next_stored += room;
     } else if (room > 0) {
@@ -656,10 +671,31 @@ void Execution::take_received(size_t phase_index, const ProgramArrival& arrival)
                        message.landing + arrival.position);
     return;
   }
-  const CopySide to = side_of(arrival.to);
-  const Region packed = flat(arrival.position, arrival.to.bytes());
-  const CopySide from{message.landing, &packed, to.type};
+  const Conversion& conversion = shared_.program.tensors[arrival.to.tensor];
+  const CopySide to = side_of(arrival.to, phases_[phase_index].sums);
+  const ElementType type = arrival.is_term ? conversion.types.source : conversion.types.destination;
+  const uint64_t elements = arrival.to.bytes() / reduce::size_of(to.type);
+  const Region packed = flat(arrival.position, elements * reduce::size_of(type));
+  const CopySide from{message.landing, &packed, type};
   arrival.adds ? add(from, to) : copy(from, to);
+}
+
+// Puts an arrival from this rank's own memory, which the processor can touch, in its place. A sum is
+// whole by then, and is divided before it is rounded.
+void Execution::put(const ProgramArrival& arrival, const CopySide& to, std::byte* sums) {
+  const Conversion& conversion = shared_.program.tensors[arrival.to.tensor];
+  const CopySide from = side_of(arrival.from, sums);
+  if (arrival.adds) return add(from, to);
+  if (arrival.from.memory == Space::kSum && conversion.divisor > 1) {
+    std::byte* const sum = sums + arrival.from.offset;
+    reduce::divide(from.type, sum, sum, arrival.from.bytes() / reduce::size_of(from.type),
+                   conversion.divisor);
+  }
+  copy(from, to, conversion.types.overflow);
+}
+
+void Execution::let_go_of_sums(PhaseState& state) {
+  if (state.sums != nullptr) shared_.landed.give(std::exchange(state.sums, nullptr));
 }
 
 // Puts what was fetched of this rank's own memory where it belongs.
@@ -669,15 +705,15 @@ void Execution::put_fetched(const DeviceCopyUse& use) {
     const ProgramArrival& arrival = shared_.program.phases[use.phase].arrivals[i];
     const uint64_t room = room_of(arrival);
     if (room == 0 || staged_side_of(arrival.from) == nullptr) continue;
-    const TypePair& types = shared_.types[arrival.to.tensor];
+    const TypePair& types = shared_.program.tensors[arrival.to.tensor].types;
     const Region fetched = flat(room - arrival.from.bytes(), arrival.from.bytes());
     const CopySide from{next, &fetched, converts(arrival.from) ? types.source : types.destination};
     const SideMemory* const to = staged_side_of(arrival.to);
     if (to == nullptr) {
-      copy(from, side_of(arrival.to));
+      copy(from, side_of(arrival.to), types.overflow);
     } else {
       const Region converted = flat(0, arrival.to.bytes());
-      copy(from, {next, &converted, types.destination});
+      copy(from, {next, &converted, types.destination}, types.overflow);
       device_copies_.add(StreamDirection::kFromHost, *to, arrival.to, next);
     }
     next += room;

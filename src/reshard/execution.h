@@ -24,18 +24,13 @@
 #include "src/core/peer/pair_commons.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
+#include "src/reshard/claim.h"
 #include "src/reshard/device_copies.h"
 #include "src/reshard/landing.h"
 #include "src/reshard/program.h"
 #include "src/reshard/side_memory.h"
 
 namespace hetcomm::reshard {
-
-// The element types of a tensor.
-struct TypePair {
-  ElementType source{};
-  ElementType destination{};
-};
 
 // A lane, and how many of its messages have started in all executions.
 struct CountedLane {
@@ -54,7 +49,7 @@ struct ExecutionCommons {
   CommunicatorBase& communicator;
   PairCommons& commons;
   const Program program;
-  const std::vector<TypePair> types;  // by tensor
+  Claims claims;
   std::vector<std::unique_ptr<CountedLane>> lanes;
   Landing packed;  // messages that are sent
   Landing landed;  // messages that are received
@@ -91,6 +86,10 @@ class Execution final : public CompositeOperation,
 
   // A place was taken for it, and is given back by reset() or with it. [any-thread]
   void own_place() { has_place_ = true; }
+  // Notes the memory of a fresh execution; |stream|: in whose order it is, if it is in one. It is
+  // given back when the execution is over. kInvalidArgument with |*text|: it overlaps. [any-thread]
+  Code claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
+             const UserStream* stream, std::string* text);
   // A fresh execution takes the buffers of all tensors, which have been checked. Then |operation|
   // stands for it. May throw std::bad_alloc. [any-thread]
   void bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
@@ -135,6 +134,7 @@ class Execution final : public CompositeOperation,
     uint32_t copies = 0;  // of arrivals to devices
     bool may_begin = false;
     bool has_arrived = false;
+    std::byte* sums = nullptr;
   };
   // Phases beyond the oldest that are looked at.
   static constexpr size_t kWindow = 32;
@@ -165,9 +165,11 @@ class Execution final : public CompositeOperation,
   void arrive(size_t index, bool must) HETCOMM_UNDER_BATON;
   bool take_arrivals(size_t phase_index, size_t end, bool must) HETCOMM_UNDER_BATON;
   void take_received(size_t phase_index, const ProgramArrival& arrival) HETCOMM_UNDER_BATON;
+  void let_go_of_sums(PhaseState& state) HETCOMM_UNDER_BATON;
   void put_fetched(const DeviceCopyUse& use) HETCOMM_UNDER_BATON;
   void let_go(MessageState& state, bool sends) HETCOMM_UNDER_BATON;
-  CopySide side_of(const Region& region) HETCOMM_UNDER_BATON;
+  CopySide side_of(const Region& region, std::byte* sums = nullptr) HETCOMM_UNDER_BATON;
+  void put(const ProgramArrival& arrival, const CopySide& to, std::byte* sums) HETCOMM_UNDER_BATON;
   void store() HETCOMM_UNDER_BATON;
   void start_storing() HETCOMM_UNDER_BATON;
   void complete() HETCOMM_UNDER_BATON;
@@ -188,6 +190,7 @@ class Execution final : public CompositeOperation,
   std::vector<SideMemory> destinations_;  // by tensor
   // By tensor: devices copy from its source to its destination by themselves.
   std::vector<bool> copies_between_;
+  Claim claim_;
   DeviceCopies device_copies_;
   HostBlocks::Block scratch_;
   std::vector<PhaseState> phases_;

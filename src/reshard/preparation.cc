@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "reshard/faults.h"
+#include "reshard/memory_rule.h"
 #include "reshard/plan_draw.h"
 #include "reshard/plan_json.h"
 #include "reshard/proof.h"
@@ -33,7 +34,7 @@ class Mixer {
     for (const uint64_t extent : layout.shape) add(extent);
     add(layout.padded_shape.size());
     for (const uint64_t extent : layout.padded_shape) add(extent);
-    add(layout.terms);
+    add(uint64_t{layout.divisor} << 32 | layout.terms);
     add(layout.parts.size());
     for (const Part& part : layout.parts) {
       add(static_cast<uint64_t>(part.rank));
@@ -72,19 +73,30 @@ Status named(const Status& status, size_t tensor, size_t count) {
   return count == 1 ? status : status.annotate(fmt::format("tensor {}", tensor));
 }
 
-Status check_types(const TypePair& types, uint32_t terms) {
+Status check_types(const TypePair& types, const Layout& source) {
   if (!can_convert(types.source, types.destination)) {
     return invalid(fmt::format(
         "data type {} cannot be converted to {}: floating-point types can, float64 to and from "
         "float32 only",
         static_cast<int>(types.source), static_cast<int>(types.destination)));
   }
-  if (terms > 1 && types.source != types.destination) {
-    return unsupported(
-        "a sum is formed in its own data type: keep the type, and convert the result");
+  if (source.divisor > 1 && types.source == ElementType::kBool) {
+    return unsupported("a sum of truth values cannot be divided");
   }
   return {};
 }
+
+// Each layout once: many tensors of a model have the same ones.
+class DestinationCheck {
+ public:
+  Status operator()(const Layout& layout) {
+    return sound_.insert(&layout).second ? check_destination(layout).annotate("destination")
+                                         : Status();
+  }
+
+ private:
+  std::set<const Layout*> sound_;
+};
 
 std::vector<Tensor> tensors_of(const std::vector<TensorOrder>& orders) {
   std::vector<Tensor> tensors;
@@ -134,9 +146,12 @@ Status prove_all(const std::vector<Choice>& choices) {
 
 Result<std::string> draft(const std::vector<TensorOrder>& tensors, const OrderOptions& options,
                           const Links* links, PlanFormat format) {
+  DestinationCheck check_places;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const Status types = check_types(tensors[i].types, tensors[i].source->terms);
-    if (!types.ok()) return named(types, i, tensors.size());
+    for (const Status& status : {check_types(tensors[i].types, *tensors[i].source),
+                                 check_places(*tensors[i].destination)}) {
+      if (!status.ok()) return named(status, i, tensors.size());
+    }
   }
   Result<std::vector<Choice>> all =
       make_plans(tensors_of(tensors), wishes_of(tensors, options, links));
@@ -205,12 +220,13 @@ Order::Order(Communicator& communicator, std::vector<TensorOrder> tensors,
     : communicator_(communicator), orders_(std::move(tensors)), options_(options) {}
 
 Status Order::check() const {
+  DestinationCheck check_places;
   for (size_t i = 0; i < orders_.size(); ++i) {
     const TensorOrder& order = orders_[i];
     for (const Status& status :
          {check_ranks(*order.source, "source", communicator_.size()),
           check_ranks(*order.destination, "destination", communicator_.size()),
-          check_types(order.types, order.source->terms)}) {
+          check_types(order.types, *order.source), check_places(*order.destination)}) {
       if (!status.ok()) return named(status, i, orders_.size());
     }
   }
@@ -267,6 +283,7 @@ uint64_t Order::hash() const {
   mixer.add(options_.outer);
   mixer.add(options_.slice_bytes);
   mixer.add(options_.in_flight);
+  mixer.add(static_cast<uint64_t>(options_.overflow));
   mixer.add(links_ ? topology::hash_of(links_->model()) : 0);
   return mixer.value();
 }
@@ -277,15 +294,14 @@ std::unique_ptr<Redistribution> Order::prepare() {
   options.batch_bytes = batch_bytes_of(orders_, options_);
   options.near = communicator_.near_ranks();
   std::vector<Passage> passages;
-  std::vector<TypePair> types;
   for (size_t i = 0; i < orders_.size(); ++i) {
-    types.push_back(orders_[i].types);
-    passages.push_back({.plan = &choices_[i].plan,
-                        .source_type = orders_[i].types.source,
-                        .destination_type = orders_[i].types.destination});
+    Passage& passage = passages.emplace_back();
+    passage.plan = &choices_[i].plan;
+    passage.types = orders_[i].types;
+    passage.types.overflow = options_.overflow;
   }
   return Redistribution::create(
-      communicator_, make_program(passages, options), std::move(types),
+      communicator_, make_program(passages, options),
       {.tag = options_.tag,
        .content = content_,
        .in_flight = options_.in_flight,

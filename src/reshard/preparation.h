@@ -31,6 +31,7 @@ struct OrderOptions {
   uint64_t tag = 0;
   uint32_t in_flight = 1;
   bool prove = false;
+  Overflow overflow = Overflow::kSaturates;
   uint64_t landing_bytes = 0;  // 0: chosen. This rank alone.
 };
 

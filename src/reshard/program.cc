@@ -27,7 +27,7 @@ struct Batches {
     uint64_t filled = 0;  // of the batch before |next|, if it may take more
     for (const Passage& passage : passages) {
       const uint64_t bytes =
-          passage.plan->source.whole().elements() * reduce::size_of(passage.destination_type);
+          passage.plan->source.whole().elements() * reduce::size_of(passage.types.destination);
       const size_t stages = passage.plan->stages.size();
       const auto slices = static_cast<uint32_t>(slices_for(bytes, stages, most));
       if (slices > 1) {
@@ -64,42 +64,62 @@ class Compiler {
   // A phase while tensors are added to it.
   struct Draft {
     ProgramPhase phase;
-    std::map<int, ProgramMessage> sends;                   // by peer
-    std::map<int, ProgramMessage> receives;                // by peer
-    std::map<int, bool> adds;                              // receives that are added to something
+    std::map<int, ProgramMessage> sends;     // by peer
+    std::map<int, ProgramMessage> receives;  // by peer
+    std::map<int, bool> puts;  // receives that the processor adds to something, or converts
     std::vector<std::pair<int, ProgramArrival>> arrivals;  // with the peer; -1: own
   };
 
-  Region region(const StridedBox& box, uint32_t tensor) const {
-    const Passage& passage = passages_[tensor];
-    const bool source = box.memory == Space::kSource;
-    return region_of(box, tensor,
-                     reduce::size_of(source ? passage.source_type : passage.destination_type),
-                     box.memory == Space::kScratch ? scratch_base_ : 0);
+  // |sum_base|: where the tensor's sums begin in the phase's memory.
+  Region region(const StridedBox& box, uint32_t tensor, uint64_t sum_base = 0) const {
+    const uint64_t base = box.memory == Space::kScratch ? scratch_base_
+                          : box.memory == Space::kSum   ? sum_base
+                                                        : 0;
+    return region_of(box, tensor, reduce::size_of(program_.tensors[tensor].type_of(box.memory)),
+                     base);
   }
 
   void add_tensor(uint32_t tensor) {
     const Passage& passage = passages_[tensor];
     const Batches::OfTensor batches = batches_.tensors[tensor];
-    const uint64_t element_bytes = reduce::size_of(passage.destination_type);
-    program_.sources.push_back({.bytes = elements_needed(passage.plan->source, options_.rank) *
-                                         reduce::size_of(passage.source_type)});
+    const Conversion& conversion =
+        program_.tensors.emplace_back(conversion_of(*passage.plan, passage.types));
+    program_.sources.push_back(side_of(passage.plan->source, passage.types.source));
     program_.destinations.push_back(
-        {.bytes = elements_needed(passage.plan->destination(), options_.rank) * element_bytes});
-    const Schedule schedule = schedule_of(*passage.plan, options_.rank, batches.slices);
+        side_of(passage.plan->destination(), passage.types.destination));
+    program_.sources.back().stays =
+        !conversion.is_sum && passage.types.source == passage.types.destination;
+    const Schedule schedule =
+        schedule_of(*passage.plan, options_.rank, batches.slices, conversion.rounds());
     scratch_base_ = program_.scratch_bytes;
-    program_.scratch_bytes += (schedule.scratch_elements * element_bytes + kScratchAlign - 1) /
-                              kScratchAlign * kScratchAlign;
+    program_.scratch_bytes +=
+        aligned(schedule.scratch_elements * reduce::size_of(passage.types.destination));
     for (const Phase& phase : schedule.phases) {
       const uint32_t batch = batches.first + phase.slice;
       Draft& draft = phases_[{batch, phase.stage}];
       draft.phase.batch = batch;
       draft.phase.stage = phase.stage;
-      add_phase(tensor, element_bytes, phase, draft);
+      add_phase(tensor, phase, draft);
     }
   }
 
-  void add_phase(uint32_t tensor, uint64_t element_bytes, const Phase& phase, Draft& draft) {
+  static uint64_t aligned(uint64_t bytes) {
+    return (bytes + kScratchAlign - 1) / kScratchAlign * kScratchAlign;
+  }
+
+  ProgramSide side_of(const Layout& layout, ElementType type) const {
+    const uint64_t element_bytes = reduce::size_of(type);
+    return {.bytes = elements_needed(layout, options_.rank) * element_bytes,
+            .boxes = footprint_of(layout, options_.rank, element_bytes)};
+  }
+
+  void add_phase(uint32_t tensor, const Phase& phase, Draft& draft) {
+    const Conversion& conversion = program_.tensors[tensor];
+    // All that is sent in a stage has one type.
+    const uint64_t element_bytes =
+        reduce::size_of(conversion.sent_type(phase.stage == 0 ? Space::kSource : Space::kScratch));
+    const uint64_t sum_base = draft.phase.sum_bytes;
+    draft.phase.sum_bytes += aligned(phase.sum_elements * reduce::size_of(conversion.sum_type));
     for (const Message& message : phase.sends) {
       ProgramMessage& own = draft.sends[message.peer];
       for (const StridedBox& box : message.boxes) own.regions.push_back(region(box, tensor));
@@ -113,17 +133,23 @@ class Compiler {
     }
     for (const Arrival& arrival : phase.arrivals) {
       ProgramArrival own;
-      own.to = region(arrival.to, tensor);
+      own.to = region(arrival.to, tensor, sum_base);
       own.adds = arrival.adds;
+      own.is_term = arrival.is_term;
       int peer = -1;
       if (arrival.receive < 0) {
-        own.from = region(arrival.from, tensor);
+        own.from = region(arrival.from, tensor, sum_base);
       } else {
         const auto index = static_cast<size_t>(arrival.receive);
         peer = phase.receives[index].peer;
         own.position = begins[index] + arrival.position * element_bytes;
         draft.receives[peer].regions.push_back(own.to);
-        draft.adds[peer] = draft.adds[peer] || arrival.adds;
+        const bool is_put =
+            arrival.adds ||
+            conversion.type_of(arrival.to.memory) !=
+                (arrival.is_term ? conversion.types.source : conversion.types.destination) ||
+            arrival.to.memory == Space::kSum;
+        draft.puts[peer] = draft.puts[peer] || is_put;
       }
       draft.arrivals.emplace_back(peer, own);
     }
@@ -132,8 +158,8 @@ class Compiler {
   bool is_direct(int peer, const ProgramMessage& message) const {
     uint64_t rows = 0;
     for (const Region& region : message.regions) {
-      const Passage& passage = passages_[region.tensor];
-      if (region.memory == Space::kSource && passage.source_type != passage.destination_type) {
+      if (region.memory == Space::kSource &&
+          program_.tensors[region.tensor].converts(Space::kSource)) {
         return false;
       }
       rows += region.rows;
@@ -156,8 +182,8 @@ class Compiler {
     }
     std::map<int, int> index_of;
     for (auto& [peer, message] : draft.receives) {
-      message.is_direct = !draft.adds[peer] && is_direct(peer, message);
-      if (draft.adds[peer]) message.regions.clear();
+      message.is_direct = !draft.puts[peer] && is_direct(peer, message);
+      if (draft.puts[peer]) message.regions.clear();
       message.lane = lane_of(peer, stage, false);
       program_.received_bytes += message.bytes;
       index_of[peer] = static_cast<int>(draft.phase.receives.size());
@@ -196,7 +222,7 @@ class Compiler {
   }
 
   void note_use(const Region& region) {
-    if (region.memory == Space::kScratch) return;
+    if (region.memory == Space::kScratch || region.memory == Space::kSum) return;
     ProgramSide& side = region.memory == Space::kSource ? program_.sources[region.tensor]
                                                         : program_.destinations[region.tensor];
     if (side.used_begin == side.used_end) side.used_begin = region.offset;
@@ -215,8 +241,9 @@ class Compiler {
       for (const ProgramArrival& arrival : phase.arrivals) {
         if (arrival.receive < 0) note_use(arrival.from);
         note_use(arrival.to);
-        if (!arrival.adds) continue;
+        if (!arrival.is_term) continue;
         program_.sources[arrival.to.tensor].is_added = true;
+        if (arrival.to.memory == Space::kSum) continue;
         program_.destinations[arrival.to.tensor].is_added = true;
       }
     }
@@ -232,6 +259,17 @@ class Compiler {
 };
 
 }  // namespace
+
+Conversion conversion_of(const Plan& plan, const TypePair& types) {
+  Conversion conversion{.types = types};
+  conversion.is_sum = plan.source.terms > 1 && plan.destination().terms == 1;
+  conversion.sum_type = sum_type_of(types.source, types.destination);
+  if (!conversion.is_sum) return conversion;
+  conversion.divisor = plan.source.divisor;
+  // As in collective operations.
+  if (types.source == types.destination) conversion.types.overflow = Overflow::kIsNan;
+  return conversion;
+}
 
 Program make_program(const std::vector<Passage>& passages, const ProgramOptions& options) {
   return Compiler(passages, options).make();

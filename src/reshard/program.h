@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "reshard/memory_rule.h"
 #include "reshard/plan.h"
 #include "reshard/schedule.h"
 #include "src/base/status.h"
@@ -34,6 +35,7 @@ struct ProgramArrival {
   Region from;            // if it is this rank's own
   Region to;
   bool adds = false;
+  bool is_term = false;  // of a sum: what is received has the type of the source
 };
 
 struct ProgramPhase {
@@ -43,6 +45,7 @@ struct ProgramPhase {
   std::vector<ProgramMessage> sends;
   std::vector<ProgramMessage> receives;
   std::vector<ProgramArrival> arrivals;
+  uint64_t sum_bytes = 0;  // host memory in which the phase forms sums
 };
 
 // The messages to or from one rank in one stage, which keep their order.
@@ -63,9 +66,43 @@ struct ProgramSide {
   uint64_t used_bytes = 0;  // in all regions together
   uint64_t rows = 0;        // of these
   uint64_t planes = 0;      // of two dimensions of rows, which a device may copy at once
+  Footprint boxes{};        // of this rank
+  bool stays = false;       // elements that source and destination have at one place stay there
 };
 
+// The element types of a tensor.
+struct TypePair {
+  ElementType source{};
+  ElementType destination{};
+  Overflow overflow = Overflow::kSaturates;
+};
+
+// What becomes of the elements of a tensor on their way.
+struct Conversion {
+  TypePair types;
+  // The destination has the sum of terms, which are sent as they are. Other elements are converted by
+  // the sender.
+  bool is_sum = false;
+  ElementType sum_type{};  // in which it is formed
+  uint32_t divisor = 1;    // what it is divided by
+
+  ElementType type_of(Space memory) const {
+    return memory == Space::kSource ? types.source
+           : memory == Space::kSum  ? sum_type
+                                    : types.destination;
+  }
+  // Elements that are sent from |memory| have this type.
+  ElementType sent_type(Space memory) const {
+    return memory == Space::kSource && is_sum ? types.source : types.destination;
+  }
+  bool converts(Space memory) const { return type_of(memory) != sent_type(memory); }
+  // Whether sums need memory of their own, since they are rounded or divided when they are whole.
+  bool rounds() const { return is_sum && (sum_type != types.destination || divisor > 1); }
+};
+Conversion conversion_of(const Plan& plan, const TypePair& types);
+
 struct Program {
+  std::vector<Conversion> tensors;
   std::vector<ProgramPhase> phases;
   std::vector<ProgramLane> lanes;
   std::vector<ProgramSide> sources;       // by tensor
@@ -78,8 +115,7 @@ struct Program {
 // One tensor on its way.
 struct Passage {
   const Plan* plan = nullptr;  // with at least the moves of the rank
-  ElementType source_type{};
-  ElementType destination_type{};
+  TypePair types;
 };
 
 struct ProgramOptions {

@@ -11,10 +11,8 @@
 namespace hetcomm::reshard {
 
 std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicator, Program program,
-                                                       std::vector<TypePair> types,
                                                        const RedistributionTerms& terms) {
-  std::unique_ptr<Redistribution> made(
-      new Redistribution(communicator, std::move(program), std::move(types), terms));
+  std::unique_ptr<Redistribution> made(new Redistribution(communicator, std::move(program), terms));
   const Program& own = made->shared_.program;
   for (const ProgramLane& lane : own.lanes) {
     const MemberChannel& peer = communicator.poster().filler().member(lane.peer);
@@ -53,12 +51,12 @@ std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicato
 }
 
 Redistribution::Redistribution(Communicator& communicator, Program program,
-                               std::vector<TypePair> types, const RedistributionTerms& terms)
+                               const RedistributionTerms& terms)
     : communicator_(communicator),
       shared_{.communicator = communicator,
               .commons = communicator.job().commons(),
               .program = std::move(program),
-              .types = std::move(types),
+              .claims = Claims(terms.in_flight),
               .lanes = {},
               .packed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes),
               .landed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes)},
@@ -131,14 +129,16 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
   if (code == Code::kOk)
     code = check(destinations, shared_.program.destinations, "destination", text);
   if (code != Code::kOk) return code;
-  std::unique_ptr<Departure> departure;
-  if (code = Poster::book(options.stream, &departure, text); code != Code::kOk) return code;
   std::unique_ptr<Execution> execution = take();
   if (execution == nullptr) {
     *text = fmt::format(
         "{} executions are under way, which is all that may be; wait for the oldest", in_flight_);
     return Code::kBusy;
   }
+  code = execution->claim(sources, destinations, options.stream, text);
+  if (code != Code::kOk) return code;
+  std::unique_ptr<Departure> departure;
+  if (code = Poster::book(options.stream, &departure, text); code != Code::kOk) return code;
   Engine& engine = communicator_.engine();
   Poster& poster = communicator_.poster();
   Operation* operation = poster.allocate();

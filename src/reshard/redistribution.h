@@ -38,7 +38,6 @@ class Redistribution final : private JobTask, private ExecutionOwner {
  public:
   // Opens the lanes, which waits for nobody. May throw std::bad_alloc.
   static std::unique_ptr<Redistribution> create(Communicator& communicator, Program program,
-                                                std::vector<TypePair> types,
                                                 const RedistributionTerms& terms);
   Redistribution(const Redistribution&) = delete;
   Redistribution& operator=(const Redistribution&) = delete;
@@ -57,8 +56,7 @@ class Redistribution final : private JobTask, private ExecutionOwner {
   Status close();
 
  private:
-  Redistribution(Communicator& communicator, Program program, std::vector<TypePair> types,
-                 const RedistributionTerms& terms);
+  Redistribution(Communicator& communicator, Program program, const RedistributionTerms& terms);
 
   // JobTask
   bool ready() const override HETCOMM_UNDER_BATON { return ready_; }

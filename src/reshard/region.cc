@@ -24,9 +24,18 @@ void cast(const std::byte* from, std::byte* to, size_t elements) {
   }
 }
 
+// The largest numbers of float8_e4m3fn. NaN stays NaN.
+void saturate(float* numbers, size_t count) {
+  constexpr float kLargest = 448;
+  for (size_t i = 0; i < count; ++i) {
+    numbers[i] = numbers[i] > kLargest ? kLargest : numbers[i];
+    numbers[i] = numbers[i] < -kLargest ? -kLargest : numbers[i];
+  }
+}
+
 // Converts |elements| that lie behind each other.
 void convert(ElementType from_type, const std::byte* from, ElementType to_type, std::byte* to,
-             size_t elements) {
+             size_t elements, Overflow overflow) {
   if (from_type == ElementType::kFloat64) return cast<double, float>(from, to, elements);
   if (to_type == ElementType::kFloat64) return cast<float, double>(from, to, elements);
   const size_t from_bytes = reduce::size_of(from_type);
@@ -39,6 +48,9 @@ void convert(ElementType from_type, const std::byte* from, ElementType to_type, 
     } else {
       reduce::widen(from_type, wide.data(), from, count);
     }
+    if (to_type == ElementType::kFloat8E4M3fn && overflow == Overflow::kSaturates) {
+      saturate(wide.data(), count);
+    }
     if (to_type == ElementType::kFloat32) {
       std::memcpy(to, wide.data(), count * sizeof(float));
     } else {
@@ -50,7 +62,23 @@ void convert(ElementType from_type, const std::byte* from, ElementType to_type, 
   }
 }
 
-// Calls use(from, to, bytes of from) for all that lies behind each other on both sides.
+// Adds |elements| of a narrower type, block by block.
+void add_wider(ElementType from_type, const std::byte* from, ElementType to_type, std::byte* to,
+               size_t elements) {
+  constexpr size_t kBlock = 1024;
+  std::array<std::byte, kBlock * sizeof(double)> wide;
+  const size_t from_bytes = reduce::size_of(from_type);
+  const size_t to_bytes = reduce::size_of(to_type);
+  for (size_t done = 0; done < elements; done += kBlock) {
+    const size_t count = std::min(kBlock, elements - done);
+    std::byte* const target = to + done * to_bytes;
+    convert(from_type, from + done * from_bytes, to_type, wide.data(), count, Overflow::kIsNan);
+    const std::byte* const inputs[] = {target, wide.data()};
+    reduce::combine(to_type, reduce::Operator::kSum, target, inputs, 2, count);
+  }
+}
+
+// Calls use(from, to, elements) for all that lies behind each other on both sides.
 template <typename Use>
 void for_each_run(const CopySide& from, const CopySide& to, Use&& use) {
   const uint64_t from_bytes = reduce::size_of(from.type);
@@ -165,10 +193,17 @@ bool can_convert(ElementType from, ElementType to) {
          (from == ElementType::kFloat64 && to == ElementType::kFloat32);
 }
 
-void copy(const CopySide& from, const CopySide& to) {
+ElementType sum_type_of(ElementType source, ElementType destination) {
+  const auto either = [&](ElementType type) { return source == type || destination == type; };
+  if (either(ElementType::kFloat64)) return ElementType::kFloat64;
+  const bool is_float = source == ElementType::kFloat32 || is_narrow(source);
+  return is_float ? ElementType::kFloat32 : destination;
+}
+
+void copy(const CopySide& from, const CopySide& to, Overflow overflow) {
   if (from.type != to.type) {
     for_each_run(from, to, [&](const std::byte* source, std::byte* target, uint64_t elements) {
-      convert(from.type, source, to.type, target, elements);
+      convert(from.type, source, to.type, target, elements, overflow);
     });
     return;
   }
@@ -179,6 +214,12 @@ void copy(const CopySide& from, const CopySide& to) {
 }
 
 void add(const CopySide& from, const CopySide& to) {
+  if (from.type != to.type) {
+    for_each_run(from, to, [&](const std::byte* source, std::byte* target, uint64_t elements) {
+      add_wider(from.type, source, to.type, target, elements);
+    });
+    return;
+  }
   for_each_run(from, to, [&](const std::byte* source, std::byte* target, uint64_t elements) {
     const std::byte* const inputs[] = {target, source};
     reduce::combine(to.type, reduce::Operator::kSum, target, inputs, 2, elements);

@@ -116,9 +116,17 @@ struct CopySide {
   ElementType type{};
 };
 
+// What becomes of a number that is too large for float8_e4m3fn, which has no infinity: the largest
+// one of its sign, as in torch, or NaN, as in collective operations.
+enum class Overflow : uint8_t { kSaturates, kIsNan };
+
 // Copies the elements of |from| to |to|, which has as many; converts them where the types differ.
-void copy(const CopySide& from, const CopySide& to);
-// Adds them to what is there. The types are equal.
+void copy(const CopySide& from, const CopySide& to, Overflow overflow = Overflow::kSaturates);
+// Adds them to what is there. The type of |to| is that of |from|, or can hold all its numbers.
 void add(const CopySide& from, const CopySide& to);
+
+// The type in which sums of elements of |source| are formed that become elements of |destination|:
+// float32, or float64 if one of both is; their own type if they do not convert.
+ElementType sum_type_of(ElementType source, ElementType destination);
 
 }  // namespace hetcomm::reshard

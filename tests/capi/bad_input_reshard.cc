@@ -64,6 +64,12 @@ class BadReshard : public BadInput {
                      }}});
   }
 
+  static void expect_ok(hetcomm_request_t* request) {
+    hetcomm_completion_t completion{};
+    EXPECT_EQ(hetcomm_request_wait(request, UINT64_C(10'000'000'000), &completion), HETCOMM_OK);
+    EXPECT_EQ(completion.status, HETCOMM_OK);
+  }
+
   static constexpr uint64_t kShape[] = {4, 6};
   hetcomm_layout_t* layout_ = nullptr;
   hetcomm_reshard_t* plan_ = nullptr;
@@ -108,7 +114,7 @@ TEST_F(BadReshard, Meshes) {
   expect_mesh_refused("sizes with another sum", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
                       {{HETCOMM_PLACEMENT_SHARD, 0, 1, sizes}});
   expect_mesh_refused("no such placement", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
-                      {{5, 0, 1, nullptr}});
+                      {{6, 0, 1, nullptr}});
   expect_mesh_refused("a huge split", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
                       {{HETCOMM_PLACEMENT_STRIDED_SHARD, 0, UINT64_C(1) << 40, nullptr}});
   expect_mesh_refused("a split of 0", HETCOMM_INVALID_ARGUMENT, {2}, {0, 1},
@@ -222,6 +228,11 @@ TEST_F(BadReshard, Plans) {
   options.in_flight = 0;
   options.prove = 2;
   expect_plan_refused("prove", HETCOMM_INVALID_ARGUMENT, good(), &options);
+  options.prove = 0;
+  for (const int32_t overflow : {-1, 2}) {
+    options.overflow = overflow;
+    expect_plan_refused("overflow", HETCOMM_INVALID_ARGUMENT, good(), &options);
+  }
 
   const uint64_t axes[] = {2};
   const int32_t ranks[] = {0, 1};
@@ -257,7 +268,7 @@ TEST_F(BadReshard, Plans) {
   EXPECT_EQ(draft(tensor, HETCOMM_STRATEGY_AUTO), HETCOMM_OK);
   EXPECT_EQ(draft(tensor, HETCOMM_STRATEGY_BSR), HETCOMM_UNSUPPORTED);
   tensor.destination_type = HETCOMM_BFLOAT16;
-  EXPECT_EQ(draft(tensor, HETCOMM_STRATEGY_AUTO), HETCOMM_UNSUPPORTED);
+  EXPECT_EQ(draft(tensor, HETCOMM_STRATEGY_AUTO), HETCOMM_OK);
   for (hetcomm_layout_t* layout : {far, wide, partial}) {
     EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
   }
@@ -293,6 +304,119 @@ TEST_F(BadReshard, Starting) {
       {"a null pointer", HETCOMM_INVALID_ARGUMENT, start(&null_buffer, &good_buffer, nullptr)},
       {"flags", HETCOMM_INVALID_ARGUMENT, start(&good_buffer, &good_buffer, &options)},
   });
+}
+
+// Where the header says what 0 means, or that a field belongs to others, 0 is good.
+TEST_F(BadReshard, ZerosAreDefaults) {
+  const uint64_t axes[] = {2};
+  const int32_t ranks[] = {0, 1};
+  hetcomm_layout_t* layout = nullptr;
+  for (int32_t kind = HETCOMM_PLACEMENT_REPLICATE; kind <= HETCOMM_PLACEMENT_AVERAGE; ++kind) {
+    const bool has_split = kind == HETCOMM_PLACEMENT_STRIDED_SHARD;
+    const hetcomm_placement_t placement{kind, 0, has_split ? 1u : 0u, nullptr};
+    EXPECT_EQ(hetcomm_layout_from_mesh(2, kShape, 1, axes, ranks, &placement, nullptr, &layout),
+              HETCOMM_OK)
+        << kind << ": " << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+  }
+  hetcomm_degrees_t degrees{};
+  degrees.struct_size = sizeof(degrees);
+  degrees.data = 2;
+  EXPECT_EQ(hetcomm_layout_from_degrees(4, 4, 2, &degrees, ranks, 2, &layout), HETCOMM_OK)
+      << hetcomm_last_error();
+  uint64_t elements = 0;
+  EXPECT_EQ(hetcomm_layout_elements(layout, 1, &elements), HETCOMM_OK);
+  EXPECT_EQ(elements, 16u);
+  EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+  degrees.data = 0;
+  EXPECT_EQ(hetcomm_layout_from_degrees(4, 4, 2, &degrees, ranks, 1, &layout), HETCOMM_OK)
+      << hetcomm_last_error();
+  EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+  // Options, too.
+  hetcomm_layout_options_t options{};
+  options.struct_size = sizeof(options);
+  const std::vector<hetcomm_part_t> parts = {part(0, 4)};
+  EXPECT_EQ(hetcomm_layout_from_parts(2, kShape, parts.data(), 1, &options, &layout), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+}
+
+// Tensors without elements go along in a list.
+TEST_F(BadReshard, TensorsOfNoElements) {
+  const uint64_t shape[] = {4, 0};
+  const uint64_t axes[] = {1};
+  const int32_t ranks[] = {0};
+  const hetcomm_placement_t rows{HETCOMM_PLACEMENT_SHARD, 0, 0, nullptr};
+  hetcomm_layout_t* of_mesh = nullptr;
+  hetcomm_layout_t* of_parts = nullptr;
+  hetcomm_layout_t* of_box = nullptr;
+  hetcomm_part_t empty = part(0, 4);
+  empty.end[1] = 0;
+  ASSERT_EQ(hetcomm_layout_from_mesh(2, shape, 1, axes, ranks, &rows, nullptr, &of_mesh),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  ASSERT_EQ(hetcomm_layout_from_parts(2, shape, nullptr, 0, nullptr, &of_parts), HETCOMM_OK)
+      << hetcomm_last_error();
+  ASSERT_EQ(hetcomm_layout_from_parts(2, shape, &empty, 1, nullptr, &of_box), HETCOMM_OK)
+      << hetcomm_last_error();
+  float to[24] = {};
+  values_[7] = 3;
+  for (hetcomm_layout_t* layout : {of_mesh, of_parts, of_box}) {
+    for (int32_t strategy = HETCOMM_STRATEGY_AUTO; strategy <= HETCOMM_STRATEGY_BSR; ++strategy) {
+      const hetcomm_reshard_tensor_t tensors[] = {
+          {layout, of_mesh, HETCOMM_INT8, HETCOMM_INT8},
+          good(),
+          {of_parts, layout, HETCOMM_FLOAT32, HETCOMM_BFLOAT16}};
+      hetcomm_reshard_options_t options{};
+      options.struct_size = sizeof(options);
+      options.strategy = strategy;
+      options.prove = 1;
+      hetcomm_reshard_t* plan = nullptr;
+      ASSERT_EQ(hetcomm_reshard_create(communicator(), tensors, 3, &options, &plan), HETCOMM_OK)
+          << hetcomm_last_error();
+      for (const int32_t format : {HETCOMM_RESHARD_TEXT, HETCOMM_RESHARD_JSON}) {
+        size_t size = 0;
+        EXPECT_EQ(hetcomm_reshard_describe(plan, format, 0, nullptr, &size), HETCOMM_OK);
+      }
+      const hetcomm_buffer_t none = hetcomm_buffer_host(nullptr, 0);
+      const hetcomm_buffer_t sources[] = {none, hetcomm_buffer_host(values_, sizeof(values_)),
+                                          none};
+      const hetcomm_buffer_t destinations[] = {none, hetcomm_buffer_host(to, sizeof(to)), none};
+      hetcomm_request_t* request = nullptr;
+      to[7] = 0;
+      ASSERT_EQ(hetcomm_reshard_start(plan, sources, destinations, nullptr, &request), HETCOMM_OK)
+          << hetcomm_last_error();
+      expect_ok(request);
+      EXPECT_EQ(to[7], 3);
+      EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
+    }
+    size_t size = 0;
+    const hetcomm_reshard_tensor_t alone{layout, layout, HETCOMM_INT8, HETCOMM_INT8};
+    EXPECT_EQ(
+        hetcomm_reshard_draft(&alone, 1, nullptr, nullptr, HETCOMM_RESHARD_SVG, 0, nullptr, &size),
+        HETCOMM_OK);
+  }
+  for (hetcomm_layout_t* layout : {of_mesh, of_parts, of_box}) {
+    EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+  }
+}
+
+TEST_F(BadReshard, OverlappingMemory) {
+  const hetcomm_buffer_t whole = hetcomm_buffer_host(values_, sizeof(values_));
+  float room[30] = {};
+  const hetcomm_buffer_t first = hetcomm_buffer_host(room, sizeof(values_));
+  const hetcomm_buffer_t second = hetcomm_buffer_host(room + 5, sizeof(values_));
+  const auto start = [&](const hetcomm_buffer_t& from, const hetcomm_buffer_t& to) {
+    return [=, this](Outputs& out) {
+      return hetcomm_reshard_start(plan_, &from, &to, nullptr, out.first<hetcomm_request_t*>());
+    };
+  };
+  expect_refused({{"a destination over its source", HETCOMM_INVALID_ARGUMENT, start(first, second)},
+                  {"the other way round", HETCOMM_INVALID_ARGUMENT, start(second, first)}});
+  // All of it stays.
+  hetcomm_request_t* request = nullptr;
+  ASSERT_EQ(hetcomm_reshard_start(plan_, &whole, &whole, nullptr, &request), HETCOMM_OK)
+      << hetcomm_last_error();
+  expect_ok(request);
 }
 
 TEST_F(BadReshard, Describing) {

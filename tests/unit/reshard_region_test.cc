@@ -1,6 +1,11 @@
 // Rows that two regions have in common: cut by them, both give the bytes of the regions in their
 // order; regions of one box always have some, and those that have none are told.
+// Sums are added in a wider type without a loss, across the rows of any regions; the type is that of
+// the wider side. What float8_e4m3fn cannot hold saturates, or is NaN.
 #include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -112,6 +117,80 @@ TEST(CommonRows, ThereAreNone) {
   EXPECT_FALSE(find_common_rows(from, to, &rows));
   EXPECT_FALSE(find_common_rows(to, from, &rows));
   EXPECT_TRUE(find_common_rows(to, to, &rows));
+}
+
+TEST(Sums, AreFormedInTheWiderType) {
+  using enum ElementType;
+  EXPECT_EQ(sum_type_of(kBfloat16, kBfloat16), kFloat32);
+  EXPECT_EQ(sum_type_of(kFloat8E5M2, kFloat32), kFloat32);
+  EXPECT_EQ(sum_type_of(kFloat32, kFloat16), kFloat32);
+  EXPECT_EQ(sum_type_of(kFloat32, kFloat64), kFloat64);
+  EXPECT_EQ(sum_type_of(kFloat64, kFloat32), kFloat64);
+  EXPECT_EQ(sum_type_of(kInt8, kInt8), kInt8);
+  EXPECT_EQ(sum_type_of(kBool, kBool), kBool);
+  EXPECT_EQ(sum_type_of(kComplex64, kComplex64), kComplex64);
+}
+
+// Rows of bfloat16 are added to rows of float32 of another length.
+TEST(Sums, AddNarrowToWide) {
+  StridedBox box;
+  box.dimensions = 2;
+  box.extents = {300, 13};
+  box.strides = {20, 1};
+  const Region from = region_of(box, 0, 2, 6);
+  box.extents = {13, 300};
+  box.strides = {301, 1};
+  const Region to = region_of(box, 0, 4, 8);
+  std::vector<std::byte> narrow(from.end());
+  std::vector<std::byte> wide(to.end());
+  std::vector<float> terms;
+  std::vector<float> sums;
+  for (RowCursor row(from); row.left() > 0; row.advance(2)) {
+    const float term = static_cast<float>(terms.size() % 251) - 100;
+    const auto bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(term) >> 16);
+    std::memcpy(narrow.data() + row.offset(), &bits, 2);
+    terms.push_back(term);
+  }
+  for (RowCursor row(to); row.left() > 0; row.advance(4)) {
+    const float sum = 0.001f * static_cast<float>(sums.size());
+    std::memcpy(wide.data() + row.offset(), &sum, 4);
+    sums.push_back(sum);
+  }
+  add({narrow.data(), &from, ElementType::kBfloat16}, {wide.data(), &to, ElementType::kFloat32});
+  size_t at = 0;
+  for (RowCursor row(to); row.left() > 0; row.advance(4)) {
+    float sum = 0;
+    std::memcpy(&sum, wide.data() + row.offset(), 4);
+    ASSERT_EQ(sum, sums[at] + terms[at]) << at;
+    ++at;
+  }
+}
+
+TEST(Conversions, SaturateOrAreNan) {
+  const std::vector<float> numbers = {448,
+                                      464.1f,
+                                      -1e30f,
+                                      std::numeric_limits<float>::infinity(),
+                                      std::numeric_limits<float>::quiet_NaN(),
+                                      -3};
+  StridedBox box;
+  box.dimensions = 1;
+  box.extents[0] = numbers.size();
+  box.strides[0] = 1;
+  const Region from = region_of(box, 0, 4, 0);
+  const Region to = region_of(box, 0, 1, 0);
+  std::vector<std::byte> wide(from.end());
+  std::memcpy(wide.data(), numbers.data(), wide.size());
+  const auto converted = [&](Overflow overflow) {
+    std::vector<std::byte> narrow(to.end());
+    copy({wide.data(), &from, ElementType::kFloat32},
+         {narrow.data(), &to, ElementType::kFloat8E4M3fn}, overflow);
+    std::vector<int> bits;
+    for (const std::byte byte : narrow) bits.push_back(static_cast<int>(byte));
+    return bits;
+  };
+  EXPECT_EQ(converted(Overflow::kSaturates), (std::vector{0x7e, 0x7e, 0xfe, 0x7e, 0x7f, 0xc4}));
+  EXPECT_EQ(converted(Overflow::kIsNan), (std::vector{0x7e, 0x7f, 0xff, 0x7f, 0x7f, 0xc4}));
 }
 
 }  // namespace

@@ -1,0 +1,92 @@
+// Claim: the memory that one execution reads and writes. No byte of its destinations is written
+// twice, is a source's, or belongs to another execution of the plan that is under way.
+//
+// Ranges are compared first, in their order. Where they meet, the boxes in them are compared exactly
+// (reshard/memory_rule.h). Buffers at the same places as those of the claim before were compared then.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <hetcomm/memory.h>
+
+#include "reshard/memory_rule.h"
+#include "src/base/status.h"
+#include "src/reshard/program.h"
+
+namespace hetcomm {
+class UserStream;
+}  // namespace hetcomm
+
+namespace hetcomm::reshard {
+
+class Claim {
+ public:
+  // |program| outlives this. May throw std::bad_alloc; nothing else here does.
+  explicit Claim(const Program& program);
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  // Takes the buffers of all tensors, which are long enough. |stream|: in whose order the execution
+  // is, if it is in one. kInvalidArgument with |*text|: they overlap.
+  Code place(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
+             const UserStream* stream, std::string* text);
+  // Whether two executions can be under way together. |*text| says what overlaps.
+  bool is_apart_from(const Claim& other, std::string* text) const;
+
+ private:
+  // A buffer's beginning, in the host's memory or in an allocation of a device.
+  struct Base {
+    uint64_t device = 0;  // 0: the host's memory, which has one allocation
+    uint64_t allocation = 0;
+    uint64_t offset = 0;
+    bool operator==(const Base&) const = default;
+  };
+  // What is used of a buffer.
+  struct Use {
+    Base base;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    uint32_t tensor = 0;
+    bool is_destination = false;
+  };
+  // Uses whose ranges may yet meet others.
+  using Open = std::vector<const Use*>;
+
+  static Base base_of(const hetcomm_buffer_t& buffer);
+  bool note(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
+            bool is_destination);
+  const Footprint& boxes_of(const Use& use) const;
+  Meeting find_meeting(const Use& one, const Use& other) const;
+  bool is_apart(std::string* text);
+
+  const Program& program_;
+  const UserStream* stream_ = nullptr;
+  // Those of the last claim that was sound, sources first; none: there was none.
+  std::vector<Base> known_;
+  bool is_known_ = false;
+  std::vector<Use> uses_;  // in the order of memory
+  Open open_sources_;
+  Open open_destinations_;
+};
+
+// The claims of the executions of a plan that are under way. [any-thread]
+class Claims {
+ public:
+  // May throw std::bad_alloc; nothing else here does.
+  explicit Claims(size_t most) { claims_.reserve(most); }
+
+  // kInvalidArgument with |*text|: |claim| overlaps another one, and is not entered. There are fewer
+  // than |most| of them. |claim| stays until it leaves.
+  Code enter(const Claim& claim, std::string* text);
+  // One that has not entered may leave.
+  void leave(const Claim& claim);
+
+ private:
+  std::mutex mutex_;
+  std::vector<const Claim*> claims_;
+};
+
+}  // namespace hetcomm::reshard
