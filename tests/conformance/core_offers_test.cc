@@ -285,8 +285,8 @@ TEST_F(OffersOfTheRank, AreNotUnpinnedWhileAStreamIsHeldBack) {
   const std::vector<PlayedMessage> offers = offered(3);
   EXPECT_EQ(files(), before + 1);
   {
-    const std::lock_guard lock(me_.context().devices().holding());
-    me_.context().devices().add_hold();
+    const std::lock_guard lock(me_.context().devices().calls().holding());
+    me_.context().devices().calls().add_hold();
   }
   {
     const Engine::Baton baton(me_.context().engine());
@@ -294,7 +294,7 @@ TEST_F(OffersOfTheRank, AreNotUnpinnedWhileAStreamIsHeldBack) {
   }
   EXPECT_EQ(finish(send_), Code::kCancelled);
   EXPECT_EQ(files(), before + 1);
-  me_.context().devices().drop_hold();
+  me_.context().devices().calls().drop_hold();
   {
     const Engine::Baton baton(me_.context().engine());
     me_.communicator().job().commons().staging.chunks().tidy();

@@ -1,5 +1,6 @@
 // Operations in the order of users' streams, over simulated devices. What many vendors do while a
 // stream is held back, these do too: a call that pins host memory, or frees it, waits for the stream.
+// All tests run, too, with a vendor whose calls wait wherever they may (waiting_devices.h).
 //
 //   * more transfers than there is pinned memory for go on while a stream is held back
 //   * vendors' calls that fail: the call is rejected, or the operation ends with the reason, and the
@@ -21,6 +22,7 @@
 #include "tests/support/core_job.h"
 #include "tests/support/on_device.h"
 #include "tests/support/pattern.h"
+#include "tests/support/waiting_devices.h"
 #include "transports/shm/factory.h"
 #include "transports/tcp/factory.h"
 
@@ -107,23 +109,25 @@ class Stream {
   // Puts a gate at the end of the stream; open() opens the first one that is closed.
   void close() {
     void* gate = nullptr;
-    EXPECT_EQ(device_.table->user_stream_hold(device_.instance, native_, &gate), HETCOMM_OK);
+    // As a kernel that runs long: the library does not hold the stream back.
+    EXPECT_EQ(real_table(device_).user_stream_hold(device_.instance, native_, &gate), HETCOMM_OK);
     gates_.push_back(gate);
   }
   void open() {
     if (gates_.empty()) return;
-    device_.table->hold_end(device_.instance, gates_.front());
+    real_table(device_).hold_end(device_.instance, gates_.front());
     gates_.pop_front();
   }
   bool is_done() const {
     void* event = nullptr;
-    EXPECT_EQ(device_.table->event_record(device_.instance, native_, &event), HETCOMM_OK);
+    const DeviceTable& table = real_table(device_);
+    EXPECT_EQ(table.event_record(device_.instance, native_, &event), HETCOMM_OK);
     hetcomm_status_t status = HETCOMM_PENDING;
     for (int i = 0; i < 1000 && status == HETCOMM_PENDING; ++i) {
       sleep_a_while();
-      status = device_.table->event_query(device_.instance, event);
+      status = table.event_query(device_.instance, event);
     }
-    device_.table->event_release(device_.instance, event);
+    table.event_release(device_.instance, event);
     return status == HETCOMM_OK;
   }
   static void sleep_a_while() {
@@ -167,17 +171,23 @@ uint64_t watch(const Operation& operation) {
   return now_ns() - begin_ns;
 }
 
-class CoreStreams : public ::testing::TestWithParam<std::string> {
+struct StreamCase {
+  std::string transport;
+  bool waits = false;  // the vendor's calls
+};
+
+class CoreStreams : public ::testing::TestWithParam<StreamCase> {
  protected:
   void run(const std::function<void(CoreMember&)>& body) {
     run_core_job(
         2, "HETCOMM_TIMEOUT=20s;HETCOMM_PROGRESS=thread",
         [](int) {
           Factories factories;
-          factories.push_back(GetParam() == "shm" ? make_shm_factory() : make_tcp_factory());
+          factories.push_back(GetParam().transport == "shm" ? make_shm_factory()
+                                                            : make_tcp_factory());
           return factories;
         },
-        body, make_devices);
+        body, [] { return GetParam().waits ? waiting(make_devices()) : make_devices(); });
   }
 };
 
@@ -351,6 +361,53 @@ TEST_P(CoreStreams, CollectiveOperationsKeepTheirOrder) {
   });
 }
 
+// Memory of devices, which the host's or the devices' own sums are made of, behind streams that are held
+// back all the time.
+TEST_P(CoreStreams, SumsOfMemoryOfDevices) {
+  run([](CoreMember& me) {
+    constexpr uint64_t kCount = 500'000;
+    for (const size_t device : {size_t{1}, size_t{2}}) {
+      OnDevice memory(me, kCount * sizeof(float), device);
+      Stream stream(me, device);
+      std::vector<float> values(kCount, static_cast<float>(me.rank() + 1));
+      EXPECT_TRUE((*memory).write(0, values.data(), kCount * sizeof(float)).ok());
+      const hetcomm_buffer_t buffer = memory.part(0, kCount * sizeof(float));
+      hetcomm_collective_options_t options{};
+      options.struct_size = sizeof(options);
+      options.stream = stream.get();
+      std::vector<Operation*> operations;
+      stream.close();
+      for (int round = 0; round < 5; ++round) {
+        std::string text;
+        operations.emplace_back();
+        ASSERT_EQ(post_collective(me.communicator(),
+                                  {.kind = collectives::Kind::kAllreduce,
+                                   .datatype = HETCOMM_FLOAT32,
+                                   .reduction = HETCOMM_REDUCE_SUM,
+                                   .sends = &buffer,
+                                   .send_count = 1,
+                                   .receives = &buffer,
+                                   .receive_count = 1,
+                                   .options = &options},
+                                  &operations.back(), &text),
+                  Code::kOk)
+            << text;
+      }
+      stream.open();
+      for (Operation* const each : operations) expect_ok(me, each);
+      EXPECT_TRUE(stream.is_done());
+      EXPECT_TRUE((*memory).read(0, values.data(), kCount * sizeof(float)).ok());
+      // What was put off is made soon.
+      for (int i = 0; i < 1000 && me.context().devices().calls().may_make(); ++i) {
+        Stream::sleep_a_while();
+      }
+      EXPECT_FALSE(me.context().devices().calls().may_make());
+      // Each one doubles what the first one has left.
+      EXPECT_EQ(std::count(values.begin(), values.end(), 48.0F), static_cast<ptrdiff_t>(kCount));
+    }
+  });
+}
+
 // The progress threads have fallen asleep before the stream comes to an operation, and nobody else
 // looks. A busy machine may delay some ends, but not all.
 TEST_P(CoreStreams, OneAfterTheOtherEndsASleep) {
@@ -468,7 +525,7 @@ TEST_P(CoreStreams, OneThatIsNotHeldGoesOn) {
       expect_ok(me, operations[1]);
       EXPECT_EQ(find_mismatch(memories[1].contents(0, kSize), 2), std::nullopt);
       EXPECT_EQ(operations[0]->state(), OperationState::kPending);
-      EXPECT_FALSE(me.context().devices().has_holds());
+      EXPECT_FALSE(me.context().devices().calls().has_holds());
       EXPECT_TRUE(barrier(me.communicator(), 10'000'000'000).ok());
       expect_ok(me, operations[0]);
       EXPECT_EQ(find_mismatch(memories[0].contents(0, kSize), 1), std::nullopt);
@@ -526,10 +583,13 @@ TEST_P(TimedStreams, NobodyIsBusyWhileStreamsRun) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, CoreStreams, ::testing::Values("shm", "tcp"),
-                         [](const auto& kind) { return kind.param; });
-INSTANTIATE_TEST_SUITE_P(Over, TimedStreams, ::testing::Values("shm", "tcp"),
-                         [](const auto& kind) { return kind.param; });
+const auto kAllCases = ::testing::Values(StreamCase{"shm"}, StreamCase{"tcp"},
+                                         StreamCase{"shm", true}, StreamCase{"tcp", true});
+std::string case_name(const ::testing::TestParamInfo<StreamCase>& kind) {
+  return kind.param.transport + (kind.param.waits ? "_waits" : "");
+}
+INSTANTIATE_TEST_SUITE_P(Over, CoreStreams, kAllCases, case_name);
+INSTANTIATE_TEST_SUITE_P(Over, TimedStreams, kAllCases, case_name);
 
 }  // namespace
 }  // namespace hetcomm::test

@@ -3,6 +3,11 @@ hetcomm_test(core_stand_ins_test
   DEPENDS core device_sim device_host base
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_waiting_calls_test
+  SOURCES core_waiting_calls_test.cc
+  DEPENDS core device_sim device_host base
+  LABELS asan tsan
+  TIMEOUT 60)
 hetcomm_test(core_staging_test
   SOURCES core_staging_test.cc
   DEPENDS core device_host device_sim base fmt::fmt

@@ -319,22 +319,22 @@ TEST_F(DeviceSumsTest, OneThatHasFailedIsLeftAlone) {
 TEST_F(DeviceSumsTest, NothingIsAllocatedDuringAHold) {
   DeviceSums sums(devices_, staging_, Mode::kDevice);
   const DeviceSum sum = plain_sum(1000);
-  devices_.add_hold();
+  devices_.calls().add_hold();
   EXPECT_FALSE(sums.takes(sum));
-  devices_.drop_hold();
+  devices_.calls().drop_hold();
   {
-    const std::scoped_lock lock(devices_.holding());
+    const std::scoped_lock lock(devices_.calls().holding());
     std::thread([&] { EXPECT_FALSE(sums.takes(sum)); }).join();
   }
   sums.prepare_for_holds(kDoesNot);
   sums.prepare_for_holds(kReduces);
-  devices_.add_hold();
+  devices_.calls().add_hold();
   EXPECT_FALSE(sums.takes(sum)) << "a first question may wait for the stream that is held";
-  devices_.drop_hold();
+  devices_.calls().drop_hold();
   EXPECT_TRUE(sums.takes(sum));
-  devices_.add_hold();
+  devices_.calls().add_hold();
   EXPECT_TRUE(sums.takes(sum));
-  devices_.drop_hold();
+  devices_.calls().drop_hold();
 }
 
 TEST_F(DeviceSumsTest, WithoutRoomTheHostSums) {

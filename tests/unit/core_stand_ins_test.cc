@@ -123,7 +123,7 @@ TEST_F(StandInsTest, NothingIsPinnedOrUnpinnedWhileAStreamIsHeldBack) {
   for (int i = 0; i < 9; ++i) many.push_back(take(kMi));
   const int before = pins;
   const size_t there = pinned.size();
-  devices_.add_hold();
+  devices_.calls().add_hold();
   std::byte* second = nullptr;
   {
     StandIns::Memory pageable = take(2 * kMi);
@@ -134,7 +134,7 @@ TEST_F(StandInsTest, NothingIsPinnedOrUnpinnedWhileAStreamIsHeldBack) {
   many.clear();
   EXPECT_EQ(pins, before);
   EXPECT_EQ(pinned.size(), there);
-  devices_.drop_hold();
+  devices_.calls().drop_hold();
   // It may be pinned again, and what is too much goes.
   EXPECT_TRUE(is_pinned(take(2 * kMi)));
   EXPECT_LE(pinned.size(), kMostKept / kMi + 1);

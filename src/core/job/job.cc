@@ -469,6 +469,7 @@ void Job::prepare_for_holds() {
     commons_.staging.prepare_for_holds(index);
     commons_.sums.prepare_for_holds(index);
   }
+  commons_.device_access.prepare_for_holds(commons_.near);
 }
 
 // The job keeps the NICs that it has. The device uses those of them that are near it.
@@ -520,6 +521,9 @@ int Job::make_progress() {
   if (events_.mail_waits()) events_.read_mail();
   commons_.schedule.begin_pass();
   moved += transports_.progress();
+  WaitingCalls& calls = environment_.devices.calls();
+  if (calls.may_make()) [[unlikely]]
+    moved += calls.make_put_off();
   if (!commons_.staging.idle()) moved += commons_.staging.progress();
   if (!departures_.idle()) moved += departures_.progress();
   if (!tasks_.empty()) moved += tasks_.progress();

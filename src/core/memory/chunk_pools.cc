@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -97,17 +96,20 @@ size_t ChunkPools::place_of(size_t index) {
 
 void ChunkPools::prepare_for_holds(size_t index) {
   const size_t place = place_of(index);
-  for (PoolState& pool : pools_) {
+  for (const Pool which : {Pool::kSend, Pool::kReceive}) {
+    PoolState& pool = pools_[static_cast<size_t>(which)];
     size_t count = 0;
     for (Block* block = pool.free[place]; block != nullptr; block = block->next) {
       if (block->reader != kNoReader) continue;
       block->bytes.meet_devices(devices_);
       ++count;
     }
-    for (; count < kHeldBlocks && pool.made < kMaxBlocks && !devices_.has_holds(); ++count) {
+    for (; count < kHeldBlocks && pool.made < kMaxBlocks && !devices_.calls().has_holds();
+         ++count) {
       Block* const block = make_block(place, kNoReader);
       if (block == nullptr) break;
       ++pool.made;
+      block->pool = which;
       block->next = std::exchange(pool.free[place], block);
     }
   }
@@ -165,7 +167,7 @@ void ChunkPools::drop_unreadable(Pool pool, int reader) {
       return each.reader != kNoReader && each.reader != reader;
     });
     if (block == nullptr) continue;
-    discard(pool, block);
+    discard(block);
     return;
   }
 }
@@ -180,12 +182,13 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool
   };
   if (Block* const block = take_free(state, place, is_for(reader))) return block;
   // Files are not made, or cannot be: one that nobody reads serves as well.
-  if (reader != kNoReader && (devices_.has_holds() || waits_for_files_ > 0)) {
+  if (reader != kNoReader && (devices_.calls().has_holds() || waits_for_files_ > 0)) {
     if (waits_for_files_ > 0) --waits_for_files_;
     reader = kNoReader;
     if (Block* const block = take_free(state, place, is_for(reader))) return block;
   }
-  if (state.made >= kMaxBlocks) drop_unreadable(pool, reader);
+  // While a stream is held back the memory would not go.
+  if (state.made >= kMaxBlocks && !devices_.calls().has_holds()) drop_unreadable(pool, reader);
   if (state.made >= kMaxBlocks) {
     Block* const other = take_free(state, reader);
     if (other != nullptr || has_one) return other;
@@ -193,6 +196,7 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool
   Block* block = make_block(place, reader);
   if (block != nullptr) {
     ++state.made;
+    block->pool = pool;
   } else {
     block = take_free(state, reader);
     *exhausted = block == nullptr;
@@ -203,7 +207,7 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool
 void ChunkPools::release(Pool pool, Block* block) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
   if (block->stands_in || block->left != 0) {
-    discard(pool, block);
+    discard(block);
     return;
   }
   Block*& free = state.free[block->place];
@@ -227,9 +231,8 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
   return block->bytes.get() + static_cast<uint64_t>(index) * shape_.chunk_bytes;
 }
 
-// It allocates nothing that it cannot do without.
-void ChunkPools::discard(Pool pool, Block* block) {
-  --pools_[static_cast<size_t>(pool)].made;
+// It allocates nothing that it cannot do without. The block counts until its memory goes.
+void ChunkPools::discard(Block* block) {
   const auto at = std::find_if(blocks_.begin(), blocks_.end(),
                                [block](const auto& each) { return each.get() == block; });
   leaving_.push_back(std::move(*at));
@@ -251,9 +254,12 @@ void ChunkPools::tidy() {
     block->keys.clear();
   }
   if (leaving_.empty()) return;
-  const std::unique_lock lock(devices_.holding(), std::try_to_lock);
-  const bool unpins = lock.owns_lock() && !devices_.has_holds();
-  std::erase_if(leaving_, [unpins](const auto& block) { return block->stands_in || unpins; });
+  const bool unpins = !devices_.calls().has_holds();
+  std::erase_if(leaving_, [this, unpins](const auto& block) HETCOMM_UNDER_BATON {
+    if (!block->stands_in && !unpins) return false;
+    --pools_[static_cast<size_t>(block->pool)].made;
+    return true;
+  });
 }
 
 // Those that no reader maps any more go.

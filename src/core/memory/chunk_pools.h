@@ -90,9 +90,10 @@ class ChunkPools {
   // Memory in which chunks of one transfer lie.
   struct Block {
     PinnedMemory bytes;
-    uint32_t used = 0;       // a bit for each chunk
-    uint32_t left = 0;       // of these: chunks that a peer may read, and nobody gives back
-    size_t place = 0;        // index in |places_|
+    uint32_t used = 0;  // a bit for each chunk
+    uint32_t left = 0;  // of these: chunks that a peer may read, and nobody gives back
+    size_t place = 0;   // index in |places_|
+    Pool pool = Pool::kSend;
     bool stands_in = false;  // pageable, since nothing could be pinned
     int reader = kNoReader;
     Keys keys{};  // by which the reader maps it
@@ -178,7 +179,7 @@ class ChunkPools {
   Block* acquire(Pool pool, size_t place, int reader, bool has_one,
                  bool* exhausted) HETCOMM_UNDER_BATON;
   void release(Pool pool, Block* block) HETCOMM_UNDER_BATON;
-  void discard(Pool pool, Block* block) HETCOMM_UNDER_BATON;
+  void discard(Block* block) HETCOMM_UNDER_BATON;
   void withdraw(Keys& keys) HETCOMM_UNDER_BATON;
 
   DeviceSet& devices_;

@@ -49,6 +49,10 @@ const Status& DeviceAccess::verdict(Path& path, size_t device) {
   const uint64_t begin = now_ns();
   if (begin < path.resume_ns) return known.status ? *known.status : path.failure;
   if (known.status && begin < known.again_ns) return *known.status;
+  const NoHolds none(devices_.calls());
+  if (!none && has_to_try(path, devices_.device(device))) {
+    return known.status ? *known.status : held_back_;
+  }
   known.status = try_device(path, devices_.device(device));
   known.again_ns = kForever;
   if (may_pass(*known.status)) {
@@ -145,6 +149,18 @@ std::string DeviceAccess::refusal(const Operation& operation, size_t index) {
   }
   return "HETCOMM_DEVICE_PATH=direct, and no addresses could be reserved that stand for the "
          "operation's device memory; HETCOMM_DEVICE_PATH=auto stages it";
+}
+
+void DeviceAccess::prepare_for_holds(const NearTransports& near) {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (!devices_.has_user_streams(i) && !insists_) continue;
+    for (size_t index = 0; index < paths_.size(); ++index) {
+      const bool is_near = index >= 64 || (near.of_device(i) >> index & 1) != 0;
+      if (is_near && has_to_try(paths_[index], devices_.device(i))) {
+        static_cast<void>(verdict(paths_[index], i));
+      }
+    }
+  }
 }
 
 std::string DeviceAccess::explain(const NearTransports& near) {

@@ -4,7 +4,8 @@
 // It tries whether a transport reaches a device when memory of the device is about to go over the
 // transport for the first time. What it finds holds for that transport, which is one network
 // interface, and for good, except where something has failed that passes: then it tries again, after
-// a pause that is long beside the trial and doubles each time. It attaches each memory on its first
+// a pause that is long beside the trial and doubles each time. A trial allocates memory of the device and
+// frees it, so there is none while a user's stream is held back: the memory is staged until then. It attaches each memory on its first
 // use. If a transport does not reach a memory, or refuses it, core stages. With
 // HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the baton.
 #pragma once
@@ -64,6 +65,10 @@ class DeviceAccess final : public MemoryUser {
   bool insists() const HETCOMM_UNDER_BATON { return insists_; }
   // Says why |operation| cannot go over transport |index| without staging.
   std::string refusal(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
+  // Users' streams are about to be held back, and nothing is tried then: tries what was not tried yet of
+  // the devices that have such streams, or of all where nothing may be staged, over those transports
+  // that |near| lets their data go over.
+  void prepare_for_holds(const NearTransports& near) HETCOMM_UNDER_BATON;
   // Returns a line for each device and transport, and nothing if there are no devices. Tries what
   // was not tried yet, where |near| lets the device's data go over the transport.
   std::string explain(const NearTransports& near) HETCOMM_UNDER_BATON;
@@ -89,6 +94,9 @@ class DeviceAccess final : public MemoryUser {
 
   Verdict& known_verdict(Path& path, size_t device) HETCOMM_UNDER_BATON;
   const Status& verdict(Path& path, size_t device) HETCOMM_UNDER_BATON;
+  bool has_to_try(const Path& path, const Device& device) const HETCOMM_UNDER_BATON {
+    return path.attacher != nullptr && !device.table->host_accessible && !staged_;
+  }
   Status try_device(Path& path, const Device& device) HETCOMM_UNDER_BATON;
   State& state_of(const Memory& memory, size_t index) HETCOMM_UNDER_BATON;
 
@@ -96,6 +104,8 @@ class DeviceAccess final : public MemoryUser {
   Log& log_;
   const bool staged_;
   const bool insists_;
+  const Status held_back_{Code::kOutOfResources,
+                          "it is tried when no stream of a user is held back"};
   std::vector<Path> paths_;
   std::unordered_map<const Memory*, std::vector<State>> memories_;  // by transport
 };

@@ -1,7 +1,6 @@
 #include "src/core/memory/device_sums.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include <hetcomm/collective.h>
@@ -104,8 +103,10 @@ DeviceSums::DeviceSums(DeviceSet& devices, Staging& staging, Mode mode)
 
 DeviceSums::~DeviceSums() {
   for (size_t i = 0; i < scratch_.size(); ++i) {
-    const Device& device = devices_.device(i);
-    if (scratch_[i].address != nullptr) device.table->free(device.instance, scratch_[i].address);
+    if (scratch_[i].address == nullptr) continue;
+    devices_.calls().make_or_put_off({.kind = EndingCall::Kind::kFree,
+                                      .device = &devices_.device(i),
+                                      .object = scratch_[i].address});
   }
 }
 
@@ -115,9 +116,8 @@ void* DeviceSums::scratch(size_t index) {
   Scratch& own = scratch_[index];
   if (own.address != nullptr || own.has_failed) return own.address;
   const Device& device = devices_.device(index);
-  // Who has the mutex may be in a vendor's call that waits for a stream.
-  const std::unique_lock lock(devices_.holding(), std::try_to_lock);
-  if (!lock.owns_lock() || devices_.has_holds()) return nullptr;
+  const NoHolds none(devices_.calls());
+  if (!none) return nullptr;
   void* address = nullptr;
   own.has_failed = device.table->allocate(device.instance, kScratchBytes, &address) != HETCOMM_OK;
   if (!own.has_failed) own.address = address;
@@ -168,9 +168,11 @@ bool DeviceSums::can_make(const DeviceSum& sum) {
                           sum.out_is_wide,
                           std::min<size_t>(sum.operands.size(), 3)};
   const bool is_known = known_.count(question) != 0;
-  if (!is_known && devices_.has_holds()) return false;
-  if (Work(sum, memory).ask(devices_.device(sum.device)) != HETCOMM_OK) return false;
-  if (!is_known) known_.insert(question);
+  const Device& device = devices_.device(sum.device);
+  if (is_known) return Work(sum, memory).ask(device) == HETCOMM_OK;
+  const NoHolds none(devices_.calls());
+  if (!none || Work(sum, memory).ask(device) != HETCOMM_OK) return false;
+  known_.insert(question);
   return true;
 }
 

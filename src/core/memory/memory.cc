@@ -35,6 +35,7 @@ Status out_of_range(uint64_t offset, uint64_t length, uint64_t size) {
 }  // namespace
 
 DeviceSet::~DeviceSet() {
+  calls_.make_all();
   for (size_t i = 0; i < size(); ++i) {
     Entry& entry = *entries_[i];
     for (void* stream : entry.streams) {
@@ -75,11 +76,20 @@ Result<void*> DeviceSet::stream(size_t index, StreamDirection direction) {
   return stream;
 }
 
-void DeviceSet::end_stream(size_t index, StreamDirection direction) {
+void DeviceSet::end_stream(size_t index, StreamDirection direction, const NoHolds& /*none*/) {
   Entry& entry = *entries_[index];
   void*& stream = entry.streams[static_cast<size_t>(direction)];
   if (stream == nullptr) return;
   entry.device.table->stream_destroy(entry.device.instance, std::exchange(stream, nullptr));
+}
+
+void DeviceSet::drop_stream(size_t index, StreamDirection direction) {
+  Entry& entry = *entries_[index];
+  void*& stream = entry.streams[static_cast<size_t>(direction)];
+  if (stream == nullptr) return;
+  calls_.make_or_put_off({.kind = EndingCall::Kind::kStreamDestroy,
+                          .device = &entry.device,
+                          .object = std::exchange(stream, nullptr)});
 }
 
 bool DeviceSet::ends_sleep(const Device& device, void* event, bool* asked) {

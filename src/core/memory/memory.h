@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "devices/device.h"
@@ -14,6 +13,7 @@
 #include "src/base/status.h"
 #include "src/core/memory/copy_notice.h"
 #include "src/core/memory/device_kinds.h"
+#include "src/core/memory/waiting_calls.h"
 
 namespace hetcomm {
 
@@ -58,7 +58,10 @@ class DeviceSet {
   // Returns the stream of one direction, which the first call makes.
   Result<void*> stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
   // Waits for all work in the stream and destroys it; the next stream() makes a new one.
-  void end_stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
+  void end_stream(size_t index, StreamDirection direction, const NoHolds& none) HETCOMM_UNDER_BATON;
+
+  // Leaves the stream, whose device is lost, to be destroyed when nothing is held back.
+  void drop_stream(size_t index, StreamDirection direction) HETCOMM_UNDER_BATON;
 
   void add_user(MemoryUser& user) HETCOMM_UNDER_BATON { users_.push_back(&user); }
   void remove_user(MemoryUser& user) HETCOMM_UNDER_BATON { std::erase(users_, &user); }
@@ -67,14 +70,12 @@ class DeviceSet {
   }
   // Notes that some transport may reach memory of devices without staging. [any-thread]
   void set_reachable() { reachable_.store(true, std::memory_order_release); }
-  // Counts what holds back streams of users. A call that may wait for a device is made with this
-  // mutex, and only if there are no holds; a hold is begun with it. [any-thread]
-  std::mutex& holding() { return holding_; }
-  void add_hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
-  void drop_hold() { holds_.fetch_sub(1, std::memory_order_release); }
-  bool has_holds() const { return holds_.load(std::memory_order_acquire) != 0; }
-  // Notes that device |index| has had streams of users. [any-thread]
+  // What holds back streams of users, and calls of devices that may wait for them. [any-thread]
+  WaitingCalls& calls() { return calls_; }
+  // Notes that device |index| has had streams of users, which may be held back from now on.
+  // [any-thread]
   void note_user_streams(size_t index) {
+    calls_.expect_holds();
     entries_[index]->has_user_streams.store(true, std::memory_order_release);
   }
   bool has_user_streams(size_t index) const {
@@ -111,8 +112,7 @@ class DeviceSet {
   DeviceKinds kinds_;
   std::vector<MemoryUser*> users_ HETCOMM_GUARDED_BY_BATON;
   std::atomic<bool> reachable_{false};
-  std::mutex holding_;
-  std::atomic<int64_t> holds_{0};
+  WaitingCalls calls_;  // goes before the devices
   // All memories that the CPU may not touch, now or earlier, lie between these.
   std::atomic<uint64_t> highest_forbidden_{0};
   std::atomic<uint64_t> lowest_forbidden_{~uint64_t{0}};

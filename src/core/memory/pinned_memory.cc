@@ -1,16 +1,16 @@
 #include "src/core/memory/pinned_memory.h"
 
-#include <mutex>
 #include <new>
+#include <utility>
 
 namespace hetcomm {
 
-bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_t size, int node,
-                            Sharing sharing) {
-  free();
+bool PinnedMemory::allocate(DeviceSet& devices, const Device* maker, size_t size, int node,
+                            const NoHolds& /*none*/, Sharing sharing) {
   if (maker != nullptr && maker->table->allocate_host != nullptr) {
     void* host = nullptr;
     if (maker->table->allocate_host(maker->instance, size, &host) == HETCOMM_OK) {
+      devices_ = &devices;
       maker_ = maker;
       bytes_ = static_cast<std::byte*>(host);
       return true;
@@ -19,6 +19,7 @@ bool PinnedMemory::allocate(const DeviceSet& devices, const Device* maker, size_
   const size_t count = devices.size();
   pinning_.reserve(count);
   if (!allocate_pageable(devices, size, node, sharing)) return false;
+  devices_ = &devices;
   size_ = size;
   pin(devices, count);
   return true;
@@ -37,8 +38,8 @@ void PinnedMemory::pin(const DeviceSet& devices, size_t count) {
 
 // Without it copies go on, more slowly, so a failure is none.
 void PinnedMemory::pin_for_more(DeviceSet& devices) {
-  const std::unique_lock lock(devices.holding(), std::try_to_lock);
-  if (!lock.owns_lock() || devices.has_holds()) return;
+  const NoHolds none(devices.calls());
+  if (!none) return;
   const size_t count = devices.size();
   try {
     pinning_.reserve(count);
@@ -50,16 +51,17 @@ void PinnedMemory::pin_for_more(DeviceSet& devices) {
 
 bool PinnedMemory::allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size,
                                         int node, bool* pins, Sharing sharing) {
-  // Who has the mutex may be in a vendor's call that waits for what this memory is for.
-  const std::unique_lock lock(devices.holding(), std::try_to_lock);
-  *pins = *pins && lock.owns_lock() && !devices.has_holds();
-  return *pins ? allocate(devices, maker, size, node, sharing)
-               : allocate_pageable(devices, size, node, sharing);
+  free();
+  if (*pins) {
+    const NoHolds none(devices.calls());
+    if (none) return allocate(devices, maker, size, node, none, sharing);
+    *pins = false;
+  }
+  return allocate_pageable(devices, size, node, sharing);
 }
 
 bool PinnedMemory::allocate_pageable(const DeviceSet& devices, size_t size, int node,
                                      Sharing sharing) {
-  free();
   if (sharing == Sharing::kYes && devices.size() > 0) {
     const Device& host = devices.device(0);
     void* shared = nullptr;
@@ -90,11 +92,25 @@ int PinnedMemory::file(uint64_t* offset) const {
 
 void PinnedMemory::free() {
   if (bytes_ == nullptr) return;
-  if (maker_ != nullptr) maker_->table->free_host(maker_->instance, bytes_);
-  for (const Device* device : pinning_) device->table->unpin_host(device->instance, bytes_);
+  using Kind = EndingCall::Kind;
+  if (maker_ != nullptr) {
+    devices_->calls().make_or_put_off(
+        {.kind = Kind::kFreeHost, .device = maker_, .object = bytes_});
+  }
+  // The memory stays until the last device has let go of it.
+  for (size_t i = 0; i < pinning_.size(); ++i) {
+    EndingCall call{.kind = Kind::kUnpinHost, .device = pinning_[i], .object = bytes_};
+    if (i + 1 == pinning_.size()) call.memory = std::move(plain_);
+    devices_->calls().make_or_put_off(std::move(call));
+  }
+  if (host_ != nullptr && !pinning_.empty()) {
+    devices_->calls().make_or_put_off({.kind = Kind::kFree, .device = host_, .object = bytes_});
+  } else if (host_ != nullptr) {
+    host_->table->free(host_->instance, bytes_);
+  }
   pinning_.clear();
-  if (host_ != nullptr) host_->table->free(host_->instance, bytes_);
   plain_.reset();
+  devices_ = nullptr;
   maker_ = host_ = nullptr;
   bytes_ = nullptr;
   met_ = 0;

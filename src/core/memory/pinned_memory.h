@@ -1,6 +1,8 @@
 // Host memory that the copy engines of devices reach at full speed: a device's own allocator gives
 // it where the device has one, else it is host memory that every device was asked to pin. Copies
 // work without either, more slowly.
+//
+// What is freed while users' streams are held back goes when the last hold has ended (WaitingCalls).
 #pragma once
 
 #include <cstddef>
@@ -21,6 +23,7 @@ class PinnedMemory {
   PinnedMemory& operator=(PinnedMemory&& other) noexcept {
     if (this == &other) return *this;
     free();
+    devices_ = std::exchange(other.devices_, nullptr);
     maker_ = std::exchange(other.maker_, nullptr);
     host_ = std::exchange(other.host_, nullptr);
     pinning_ = std::exchange(other.pinning_, {});
@@ -36,7 +39,7 @@ class PinnedMemory {
 
   // Takes |size| bytes, from |maker|'s allocator if it is not null and has one, else near |node|.
   // False: there is no memory. The devices outlive this. May throw std::bad_alloc.
-  bool allocate(const DeviceSet& devices, const Device* maker, size_t size, int node,
+  bool allocate(DeviceSet& devices, const Device* maker, size_t size, int node, const NoHolds& none,
                 Sharing sharing = Sharing::kNo);
   // Does so if |*pins|, unless users' streams are held back: to pin might wait for them. Then, or
   // without |*pins|, it takes memory that no device knows of, and |*pins| is false.
@@ -63,6 +66,7 @@ class PinnedMemory {
   void pin(const DeviceSet& devices, size_t count);
   void free();
 
+  DeviceSet* devices_ = nullptr;   // where some device knows of the memory
   const Device* maker_ = nullptr;  // its allocator made the memory
   const Device* host_ = nullptr;   // made the memory, which may be a file
   std::vector<const Device*> pinning_;

@@ -190,7 +190,8 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
   }
   if (status != HETCOMM_OK) {
     // Copies may run, and nothing would tell of their end.
-    devices_.end_stream(number, direction);
+    job.unended_ = CopyJob::Unended{number, direction};
+    end_copies(job);
     return copy_failed(device, status);
   }
   const size_t index = load_of(number, direction);
@@ -201,6 +202,31 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
   if (is_near) spin_->begin_near_work();
   job.push({&device, event, index, length, is_near, false});
   return {};
+}
+
+// Copies of |job| were started, and no event tells of their end. Waits for the end, or, while a
+// user's stream is held back, tries to get such an event again: the stream's end might wait for the
+// user's. A device that is lost runs nothing any more.
+void Staging::end_copies(CopyJob& job) {
+  const auto [number, direction] = *job.unended_;
+  if (const NoHolds none(devices_.calls()); none) {
+    devices_.end_stream(number, direction, none);
+    job.unended_.reset();
+    return;
+  }
+  const Device& device = devices_.device(number);
+  const Result<void*> stream = devices_.stream(number, direction);
+  if (!stream.ok()) return;
+  void* event = nullptr;
+  const hetcomm_status_t status =
+      device.table->event_record(device.instance, stream.value(), &event);
+  if (status == HETCOMM_DEVICE_LOST) devices_.drop_stream(number, direction);
+  if (status != HETCOMM_OK && status != HETCOMM_DEVICE_LOST) return;
+  job.unended_.reset();
+  if (status != HETCOMM_OK) return;
+  const size_t index = load_of(number, direction);
+  loads_[index].copies.start(0, now_ns());
+  job.push({&device, event, index, 0, false, false});
 }
 
 void Staging::enlist(CopyJob& job, CopyHandler& handler) {
@@ -281,7 +307,9 @@ bool Staging::try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork&
   } catch (const std::bad_alloc&) {
     status = Status(Code::kOutOfMemory);
   }
-  if (!status.ok() && !work.has_begun_to_write()) return false;
+  if (!status.ok() && !work.has_begun_to_write() && !job.has_events() && !job.unended_) {
+    return false;
+  }
   enlist(job, handler);
   job.status_ = status;
   return true;
@@ -315,7 +343,7 @@ template <typename Check>
 bool Staging::check_first_events(Check&& check) const {
   bool all = true;
   for (CopyJob* job = running_; job != nullptr && all; job = job->next_) {
-    all = job->has_events();
+    all = job->has_events() && !job->unended_;
     if (!all) break;
     CopyJob::Event& event = job->last();
     if (found_[event.load]) continue;
@@ -342,6 +370,8 @@ int Staging::progress() {
   // Upcalls may add jobs at the end. Only this function removes one.
   for (CopyJob** link = &running_; *link != nullptr;) {
     CopyJob& job = **link;
+    if (job.unended_) [[unlikely]]
+      end_copies(job);
     while (job.has_events()) {
       const CopyJob::Event& last = job.last();
       const hetcomm_status_t status =
@@ -350,12 +380,12 @@ int Staging::progress() {
       if (status != HETCOMM_OK && job.status_.ok()) {
         job.status_ = copy_failed(*last.device, status);
       }
-      last.device->table->event_release(last.device->instance, last.event);
+      devices_.calls().release_event(*last.device, last.event);
       loads_[last.load].copies.finish(last.bytes, now);
       if (last.is_near) spin_->end_near_work();
       job.pop();
     }
-    if (job.has_events()) {
+    if (job.has_events() || job.unended_) {
       link = &job.next_;
       continue;
     }

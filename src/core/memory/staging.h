@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,6 +49,11 @@ class CopyJob {
     bool is_near;     // processors of this host do it
     bool ends_sleep;  // the device has promised to
   };
+  // A stream in which copies run whose end nothing tells.
+  struct Unended {
+    size_t device;
+    StreamDirection direction;
+  };
   static constexpr size_t kFewEvents = 2;
 
   bool has_events() const HETCOMM_UNDER_BATON { return few_ != 0; }
@@ -77,6 +83,7 @@ class CopyJob {
   std::array<Event, kFewEvents> first_events_{};
   size_t few_ = 0;
   std::vector<Event> more_events_;
+  std::optional<Unended> unended_;
   CopyHandler* handler_ = nullptr;
   CopyJob* next_ = nullptr;
   Status status_;
@@ -138,7 +145,8 @@ class Staging {
   void start(CopyJob& job, std::span<const RowsBetween> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
   // Starts |work| of device number |device|, whose results have |bytes|. on_copied() follows. False:
-  // it has failed before it began to write, and nothing runs or follows.
+  // it has failed before it began to write, and nothing runs or follows. Where it has failed then, but
+  // may run as long as a user's stream is held back, on_copied() tells of the failure.
   bool try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
                  CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
@@ -171,6 +179,7 @@ class Staging {
   void meet_devices();
   template <typename Check>
   bool check_first_events(Check&& check) const HETCOMM_UNDER_BATON;
+  void end_copies(CopyJob& job) HETCOMM_UNDER_BATON;
   void enlist(CopyJob& job, CopyHandler& handler) HETCOMM_UNDER_BATON;
   template <typename Piece, typename Copy>
   Status submit_alike(CopyJob& job, StreamDirection direction, std::span<const Piece>& pieces,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 
 namespace hetcomm {
 
@@ -21,7 +20,7 @@ StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
   const Place pageable{.node = place.node, .allocator = place.allocator, .pins = false};
   Block* const block = &memory.block_;
   if (!take_kept(bytes, place, block) &&
-      !(devices_.has_holds() && take_kept(bytes, pageable, block))) {
+      !(devices_.calls().has_holds() && take_kept(bytes, pageable, block))) {
     const bool made = make(bytes, place, block);
     const bool could_not_pin = made && block->place.pins && !block->bytes.is_pinned();
     if ((!made || could_not_pin) && !kept_.empty()) {
@@ -70,11 +69,10 @@ void StandIns::give(Block block) {
   trim(std::max(most_kept_, 2 * largest_));
 }
 
-// Those that were given first go. While a stream is held back pinned ones stay: to unpin may wait for
-// that stream.
+// Those that were given first go. While a stream is held back pinned ones stay, since to unpin may
+// wait for that stream: they are of more use here than put off.
 void StandIns::trim(uint64_t most) {
-  const std::unique_lock lock(devices_.holding(), std::try_to_lock);
-  const bool unpins = lock.owns_lock() && !devices_.has_holds();
+  const bool unpins = !devices_.calls().has_holds();
   for (auto each = kept_.begin(); each != kept_.end() && kept_bytes_ > most;) {
     if (each->place.pins && !unpins) {
       ++each;

@@ -34,7 +34,7 @@ Status unusable(const Device& device, hetcomm_status_t status) {
 StreamHold::~StreamHold() {
   const Device& device = stream_.device();
   device.table->hold_end(device.instance, hold_);
-  stream_.devices_.drop_hold();
+  stream_.devices_.calls().drop_hold();
   stream_.drop_use();
 }
 
@@ -46,8 +46,7 @@ StreamPlace::StreamPlace(StreamPlace&& other) noexcept
 
 void StreamPlace::forget_event() {
   if (event == nullptr) return;
-  const Device& device = stream->device();
-  device.table->event_release(device.instance, std::exchange(event, nullptr));
+  stream->devices_.calls().release_event(stream->device(), std::exchange(event, nullptr), stream);
   stream->drop_use();
 }
 
@@ -89,6 +88,11 @@ Result<UserStream::Opened> UserStream::create(const DeviceSet& devices, size_t i
   return opened;
 }
 
+UserStream::~UserStream() {
+  devices_.calls().make_all_of(this);
+  close(device(), opened_);
+}
+
 void UserStream::close(const Device& device, const Opened& opened) {
   device.table->user_stream_close(device.instance, opened.user_stream);
   if (opened.own != nullptr) device.table->stream_destroy(device.instance, opened.own);
@@ -121,11 +125,11 @@ Status UserStream::hold(StreamPlace* place) {
   const DeviceTable& table = *device().table;
   void* hold = nullptr;
   {
-    const std::lock_guard lock(devices_.holding());
+    const std::lock_guard lock(devices_.calls().holding());
     const hetcomm_status_t status =
         table.user_stream_hold(device().instance, opened_.user_stream, &hold);
     if (status != HETCOMM_OK) return failed(status);
-    devices_.add_hold();
+    devices_.calls().add_hold();
   }
   add_use();
   place->hold = new (std::nothrow) StreamHold(*this, hold);

@@ -80,7 +80,8 @@ class UserStream {
   // Takes |opened| over.
   UserStream(DeviceSet& devices, size_t index, const Opened& opened)
       : devices_(devices), index_(index), opened_(opened) {}
-  ~UserStream() { close(device(), opened_); }
+  // Without the baton: the vendor may wait.
+  ~UserStream();
   UserStream(const UserStream&) = delete;
   UserStream& operator=(const UserStream&) = delete;
 
@@ -98,6 +99,7 @@ class UserStream {
 
  private:
   friend class StreamHold;
+  friend struct StreamPlace;
   Status failed(hetcomm_status_t status) const;
 
   DeviceSet& devices_;

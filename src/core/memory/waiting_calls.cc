@@ -1,0 +1,145 @@
+#include "src/core/memory/waiting_calls.h"
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "src/base/signals_blocked.h"
+
+namespace hetcomm {
+
+void EndingCall::make() {
+  const DeviceTable& table = *device->table;
+  switch (kind) {
+    case Kind::kFree:
+      table.free(device->instance, object);
+      break;
+    case Kind::kFreeHost:
+      table.free_host(device->instance, object);
+      break;
+    case Kind::kUnpinHost:
+      table.unpin_host(device->instance, object);
+      break;
+    case Kind::kStreamDestroy:
+      table.stream_destroy(device->instance, object);
+      break;
+    case Kind::kEventRelease:
+      table.event_release(device->instance, object);
+      break;
+  }
+  memory.reset();
+}
+
+void WaitingCalls::make_or_put_off(EndingCall call) {
+  if (!may_hold_.load(std::memory_order_acquire)) [[likely]] {
+    call.make();
+    return;
+  }
+  const bool is_event = call.kind == EndingCall::Kind::kEventRelease;
+  // Devices that have pinned one memory let go of it one after the other.
+  if (is_event || others_left_.load(std::memory_order_acquire) == 0) {
+    if (const NoHolds none(*this); none) {
+      call.make();
+      return;
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  try {
+    (is_event ? events_ : others_).push_back(std::move(call));
+  } catch (const std::bad_alloc&) {
+    static_cast<void>(call.memory.release());
+    return;
+  }
+  put_off_.fetch_add(1, std::memory_order_relaxed);
+  if (!is_event) others_left_.fetch_add(1, std::memory_order_relaxed);
+  if (events_.size() > kMostEvents) start_helper();
+}
+
+bool WaitingCalls::take(std::deque<EndingCall>& from, EndingCall* call) {
+  if (from.empty()) return false;
+  *call = std::move(from.front());
+  from.pop_front();
+  put_off_.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+void WaitingCalls::make(EndingCall& call) {
+  call.make();
+  if (call.kind != EndingCall::Kind::kEventRelease) {
+    others_left_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+int WaitingCalls::make_put_off() {
+  constexpr int kMostAtOnce = 256;
+  const NoHolds none(*this);
+  if (!none) return 0;
+  int made = 0;
+  for (EndingCall call; made < kMostAtOnce; ++made) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!take(others_, &call) && !take(events_, &call)) break;
+    }
+    make(call);
+  }
+  return made;
+}
+
+void WaitingCalls::make_all_of(const void* owner) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const auto own = std::find_if(events_.begin(), events_.end(),
+                                  [owner](const EndingCall& each) { return each.owner == owner; });
+    if (own == events_.end()) break;
+    EndingCall call = std::move(*own);
+    events_.erase(own);
+    put_off_.fetch_sub(1, std::memory_order_relaxed);
+    lock.unlock();
+    call.make();
+    lock.lock();
+  }
+  changed_.wait(lock, [&] { return !helps_ || helped_ != owner; });
+}
+
+void WaitingCalls::make_all() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+    changed_.notify_all();
+  }
+  if (helper_.joinable()) helper_.join();
+  for (EndingCall call; take(others_, &call) || take(events_, &call);) make(call);
+}
+
+void WaitingCalls::start_helper() {
+  if (helper_.joinable()) {
+    changed_.notify_all();
+    return;
+  }
+  try {
+    const SignalsBlocked blocked;
+    helper_ = std::thread([this] { help(); });
+  } catch (const std::system_error&) {
+    // More wait until there is a thread.
+  }
+}
+
+void WaitingCalls::help() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stops_ || events_.size() > kMostEvents; });
+    if (stops_) return;
+    EndingCall call;
+    take(events_, &call);
+    helps_ = true;
+    helped_ = call.owner;
+    lock.unlock();
+    call.make();
+    lock.lock();
+    helps_ = false;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace hetcomm

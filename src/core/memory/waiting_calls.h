@@ -1,0 +1,120 @@
+// Calls of vendors that may wait until streams of users go on: with many vendors those that free
+// memory, pin and unpin, end a stream or release an event do.
+//
+//   under the baton --> no hold of the context stands (NoHolds) --> made at once; none begins meanwhile
+//                   --> one stands --> put off until the last hold has ended
+//   without the baton, in a call of the user's --> made at once: the call may wait, as its header says
+//
+// A thread that waited under the baton would wait for ever: the hold ends with an operation, which
+// goes on only under the baton.
+//
+// Memory that is put off still counts where it came from. Of events, which nobody counts, at most
+// kMostEvents wait; the oldest of more are released by a thread of its own, which may wait.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "devices/device.h"
+#include "src/base/numa_memory.h"
+
+namespace hetcomm {
+
+// A call of a device that ends something and never fails.
+struct EndingCall {
+  enum class Kind : uint8_t { kFree, kFreeHost, kUnpinHost, kStreamDestroy, kEventRelease };
+  void make();
+
+  Kind kind = Kind::kFree;
+  const Device* device = nullptr;
+  void* object = nullptr;
+  const void* owner = nullptr;  // kEventRelease: the user's stream, if it is one of its
+  NumaMemory memory{};          // goes after the call
+};
+
+class WaitingCalls {
+ public:
+  static constexpr size_t kMostEvents = 4096;
+
+  WaitingCalls() = default;
+  ~WaitingCalls() { make_all(); }
+  WaitingCalls(const WaitingCalls&) = delete;
+  WaitingCalls& operator=(const WaitingCalls&) = delete;
+
+  // [any-thread], all but may_make() and make_put_off():
+
+  // A hold is begun with this mutex. A call that may wait is made with it, if no hold stands.
+  std::mutex& holding() { return holding_; }
+  void add_hold() {
+    expect_holds();
+    holds_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void drop_hold() { holds_.fetch_sub(1, std::memory_order_release); }
+  bool has_holds() const { return holds_.load(std::memory_order_acquire) != 0; }
+  // Holds may begin once this has returned and every thread has given up the baton that had it.
+  void expect_holds() { may_hold_.store(true, std::memory_order_release); }
+
+  // Makes |call|, or puts it off. Does not wait for what is held back. Without memory to note what is
+  // put off, that is never made.
+  void make_or_put_off(EndingCall call);
+  void release_event(const Device& device, void* event, const void* owner = nullptr) {
+    make_or_put_off({.kind = EndingCall::Kind::kEventRelease,
+                     .device = &device,
+                     .object = event,
+                     .owner = owner});
+  }
+  // Makes all calls that were put off for |owner|, and waits as they do.
+  void make_all_of(const void* owner);
+  // Does so for all calls. No hold begins any more.
+  void make_all();
+
+  // Under the baton.
+  // Something was put off, and nothing is held back any more.
+  bool may_make() const { return put_off_.load(std::memory_order_relaxed) != 0 && !has_holds(); }
+  // Makes some of the calls that were put off. Returns their number.
+  int make_put_off();
+
+ private:
+  bool take(std::deque<EndingCall>& from, EndingCall* call);
+  void make(EndingCall& call);
+  void start_helper();
+  void help();
+
+  std::mutex holding_;
+  std::atomic<int64_t> holds_{0};
+  std::atomic<bool> may_hold_{false};
+  std::atomic<size_t> put_off_{0};
+  std::atomic<size_t> others_left_{0};  // of |others_|, with the one that is being made
+
+  std::mutex mutex_;  // of the members below
+  std::condition_variable changed_;
+  std::deque<EndingCall> events_;  // that are released, the oldest first
+  std::deque<EndingCall> others_;
+  bool helps_ = false;            // the helper is in a call
+  const void* helped_ = nullptr;  // for this owner
+  bool stops_ = false;
+  std::thread helper_;
+};
+
+// No hold stands, and none begins while this exists: calls that may wait can be made. False: one
+// stands, or another thread is about to begin one.
+class NoHolds {
+ public:
+  explicit NoHolds(WaitingCalls& calls)
+      : lock_(calls.holding(), std::try_to_lock),
+        is_sure_(lock_.owns_lock() && !calls.has_holds()) {}
+  NoHolds(const NoHolds&) = delete;
+  NoHolds& operator=(const NoHolds&) = delete;
+  explicit operator bool() const { return is_sure_; }
+
+ private:
+  const std::unique_lock<std::mutex> lock_;
+  const bool is_sure_;
+};
+
+}  // namespace hetcomm
