@@ -109,7 +109,8 @@ constexpr VariableInfo kTable[] = {
     {Variable::kDevices, kText, "HETCOMM_DEVICES", "", nullptr,
      "Devices beside the host, with their settings, such as 'sim-handle:bandwidth=10G:latency=2us' "
      "or "
-     "several, with commas between them. Kinds: opencl, sim-handle, sim-address, and those of "
+     "several, with commas between them. {local_rank} stands for the number of this process among "
+     "the launcher's on its host. Kinds: opencl, sim-handle, sim-address, and those of "
      "HETCOMM_DEVICE_PLUGINS."},
     {Variable::kDevicePlugins, kText, "HETCOMM_DEVICE_PLUGINS", "", nullptr,
      "Shared libraries that bring further kinds of devices for HETCOMM_DEVICES, with commas "

@@ -145,6 +145,16 @@ Result<Launch> read_launch(const Config& config) {
   return launch;
 }
 
+std::optional<int> launched_local_rank() {
+  for (const char* const name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                 "PMIX_LOCAL_RANK", "SLURM_LOCALID"}) {
+    if (!is_set(name)) continue;
+    const Result<int> local = number(name, 0, kMaxStoreRanks);
+    if (local.ok()) return local.value();
+  }
+  return std::nullopt;
+}
+
 std::optional<int> launched_rank() {
   const Result<int> rank = number(choose_names().rank, 0, kMaxStoreRanks - 1);
   return rank.ok() ? std::optional(rank.value()) : std::nullopt;

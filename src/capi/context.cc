@@ -43,6 +43,10 @@ std::vector<std::unique_ptr<hetcomm::TransportFactory>> all_transports() {
   return factories;
 }
 
+void claim(hetcomm_context& context, size_t device) {
+  context.claims.claim(context.impl->devices().device(device), context.impl->log());
+}
+
 Status create_context(const hetcomm_context_options_t& options, hetcomm_context_t** out_context) {
   auto log = std::make_unique<Log>();
   log->set_sink(options.log_function, options.log_user_data);
@@ -86,6 +90,7 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   if (!context.ok()) return context.status();
   auto made = std::make_unique<hetcomm_context>();
   made->impl = std::move(context.value());
+  for (size_t i = 1; i < made->impl->devices().size(); ++i) claim(*made, i);
   *out_context = made.release();
   return {};
 }
@@ -260,6 +265,7 @@ hetcomm_status_t hetcomm_device_from_native(hetcomm_context_t* context, const ch
       return capi::make_native_device(kind, native, context->impl->config(), context->impl->log());
     });
     if (!device.ok()) return device.status();
+    claim(*context, *device);
     *out_device = static_cast<int32_t>(*device);
     return {};
   });
@@ -285,6 +291,7 @@ hetcomm_status_t hetcomm_device_add(hetcomm_context_t* context, const hetcomm_de
       hetcomm::drop_wall(*checked);
       return index.status();
     }
+    claim(*context, *index);
     *out_device = static_cast<int32_t>(*index);
     return {};
   });

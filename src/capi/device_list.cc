@@ -1,6 +1,7 @@
 #include "src/capi/device_list.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,7 @@
 #include "devices/plugin/plugins.h"
 #include "devices/registry.h"
 #include "src/base/text.h"
+#include "src/bootstrap/launch.h"
 
 namespace hetcomm::capi {
 namespace {
@@ -54,6 +56,24 @@ Result<Device> make_device(std::string_view item, const Plugins& plugins) {
   return create_sim_device(kind, options);
 }
 
+// Puts this process's local rank where |names| has "{local_rank}".
+Result<std::string> fill_in_local_rank(std::string_view names) {
+  constexpr std::string_view kPlace = "{local_rank}";
+  std::string filled(names);
+  size_t at = filled.find(kPlace);
+  if (at == std::string::npos) return filled;
+  const std::optional<int> local = launched_local_rank();
+  if (!local) {
+    return Status(Code::kInvalidArgument,
+                  "{local_rank} stands there, and no launcher says which rank of its host this "
+                  "process is: set LOCAL_RANK");
+  }
+  for (; at != std::string::npos; at = filled.find(kPlace, at)) {
+    filled.replace(at, kPlace.size(), std::to_string(*local));
+  }
+  return filled;
+}
+
 Result<Plugins> load_plugins(const Config& config, Log& log) {
   Result<Plugins> plugins = Plugins::load(
       config.text(Variable::kDevicePlugins), kOwnKinds,
@@ -86,7 +106,9 @@ Status DeviceList::make(const Config& config, Log& log) {
   HETCOMM_RETURN_IF_ERROR(add(create_host_device()));
   Result<Plugins> plugins = load_plugins(config, log);
   if (!plugins.ok()) return plugins.status();
-  for (const std::string_view item : split_list(config.text(Variable::kDevices))) {
+  Result<std::string> names = fill_in_local_rank(config.text(Variable::kDevices));
+  if (!names.ok()) return names.status().annotate("HETCOMM_DEVICES");
+  for (const std::string_view item : split_list(*names)) {
     const Status made = add(make_device(item, *plugins));
     if (!made.ok()) return made.annotate("HETCOMM_DEVICES");
   }

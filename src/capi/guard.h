@@ -13,6 +13,7 @@
 #include "reshard/layout.h"
 #include "src/base/status.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/capi/device_claims.h"
 #include "src/core/communicator/communicator.h"
 #include "src/core/job/context.h"
 #include "src/core/memory/user_stream.h"
@@ -73,6 +74,7 @@ struct hetcomm_context {
   hetcomm::capi::Tag tag = hetcomm::capi::Tag::kContext;
   std::unique_ptr<hetcomm::Context> impl;
   hetcomm::capi::PointerMemories pointers{};  // goes before |impl|
+  hetcomm::capi::DeviceClaims claims{};
 };
 struct hetcomm_stream : hetcomm::UserStream {
   hetcomm_stream(hetcomm::Context& owner, size_t device, const Opened& opened)

@@ -1,0 +1,26 @@
+// Tells processes of one host that use the same device: most often ranks that were all given the first
+// one. A device is known by its PCI address; others have no claim. A claim is a socket that only this
+// host sees, and ends with the process.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "devices/device.h"
+#include "src/base/log.h"
+#include "src/base/unique_fd.h"
+
+namespace hetcomm::capi {
+
+class DeviceClaims {
+ public:
+  // Warns if another process has claimed |device|, and claims it else. What stands in the way is no
+  // failure. [any-thread]
+  void claim(const Device& device, Log& log);
+
+ private:
+  std::mutex mutex_;
+  std::vector<UniqueFd> claims_;  // under |mutex_|
+};
+
+}  // namespace hetcomm::capi
