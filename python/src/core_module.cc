@@ -44,7 +44,8 @@ hetcomm_reduction_t reduction_of(const std::string& name) {
 class Queue {
  public:
   Queue(const Communicator& communicator, int32_t peer, int32_t end, uint64_t max_item_bytes,
-        uint32_t depth, uint64_t tag, uint32_t weight, uint64_t max_bytes_per_second) {
+        uint32_t depth, uint64_t tag, uint32_t weight, uint64_t max_bytes_per_second)
+      : context_(communicator.context()) {
     const hetcomm_queue_options_t options{.struct_size = sizeof(options),
                                           .tag = tag,
                                           .max_item_bytes = max_item_bytes,
@@ -64,6 +65,7 @@ class Queue {
     if (handle_ == nullptr) throw nb::value_error("the queue is closed");
     return handle_;
   }
+  const nb::object& context() const { return context_; }
   uint32_t pending() const {
     uint32_t count = 0;
     check(hetcomm_queue_pending(handle(), &count));
@@ -87,6 +89,7 @@ class Queue {
   }
 
  private:
+  const nb::object context_;
   hetcomm_queue_t* handle_ = nullptr;
 };
 
@@ -232,6 +235,7 @@ void bind_communicator(nb::class_<Communicator>& type) {
           "job without a secret once all ranks have it. What these raise is the cause of the "
           "Error.")
       .def_static("_borrow", &Communicator::borrow, "address"_a, "owner"_a)
+      .def_prop_ro("_context", &Communicator::context)
       .def_prop_ro("closed", &Communicator::closed)
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
@@ -354,6 +358,7 @@ void bind_queues(nb::module_& module, nb::class_<Communicator>& communicator) {
           "buffer"_a.noconvert(), "timeout"_a = nb::none(), kKeepsCommunicator,
           "Pulls the next item into the buffer; wait() says how long it is. Post the next pull "
           "before you work on an item.")
+      .def_prop_ro("_context", &Queue::context)
       .def_prop_ro("pending", &Queue::pending, "Items under way at this end.")
       .def("drain", &Queue::drain, "timeout"_a = nb::none(), "Waits until none is.")
       .def("cancel", &Queue::cancel, "Asks to end all items under way.")

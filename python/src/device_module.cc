@@ -80,7 +80,8 @@ void free_memory(void* memory) noexcept {
 }
 
 DeviceArray wrap(nb::object context, int32_t device, uint64_t address, uint64_t size,
-                 const std::string& type, nb::object stream, nb::object owner) {
+                 const std::string& type, nb::object stream, nb::object owner, uint64_t offset) {
+  if (size > UINT64_MAX - offset) throw nb::value_error("offset and size are more than there is");
   if (!stream.is_none() && !nb::isinstance<Stream>(stream)) {
     throw nb::type_error("a stream is one of Context.wrap_stream, or None");
   }
@@ -92,20 +93,22 @@ DeviceArray wrap(nb::object context, int32_t device, uint64_t address, uint64_t 
   hetcomm_status_t status;
   {
     const nb::gil_scoped_release unlocked;  // it asks the vendor
-    status = hetcomm_memory_wrap(handle, device, reinterpret_cast<void*>(address), size, &memory);
+    status = hetcomm_memory_wrap(handle, device, reinterpret_cast<void*>(address), offset + size,
+                                 &memory);
   }
   check(status);
   nb::capsule freed(memory, free_memory);
   // A tuple lets go of its last element first.
   nb::object kept =
       nb::make_tuple(std::move(context), std::move(owner), std::move(stream), std::move(freed));
-  return {memory, size, dtype, in_order_of, std::move(kept)};
+  return {memory, size, dtype, in_order_of, std::move(kept), offset};
 }
 
 }  // namespace
 
 void bind_devices(nb::module_& module, nb::class_<Context>& context) {
-  nb::class_<Stream>(module, "Stream", "A stream of a vendor's. Made by Context.wrap_stream.");
+  nb::class_<Stream>(module, "Stream", "A stream of a vendor's. Made by Context.wrap_stream.",
+                     nb::is_weak_referenceable());
   nb::class_<DeviceArray>(module, "DeviceArray",
                           "Memory of a device, for any call that takes arrays. Made by "
                           "Context.wrap and hetcomm.torch.device_array.")
@@ -147,10 +150,11 @@ void bind_devices(nb::module_& module, nb::class_<Context>& context) {
           "A vendor's stream, such as the address of a cl_command_queue: operations on arrays that "
           "name it start when it has come to them. held: it waits for them. The context has a "
           "thread.")
-      .def("wrap", &wrap, "device"_a, "address"_a, "size"_a, "dtype"_a = "uint8",
-           "stream"_a = nb::none(), "owner"_a = nb::none(),
-           "An array of size bytes of a device's memory, from a pointer or a handle such as that "
-           "of a cl_mem on. It keeps owner.");
+      .def(
+          "wrap", &wrap, "device"_a, "address"_a, "size"_a, "dtype"_a = "uint8",
+          "stream"_a = nb::none(), "owner"_a = nb::none(), "offset"_a = 0,
+          "An array of size bytes of a device's memory, offset bytes behind a pointer or the first "
+          "byte of a handle such as a cl_mem. It keeps owner.");
 }
 
 }  // namespace hetcomm_python

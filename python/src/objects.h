@@ -74,10 +74,10 @@ inline std::string described(const nb::object& exception) {
 // take their place in a stream.
 class DeviceArray {
  public:
-  // |memory| and |stream|, which may be null, live as long as |owner|.
+  // |memory| and |stream|, which may be null, live as long as |owner|. The array begins at |offset|.
   DeviceArray(hetcomm_memory_t* memory, uint64_t bytes, nb::dlpack::dtype type,
-              hetcomm_stream_t* stream, nb::object owner)
-      : buffer_(hetcomm_buffer_memory(memory, 0, bytes)),
+              hetcomm_stream_t* stream, nb::object owner, uint64_t offset = 0)
+      : buffer_(hetcomm_buffer_memory(memory, offset, bytes)),
         type_(type),
         stream_(stream),
         owner_(std::move(owner)) {}
@@ -164,6 +164,21 @@ inline nb::object export_capsule(nb::handle dlpack, bool writable) {
   return capsule;
 }
 
+// Whether |object| is an array or a buffer of pyopencl's.
+inline bool is_pyopencls(nb::handle object) {
+  static const nb::handle kNames[] = {interned("base_data"), interned("int_ptr")};
+  return find_attribute(object, kNames[0]).is_valid() ||
+         find_attribute(object, kNames[1]).is_valid();
+}
+
+// An array of |given| for a call of |self|. Nothing: an exception is being raised.
+inline nb::object adopt_pyopencls(nb::handle self, nb::handle given) noexcept {
+  const nb::object module = nb::steal(PyImport_ImportModule("hetcomm.opencl"));
+  if (!module.is_valid()) return {};
+  PyObject* const owner = self.is_valid() ? self.ptr() : Py_None;
+  return nb::steal(PyObject_CallMethod(module.ptr(), "array_of", "OO", owner, given.ptr()));
+}
+
 // torch exports tensors with the negative bit as if they had none. False: an exception is being
 // raised.
 inline bool holds_its_values(nb::handle exporter) {
@@ -200,7 +215,13 @@ struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
     }
     static const handle kDlpack = hetcomm_python::interned("__dlpack__");
     const object dlpack = hetcomm_python::find_attribute(source, kDlpack);
-    if (!dlpack.is_valid()) return take(source, flags, cleanup);
+    if (!dlpack.is_valid()) {
+      if (hetcomm_python::is_pyopencls(source) && cleanup != nullptr) {
+        adopt(hetcomm_python::adopt_pyopencls(cleanup->self(), source));
+        return true;
+      }
+      return take(source, flags, cleanup);
+    }
     object capsule;
     if (hetcomm_python::holds_its_values(source)) {
       capsule =
@@ -219,6 +240,15 @@ struct nanobind::detail::type_caster<hetcomm_python::AnyArray<Array>> {
   }
 
  private:
+  // Takes an array that was made of the argument; nothing: an exception is being raised.
+  void adopt(object made) noexcept {
+    if (made.is_valid() && isinstance<hetcomm_python::DeviceArray>(made)) {
+      value.set_device_array(std::move(made));
+    } else {
+      value.set_refusal(hetcomm_python::take_exception());
+    }
+  }
+
   template <typename Flags>
   bool take(handle source, Flags flags, cleanup_list* cleanup) noexcept {
     make_caster<Array> caster;
@@ -627,6 +657,12 @@ class Communicator {
     return handle_;
   }
   bool closed() const { return handle_ == nullptr; }
+  // The context as Python has it; None where another object owns that.
+  nb::object context() const {
+    if (nb::isinstance<Context>(parent_)) return parent_;
+    if (nb::isinstance<Communicator>(parent_)) return nb::cast<Communicator&>(parent_).context();
+    return nb::none();
+  }
   int32_t rank() const { return place().first; }
   int32_t size() const { return place().second; }
 

@@ -6,6 +6,7 @@ what is no memory, queue or context is refused.
 """
 
 import ctypes
+import functools
 import gc
 import unittest
 
@@ -134,6 +135,92 @@ def ordered(world, context):
     return True
 
 
+class Named:
+    """An object of pyopencl's, as far as its address goes."""
+
+    def __init__(self, address, **attributes):
+        self.int_ptr = address
+        self.__dict__.update(attributes)
+
+
+class Array:
+    """What a pyopencl.array.Array tells of itself."""
+
+    def __init__(self, base_data, like, offset=0, queue=None, c_contiguous=True):
+        self.base_data, self.offset, self.queue = base_data, offset, queue
+        self.nbytes, self.dtype = like.nbytes, like.dtype
+        self.flags = Named(0, c_contiguous=c_contiguous)
+
+
+def parts(world, context):
+    """A part of a buffer, by its offset in bytes; its neighbours stay as they are."""
+    framework = Framework(world.rank)
+    device = context.device_from_native("opencl", framework.context)
+    own = numpy.arange(1000, dtype=numpy.float32) + 1000 * world.rank
+    buffer = framework.buffer(own)
+    peer = 1 - world.rank
+    part = context.wrap(device, buffer, 40, "float32", offset=400)
+    assert part.nbytes == 40
+    if world.rank == 0:
+        world.send(part, peer).wait()
+    else:
+        world.recv(part, peer).wait()
+        own[100:110] = numpy.arange(100, 110)
+    assert (framework.read(buffer, own) == own).all()
+    for offset, size in ((3961, 40), (4000, 1), (2**64 - 1, 40)):
+        try:
+            context.wrap(device, buffer, size, "float32", offset=offset)
+        except (hetcomm.Error, ValueError):
+            continue
+        raise AssertionError("it was taken")
+    return True
+
+
+def as_they_are(world, context, has_thread):
+    """Arrays and buffers of pyopencl, without a word of where they are."""
+    framework = Framework(world.rank)
+    own = numpy.full(COUNT, world.rank + 1, numpy.float32)
+    total = sum(range(1, world.size + 1))
+    buffers = [Named(framework.buffer(each), context=Named(framework.context), size=own.nbytes)
+               for each in (own, own * 0)]
+    finished = []
+    queue = Named(framework.queue, finish=lambda: finished.append(1))
+    mine, into = (Array(each, own, queue=queue) for each in buffers)
+    event = framework.hold() if has_thread else None
+    request = world.allreduce(mine, into)
+    if has_thread:
+        assert not request.test(), "the queue has not come to it"
+        framework.set(event)
+    request.wait()
+    assert bool(finished) != has_thread
+    assert (framework.read(buffers[1].int_ptr, own) == total).all()
+    # A ring in one queue: nothing is held back.
+    requests = [world.recv(into, (world.rank - 1) % world.size),
+                world.send(mine, (world.rank + 1) % world.size)]
+    for each in requests:
+        each.wait()
+    assert (framework.read(buffers[1].int_ptr, own) == (world.rank - 1) % world.size + 1).all()
+    # A slice, and a buffer.
+    small = numpy.arange(10, dtype=numpy.float32)
+    world.broadcast(Array(buffers[0], small, offset=400, queue=queue), 0).wait()
+    own[100:110] = 1
+    assert (framework.read(buffers[0].int_ptr, own) == own).all()
+    world.broadcast(buffers[0], 0).wait()
+    assert (framework.read(buffers[0].int_ptr, own) == 1).all()
+    part = world.split(0)
+    part.broadcast(buffers[0], 1).wait()
+    part.close()
+    for given, kind in ((Array(buffers[0], small, c_contiguous=False), BufferError),
+                        (Named(framework.queue), TypeError), (object(), TypeError)):
+        try:
+            world.broadcast(given, 0)
+        except kind:
+            continue
+        raise AssertionError(f"{given} was taken")
+    world.barrier().wait()
+    return True
+
+
 def wrong(world, context):
     framework = Framework(world.rank)
     device = context.device_from_native("opencl", framework.context)
@@ -190,6 +277,14 @@ class OpenCl(unittest.TestCase):
 
     def test_ordered(self):
         self.assertEqual(run(2, ordered, thread=True), [True] * 2)
+
+    def test_parts(self):
+        self.assertEqual(run(2, parts), [True] * 2)
+
+    def test_as_they_are(self):
+        for thread in (False, True):
+            function = functools.partial(as_they_are, has_thread=thread)
+            self.assertEqual(run(2, function, thread=thread), [True] * 2)
 
     def test_wrong(self):
         self.assertEqual(run(2, wrong, thread=True), [True] * 2)
