@@ -8,6 +8,9 @@ what is no memory, queue or context is refused.
 import ctypes
 import functools
 import gc
+import os
+import shutil
+import tempfile
 import unittest
 
 import numpy
@@ -27,8 +30,8 @@ def number(value):
 class Framework:
     """A context of one of this machine's vendors."""
 
-    def __init__(self, index):
-        self.cl = cl = ctypes.CDLL("libOpenCL.so.1")
+    def __init__(self, index, library="libOpenCL.so.1"):
+        self.cl = cl = ctypes.CDLL(library)
         for name in ("clCreateContext", "clCreateBuffer", "clCreateCommandQueue", "clCreateUserEvent"):
             getattr(cl, name).restype = ctypes.c_void_p
         count = ctypes.c_uint()
@@ -256,6 +259,37 @@ def wrong(world, context):
     return True
 
 
+def loaders():
+    """The loaders of OpenCL that this process has."""
+    with open("/proc/self/maps") as maps:
+        paths = {line.split()[-1] for line in maps if "/libOpenCL" in line}
+    return sorted(paths)
+
+
+def path_of_loader(world, context):
+    ctypes.CDLL("libOpenCL.so.1")
+    return loaders()[0]
+
+
+def other_name(world, context, path):
+    """The loader of this process has another name, as in wheels that bring their own."""
+    folder = tempfile.mkdtemp(prefix="hetcomm-test-")
+    copy = os.path.join(folder, "libOpenCL-1a2b3c.so.1.0.0")
+    with open(path, "rb") as original, open(copy, "wb") as changed:
+        changed.write(original.read().replace(b"libOpenCL.so.1\0", b"libOpenCL_x.so\0"))
+    try:
+        framework = Framework(world.rank, copy)
+        device = context.device_from_native("opencl", framework.context)
+        own = numpy.ones(COUNT, numpy.float32)
+        array = context.wrap(device, framework.buffer(own), own.nbytes, "float32")
+        world.allreduce(array, into := numpy.empty_like(own)).wait()
+        assert (into == world.size).all()
+        assert loaders() == [copy], loaders()
+    finally:
+        shutil.rmtree(folder)
+    return True
+
+
 def has_opencl(world, context):
     try:
         cl = ctypes.CDLL("libOpenCL.so.1")
@@ -285,6 +319,10 @@ class OpenCl(unittest.TestCase):
         for thread in (False, True):
             function = functools.partial(as_they_are, has_thread=thread)
             self.assertEqual(run(2, function, thread=thread), [True] * 2)
+
+    def test_other_name(self):
+        path = run(1, path_of_loader)[0]
+        self.assertEqual(run(2, functools.partial(other_name, path=path)), [True] * 2)
 
     def test_wrong(self):
         self.assertEqual(run(2, wrong, thread=True), [True] * 2)
