@@ -51,13 +51,12 @@ size_t largest_of(const std::vector<Tensor>& tensors) {
 }
 
 // A tensor without elements has no moves, whatever the strategy.
-Choice plan_of_nothing(const Tensor& tensor, const Wishes& wishes) {
-  Choice choice;
-  choice.plan.strategy =
-      name_of(wishes.strategy == Strategy::kAuto ? Strategy::kDirect : wishes.strategy);
-  choice.plan.source = *tensor.source;
-  choice.plan.stages.push_back({.to = *tensor.destination, .scratch = {}, .moves = {}});
-  return choice;
+Plan plan_of_nothing(const Tensor& tensor, Strategy strategy) {
+  Plan plan;
+  plan.strategy = name_of(strategy == Strategy::kAuto ? Strategy::kDirect : strategy);
+  plan.source = *tensor.source;
+  plan.stages.push_back({.to = *tensor.destination, .scratch = {}, .moves = {}});
+  return plan;
 }
 
 Strategy without_links(const Tensor& tensor) {
@@ -92,18 +91,19 @@ Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& 
   if (tensor.source->shape != tensor.destination->shape) {
     return invalid("source and destination are layouts of tensors with different shapes");
   }
-  if (tensor.source->whole().is_empty()) return plan_of_nothing(tensor, wishes);
+  const bool is_empty = tensor.source->whole().is_empty();
   const uint64_t bytes = tensor.source->whole().elements() * tensor.element_bytes;
   const auto slices = [&](size_t stages) {
     return wishes.batch_bytes == 0 ? kSomeSlices : slices_for(bytes, stages, wishes.batch_bytes);
   };
-  if (wishes.strategy == Strategy::kAuto && wishes.links != nullptr) {
+  if (wishes.strategy == Strategy::kAuto && wishes.links != nullptr && !is_empty) {
     return plan_auto(*tensor.source, *tensor.destination, tensor.element_bytes, *wishes.links,
                      slices(3), rank);
   }
   const Strategy strategy =
       wishes.strategy == Strategy::kAuto ? without_links(tensor) : wishes.strategy;
-  Result<Plan> plan = plan_as(strategy, tensor, wishes, loads, rank);
+  Result<Plan> plan = is_empty ? plan_of_nothing(tensor, wishes.strategy)
+                               : plan_as(strategy, tensor, wishes, loads, rank);
   if (!plan.ok()) return plan.status();
   Choice choice;
   choice.plan = std::move(plan).value();
