@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from typing import Any, Protocol
 
 from hetcomm._core import Communicator, Layout, Request
 from hetcomm._core import Plan as _Plan
+from hetcomm._error import Error
 
 __all__ = [
     "Adapter",
@@ -80,7 +82,9 @@ class StridedShard:
 
 @dataclass(frozen=True)
 class Partial:
-    """The tensor is the sum of what the ranks along the axis hold."""
+    """The tensor is the sum of what the ranks along the axis hold, or with "avg" their average."""
+
+    reduce_op: str = "sum"
 
 
 @dataclass(frozen=True)
@@ -144,9 +148,11 @@ def _placement_of(placement: Any, dimensions: int) -> tuple[str, int, int, list[
         return ("replicate", 0, 1, None)
     if kind in ("Partial", "_Partial"):
         operator = getattr(placement, "reduce_op", "sum")
-        if operator != "sum":
-            raise ValueError(f"a tensor that is a {operator} of several is not supported, only a sum")
-        return ("partial", 0, 1, None)
+        if operator not in ("sum", "avg"):
+            raise ValueError(
+                f"a tensor that is a {operator} of several is not supported, only a sum and an average"
+            )
+        return ("average" if operator == "avg" else "partial", 0, 1, None)
     dim = getattr(placement, "dim", None)
     if dim is None:
         raise TypeError(f"{placement!r} is no placement")
@@ -188,9 +194,11 @@ def layout_of_boxes(
     *,
     padded_shape: Sequence[int] | None = None,
     terms: int = 1,
+    divisor: int = 1,
 ) -> Layout:
     """A layout from boxes. They may reach beyond ``shape``, up to ``padded_shape``: what is there is
-    neither read nor written. The tensor is the sum of ``terms`` terms."""
+    neither read nor written. The tensor is the sum of ``terms`` terms, divided by ``divisor``. Boxes
+    of one rank that lie over each other in its array can be a source, and no destination."""
     parts = [
         (
             box.rank,
@@ -204,7 +212,7 @@ def layout_of_boxes(
         for box in boxes
     ]
     return Layout.from_parts(
-        list(shape), parts, None if padded_shape is None else list(padded_shape), terms
+        list(shape), parts, None if padded_shape is None else list(padded_shape), terms, divisor
     )
 
 
@@ -260,6 +268,11 @@ class Plan:
     ``tensors`` is (source, destination, data type) or (source, destination, data type of the source, of
     the destination): "float32", "bfloat16", torch.float16... Elements are converted by the sender.
     ``strategy``: "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather" or "bsr".
+    ``overflow``: a number that float8_e4m3fn cannot hold becomes its largest one ("saturate", as in
+    torch) or NaN ("nan"). Sums are formed in float32, or float64, and rounded once.
+
+    An array may be in several places of ``sources``. No element of a destination may lie where another
+    one, or one of a source, lies, but for what stays in its place.
     """
 
     def __init__(
@@ -274,12 +287,13 @@ class Plan:
         in_flight: int = 1,
         landing_bytes: int = 0,
         prove: bool = False,
+        overflow: str = "saturate",
     ) -> None:
         own = [(each[0], each[1], _type_name(each[2]), _type_name(each[-1])) for each in tensors]
         self._rank, self._size = communicator.rank, communicator.size
         self._communicator = weakref.ref(communicator)
-        # Of the source and of the destination, on this rank.
-        self._elements = [tuple(side.elements(self._rank) for side in each[:2]) for each in own]
+        self._layouts = [each[:2] for each in own]
+        self._elements = self._count_elements()
         self._plan = _Plan(
             communicator,
             own,
@@ -290,8 +304,13 @@ class Plan:
             in_flight,
             landing_bytes,
             prove,
+            overflow,
         )
         _plans.setdefault(communicator, weakref.WeakSet()).add(self)
+
+    def _count_elements(self) -> list[tuple[int, int]]:
+        """Of the source and of the destination, on this rank."""
+        return [(one.elements(self._rank), other.elements(self._rank)) for one, other in self._layouts]
 
     def rebuild(self, communicator: Communicator, ranks: Sequence[int] | None = None) -> Plan:
         """The plan again after ranks were lost, in a communicator of those that are left: replicas stand
@@ -309,7 +328,12 @@ class Plan:
         plan._plan = self._plan.rebuild(communicator, list(ranks))
         plan._rank, plan._size = communicator.rank, communicator.size
         plan._communicator = weakref.ref(communicator)
-        plan._elements = []
+        left: dict[int, Layout] = {}  # each layout once
+        for layout in (layout for pair in self._layouts for layout in pair):
+            if id(layout) not in left:
+                left[id(layout)] = layout.after_loss(list(ranks))
+        plan._layouts = [(left[id(one)], left[id(other)]) for one, other in self._layouts]
+        plan._elements = plan._count_elements()
         _plans.setdefault(communicator, weakref.WeakSet()).add(plan)
         return plan
 
@@ -683,6 +707,12 @@ _ITEM_BYTES = {
 }
 
 
+def _count(array: Any) -> int | None:
+    """The elements of an array or a tensor; None where it does not say."""
+    count = array.numel() if hasattr(array, "numel") else getattr(array, "size", None)
+    return count if isinstance(count, int) else None
+
+
 def _elements(shape: Iterable[int]) -> int:
     product = 1
     for extent in shape:
@@ -724,6 +754,7 @@ class StateTransfer:
         try:
             self._fill_buckets(self._match(told, strict), bucket_bytes)
             self._make_plans(communicator, strategy)
+            self._check_views()
         except Exception as error:
             failure = error
         try:
@@ -744,15 +775,39 @@ class StateTransfer:
 
     def _make_plans(self, communicator: Communicator, strategy: str) -> None:
         for bucket in self._buckets:
-            self._plans.append(
-                Plan(
+            try:
+                plan = Plan(
                     communicator,
                     [(*entry.layouts, *entry.types) for entry in bucket],
                     strategy=strategy,
                     tag=1 << 63 | 1,
                     landing_bytes=_LANDING_BYTES,
                 )
-            )
+            except Error as error:
+                # A plan numbers its tensors, where it has several.
+                known = re.match(r"tensor (\d+): ", str(error))
+                name = bucket[int(known[1]) if known else 0].destination
+                text = str(error).removesuffix(f" [{error.status}]")
+                raise Error(error.status, f"{name}: {text[known.end() if known else 0:]}") from error
+            self._plans.append(plan)
+
+    def _check_views(self) -> None:
+        """An array that is too short is told by its tensor's name, before anything moves."""
+        for entry in (entry for bucket in self._buckets for entry in bucket):
+            views = [("source", self._source, entry.source, entry.layouts[0])]
+            if not entry.lands:
+                views.append(
+                    ("destination", self._destination, entry.destination, entry.layouts[1])
+                )
+            for side, adapter, name, layout in views:
+                needed = layout.elements(self._rank)
+                held = _count(adapter.view(name)) if needed > 0 else None
+                if held is None or held >= needed:
+                    continue
+                raise ValueError(
+                    f"{name}: the array of the {side} has {held} elements, and the boxes of rank "
+                    f"{self._rank} need {needed}"
+                )
 
     def close(self) -> None:
         _close_all(self._plans)
@@ -830,6 +885,7 @@ class StateTransfer:
                         for box in map(_box_of, target.parts())
                     ],
                     terms=destination.terms,
+                    divisor=destination.divisor,
                 )
             entries.append(
                 _Entry(
@@ -954,6 +1010,7 @@ class _Joined:
     boxes: list[Box]
     layout: Layout = None  # type: ignore[assignment]
     terms: int = 1
+    divisor: int = 1
 
     def make_layout(self, name: str) -> None:
         if not self.meshes:
@@ -984,6 +1041,8 @@ class _Joined:
             if len(self.meshes) == 1:
                 self.layout = layout
                 self.terms = 1 + max(part[6] for part in layout.parts())
+                for axis, placement in zip(axes, placements):
+                    self.divisor *= axis if placement[0] == "average" else 1
                 return
             own = [_box_of(part) for part in layout.parts()]
             if any(box.term > 0 for box in own):

@@ -80,7 +80,8 @@ void check_dimensions(const Sizes& shape) {
 }
 
 LayoutPtr layout_from_parts(const Sizes& shape, const std::vector<PartTuple>& parts,
-                            const std::optional<Sizes>& padded_shape, uint32_t terms) {
+                            const std::optional<Sizes>& padded_shape, uint32_t terms,
+                            uint32_t divisor) {
   check_dimensions(shape);
   if (padded_shape && padded_shape->size() != shape.size()) {
     throw nb::value_error("padded_shape has another number of dimensions than the shape");
@@ -102,6 +103,7 @@ LayoutPtr layout_from_parts(const Sizes& shape, const std::vector<PartTuple>& pa
   options.struct_size = sizeof(options);
   options.padded_shape = padded_shape ? padded_shape->data() : nullptr;
   options.terms = terms;
+  options.divisor = divisor;
   hetcomm_layout_t* handle = nullptr;
   check(hetcomm_layout_from_parts(shape.size(), shape.data(), own.data(), own.size(), &options,
                                   &handle));
@@ -129,8 +131,8 @@ using PlacementTuple = std::tuple<std::string, uint32_t, uint64_t, std::optional
 LayoutPtr layout_from_mesh(const Sizes& shape, const Sizes& axes, const std::vector<int32_t>& ranks,
                            const std::vector<PlacementTuple>& placements, bool uneven,
                            uint64_t offset, const std::optional<Sizes>& strides) {
-  static constexpr const char* kKinds[] = {"replicate", "shard", "zigzag", "strided_shard",
-                                           "partial"};
+  static constexpr const char* kKinds[] = {"replicate",     "shard",   "zigzag",
+                                           "strided_shard", "partial", "average"};
   check_dimensions(shape);
   uint64_t count = 1;
   for (const uint64_t axis : axes) {
@@ -185,6 +187,13 @@ LayoutPtr layout_from_degrees(uint64_t batch, uint64_t sequence, uint64_t hidden
   return std::make_unique<Layout>(handle, 3);
 }
 
+// The layout that is left where |ranks|[r] is the number of what was rank r, or -1.
+LayoutPtr after_loss(const Layout& layout, const std::vector<int32_t>& ranks) {
+  hetcomm_layout_t* handle = nullptr;
+  check(hetcomm_layout_after_loss(layout.handle(), ranks.data(), ranks.size(), &handle));
+  return std::make_unique<Layout>(handle, layout.dimensions());
+}
+
 // source, destination, data type of the source, of the destination
 using TensorTuple = std::tuple<const Layout*, const Layout*, std::string, std::string>;
 
@@ -193,7 +202,8 @@ class Plan {
  public:
   Plan(const Communicator& communicator, const std::vector<TensorTuple>& tensors,
        const std::string& strategy, uint64_t tag, uint64_t slice_bytes, uint64_t outer,
-       uint32_t in_flight, uint64_t landing_bytes, bool prove) {
+       uint32_t in_flight, uint64_t landing_bytes, bool prove, const std::string& overflow) {
+    static constexpr const char* kOverflows[] = {"saturate", "nan"};
     static constexpr const char* kStrategies[] = {
         "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
     std::vector<hetcomm_reshard_tensor_t> own;
@@ -211,6 +221,7 @@ class Plan {
     options.outer = outer;
     options.landing_bytes = landing_bytes;
     options.prove = prove ? 1 : 0;
+    options.overflow = number_of(kOverflows, std::size(kOverflows), overflow, "overflow");
     hetcomm_communicator_t* const handle = communicator.handle();
     hetcomm_status_t status;
     std::string why;
@@ -325,7 +336,7 @@ void bind_reshard(nb::module_& module) {
   nb::class_<Layout>(module, "Layout",
                      "Which rank holds which boxes of a tensor, and where in its memory.")
       .def_static("from_parts", &layout_from_parts, "shape"_a, "parts"_a,
-                  "padded_shape"_a = nb::none(), "terms"_a = 1,
+                  "padded_shape"_a = nb::none(), "terms"_a = 1, "divisor"_a = 1,
                   "parts: (rank, begin, end, offset, strides or None, copy, term).")
       .def_static("from_mesh", &layout_from_mesh, "shape"_a, "axes"_a, "ranks"_a, "placements"_a,
                   "uneven"_a = false, "offset"_a = 0, "strides"_a = nb::none(),
@@ -333,6 +344,8 @@ void bind_reshard(nb::module_& module) {
       .def_static("from_degrees", &layout_from_degrees, "batch"_a, "sequence"_a, "hidden"_a,
                   "ranks"_a, "data"_a = 1, "context"_a = 1, "tensor"_a = 1, "order"_a = "dct",
                   "zigzag"_a = false)
+      .def("after_loss", &after_loss, "ranks"_a,
+           "The layout of the ranks that are left: ranks[r] is what rank r is from now on, or -1.")
       .def(
           "elements",
           [](const Layout& self, int32_t rank) {
@@ -352,10 +365,10 @@ void bind_reshard(nb::module_& module) {
       });
   nb::class_<Plan>(module, "Plan", "What this rank does to move tensors between layouts.")
       .def(nb::init<const Communicator&, const std::vector<TensorTuple>&, const std::string&,
-                    uint64_t, uint64_t, uint64_t, uint32_t, uint64_t, bool>(),
+                    uint64_t, uint64_t, uint64_t, uint32_t, uint64_t, bool, const std::string&>(),
            "communicator"_a, "tensors"_a, "strategy"_a = "auto", "tag"_a = 0, "slice_bytes"_a = 0,
            "outer"_a = 0, "in_flight"_a = 1, "landing_bytes"_a = 0, "prove"_a = false,
-           nb::keep_alive<1, 2>())
+           "overflow"_a = "saturate", nb::keep_alive<1, 2>())
       .def(
           "start",
           [](const Plan& self, const std::vector<std::optional<Input>>& sources,

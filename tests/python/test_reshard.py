@@ -4,7 +4,9 @@ Proves: arrays of NumPy and torch go between layouts of meshes, boxes and degree
 meshes that share all, some or no ranks; state dicts land in parameters or in buckets, with other
 names and other types; plans describe themselves; the communicator under a process group works for
 hetcomm and for Gloo, and ends with its group; gradients go back; plans are made again without a rank
-that was lost; what does not fit raises and says why, on all ranks and soon.
+that was lost; what does not fit raises and says why, on all ranks and soon; boxes and arrays that lie
+over each other raise, with the name of the tensor; sums are rounded once, as allreduce rounds them, and
+averages divided; conversions overflow as torch's.
 """
 
 import gc
@@ -296,7 +298,7 @@ def raises(wanted, call, *words):
         missing = [word for word in words if word not in str(error)]
         assert not missing, f"{error}: lacks {missing}"
         assert time.monotonic() - start < 15, f"{error}: came late"
-        return
+        return str(error)
     raise AssertionError("nothing was raised")
 
 
@@ -432,6 +434,8 @@ def rebuilt(rank, size, folder):
     left = world.split(0 if rank != 1 else -1, rank)
     if rank != 1:
         new = plan.rebuild(left)
+        held_now = [(4, 0), (4, 0), (0, 8)][left.rank]
+        assert new._elements == [held_now], (new._elements, held_now)
         values = numpy.arange(4, dtype=numpy.int32) + (4 if rank == 2 else 0)
         result = numpy.zeros(8, dtype=numpy.int32)
         new.start([values if rank < 3 else None], [result if rank == 3 else None], 20).wait()
@@ -444,7 +448,138 @@ def rebuilt(rank, size, folder):
     return True
 
 
+def memory(rank, size, folder):
+    """What lies over something else is refused, on all ranks, and named."""
+    init(rank, size, folder)
+    world = hetcomm.torch.communicator()
+    over = [reshard.Box(0, (0,), (4,)), reshard.Box(0, (4,), (8,))]
+    whole = reshard.layout((8,), [1], [reshard.Replicate()])
+    target = reshard.layout_of_boxes((8,), over)
+    text = raises(hetcomm.Error, lambda: reshard.Plan(world, [(whole, target, "float32")]), "rank 0")
+    assert "[4:8]" in text and "INVALID_ARGUMENT" in text, text
+
+    class Held:
+        def __init__(self, name, shape, boxes, array):
+            self.name, self.spec = name, reshard.TensorSpec(shape, torch.float32, tuple(boxes))
+            self.array = array
+
+        def describe(self):
+            return {self.name: self.spec}
+
+        def view(self, name):
+            return self.array
+
+        def load(self, name, box, array):
+            raise AssertionError("it has arrays")
+
+        def loaded(self, names):
+            pass
+
+    # Boxes of the destination whose offsets were forgotten.
+    boxes = [reshard.Box(0, (0,), (4,)), reshard.Box(0, (4,), (8,))]
+    source = {"layers.3.w": torch.arange(8.0)} if rank == 0 else None
+    wrong = Held("layers.3.w", (8,), boxes, torch.full((8,), -1.0)) if rank == 1 else None
+    text = raises(Exception, lambda: reshard.transfer_state(source, wrong, timeout=20), "layers.3.w")
+    assert "rank 1" in text and "[4:8]" in text, text
+    # An array that is too short.
+    short = {"layers.3.w": torch.zeros(8)} if rank == 1 else None
+    if rank == 1:
+        short = Held("layers.3.w", (8,), [reshard.Box(0, (0,), (8,))], torch.zeros(7))
+    text = raises(Exception, lambda: reshard.transfer_state(source, short, timeout=20), "layers.3.w")
+    assert "7 elements" in text and "rank 1" in text, text
+    # In its own memory only what stays is moved.
+    rows = reshard.layout((64, 64), [0, 1], [reshard.Shard(0)])
+    columns = reshard.layout((64, 64), [0, 1], [reshard.Shard(1)])
+    own = torch.arange(2048.0).reshape(32, 64) + 2048 * rank
+    before = own.clone()
+    plan = reshard.Plan(world, [(rows, columns, "float32")])
+    raises(hetcomm.Error, lambda: plan.start([own], [own.view(64, 32)], 20), "overlaps")
+    assert torch.equal(own, before)
+    stays = reshard.Plan(world, [(rows, rows, "float32")])
+    stays.start([own], [own], 20).wait()
+    assert torch.equal(own, before)
+    dist.barrier()
+    dist.destroy_process_group()
+    return True
+
+
+def numbers(rank, size, folder):
+    """Sums as allreduce makes them; averages; what overflows."""
+    init(rank, size, folder)
+    world = hetcomm.torch.communicator()
+    everyone = list(range(size))
+    one = reshard.layout((1,), everyone, [reshard.Partial()])
+    for dtype, big in ((torch.bfloat16, 256.0), (torch.float16, 2048.0)):
+        plan = reshard.Plan(world, [(one, reshard.layout((1,), [0], [reshard.Replicate()]), dtype)])
+        term = torch.tensor([big if rank == 0 else 1.0], dtype=dtype)
+        total, reduced = torch.zeros(1, dtype=dtype), torch.zeros(1, dtype=dtype)
+        plan.start([term], [total if rank == 0 else None], 20).wait()
+        world.allreduce(term, reduced, timeout=20).wait()
+        assert rank != 0 or total.item() == reduced.item(), (total, reduced)
+    count = 100_000
+    generator = torch.Generator().manual_seed(rank)
+    term = torch.randn(count, generator=generator).bfloat16()
+    terms = [
+        torch.randn(count, generator=torch.Generator().manual_seed(each)).bfloat16()
+        for each in everyone
+    ]
+    exact = terms[0].float()
+    for each in terms[1:]:
+        exact = exact + each.float()
+    spread = reshard.layout((count,), everyone, [reshard.Partial()])
+    whole = reshard.layout((count,), [0], [reshard.Replicate()])
+    for strategy in ("direct", "leader", "auto"):
+        for slice_bytes in (0, 10_000):
+            options = {"strategy": strategy, "slice_bytes": slice_bytes}
+            for dtype in (torch.bfloat16, torch.float32):
+                plan = reshard.Plan(world, [(spread, whole, torch.bfloat16, dtype)], **options)
+                total = torch.zeros(count, dtype=dtype)
+                plan.start([term], [total if rank == 0 else None], 20).wait()
+                assert rank != 0 or torch.equal(total, exact.to(dtype)), (strategy, slice_bytes, dtype)
+    reduced = torch.zeros_like(term)
+    world.allreduce(term, reduced, timeout=20).wait()
+    assert torch.equal(reduced, exact.bfloat16()), int((reduced != exact.bfloat16()).sum())
+    # DTensor's averages.
+    mesh = DeviceMesh("cpu", [[0, 1], [2, 3]])
+    part = DTensor.from_local(term, mesh, [Partial("avg"), Partial()], run_check=False)
+    averaged = reshard.redistribute(part, mesh, [Replicate(), Shard(0)], timeout=20)
+    place = rank % 2
+    right = (exact / 2).bfloat16()[place * count // 2 : (place + 1) * count // 2]
+    assert torch.equal(averaged.to_local(), right)
+    # Conversions.
+    numbers = [448.0, 460.0, 500.0, -1e30, float("inf"), -float("inf"), float("nan"), 0.3, 70000.0]
+    held = torch.tensor(numbers)
+    shape = (len(numbers),)
+    source = reshard.layout(shape, [0], [reshard.Replicate()])
+    target = reshard.layout(shape, [1], [reshard.Replicate()])
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16):
+        plan = reshard.Plan(world, [(source, target, torch.float32, dtype)])
+        moved = torch.zeros(shape, dtype=dtype)
+        plan.start([held if rank == 0 else None], [moved if rank == 1 else None], 20).wait()
+        if rank == 1:
+            own = held.to(dtype).float()
+            if (2, 13) > tuple(map(int, torch.__version__.split(".")[:2])) and dtype == torch.float8_e4m3fn:
+                own = own.clone()
+                own[2:6] = torch.tensor([448.0, -448.0, 448.0, -448.0])
+                own[8] = 448.0
+            assert torch.equal(moved.float().nan_to_num(7), own.nan_to_num(7)), (dtype, moved, own)
+    plan = reshard.Plan(world, [(source, target, "float32", "float8_e4m3fn")], overflow="nan")
+    moved = torch.zeros(shape, dtype=torch.float8_e4m3fn)
+    plan.start([held if rank == 0 else None], [moved if rank == 1 else None], 20).wait()
+    assert rank != 1 or moved.float().isnan().tolist() == [False, False] + [True] * 5 + [False, True]
+    raises(ValueError, lambda: reshard.Plan(world, [(source, target, "float32")], overflow="x"), "overflow")
+    dist.barrier()
+    dist.destroy_process_group()
+    return True
+
+
 class Reshard(unittest.TestCase):
+    def test_memory(self):
+        self.assertEqual(run(2, memory), [True] * 2)
+
+    def test_numbers(self):
+        self.assertEqual(run(4, numbers), [True] * 4)
+
     def test_cuts(self):
         self.assertEqual(run(1, one_rank), [True])
 
