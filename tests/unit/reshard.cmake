@@ -5,6 +5,10 @@ foreach(name cost draw layout memory plan schedule)
     LABELS asan)
 endforeach()
 
+hetcomm_test(reshard_claim_test
+  SOURCES reshard_claim_test.cc ../support/counting_allocator.cc
+  DEPENDS reshard_execution reshard core reduce base fmt::fmt)
+
 hetcomm_test(reshard_region_test
   SOURCES reshard_region_test.cc
   DEPENDS reshard_execution reshard core reduce base fmt::fmt
