@@ -16,6 +16,8 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -383,6 +385,42 @@ TEST(ChunkPoolsTest, ABlockIsForOneReader) {
   std::byte* const chunk = take_block(receiving);
   EXPECT_FALSE(receiving.locate(chunk, 3).has_value());
   receiving.give(chunk);
+}
+
+// What a peer may go on reading is not freed while a stream is held back, and no more is taken for it.
+TEST(ChunkPoolsTest, BlocksThatWaitToGoCount) {
+  DeviceSet devices;
+  const Device host = create_host_device().value();
+  ASSERT_TRUE(devices.add(host).ok());
+  Published published;
+  ChunkPools pools{devices, {}};
+  pools.set_publisher(&published);
+  std::vector<std::unique_ptr<ChunkPools::Share>> shares;
+  std::vector<std::byte*> chunks;
+  for (int i = 0; i < 32; ++i) {
+    shares.push_back(std::make_unique<ChunkPools::Share>(pools, ChunkPools::Pool::kSend, 1));
+    chunks.push_back(take_block(*shares.back()));
+    ASSERT_NE(chunks.back(), nullptr);
+  }
+  {
+    const std::lock_guard lock(devices.calls().holding());
+    devices.calls().add_hold();
+  }
+  for (size_t i = 0; i < shares.size(); ++i) shares[i]->leave(chunks[i]);
+  ChunkPools::Share next(pools, ChunkPools::Pool::kSend, 1);
+  next.choose_shape(64 * kMi, {.bytes_per_s = 100e9});
+  bool exhausted = true;
+  EXPECT_EQ(next.take(true, &exhausted), nullptr);
+  EXPECT_FALSE(exhausted);
+  // A transfer that has none gets one all the same.
+  std::byte* const guaranteed = next.take(false, &exhausted);
+  EXPECT_NE(guaranteed, nullptr);
+  next.give(guaranteed);
+  devices.calls().drop_hold();
+  pools.tidy();
+  std::byte* const chunk = next.take(true, &exhausted);
+  EXPECT_NE(chunk, nullptr);
+  next.give(chunk);
 }
 
 // Threads that poll yield while processors of this host copy, and only then.
