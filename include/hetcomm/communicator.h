@@ -66,7 +66,8 @@ hetcomm_communicator_create(hetcomm_context_t* context, hetcomm_bootstrap_t* boo
                             hetcomm_communicator_t** out_communicator) HETCOMM_NOEXCEPT;
 
 /* Tells the other ranks that this one leaves, and frees the communicator. The last communicator on
- * its connections waits up to five seconds until accepted messages have left. BUSY: an operation is
+ * its connections waits up to five seconds until accepted messages have left. With some vendors it
+ * waits for streams that operations hold back (hetcomm/stream.h). BUSY: an operation is
  * pending on it (cancel it, wait for it or abort first), a communicator that was split from it, a
  * group, a registered memory or a remote memory of it exists; then nothing has changed. NULL is
  * accepted. [exclusive] */

@@ -148,8 +148,9 @@ typedef struct hetcomm_device_table {
 
   /* Optional: makes host memory reachable by the device's copy engines at full speed. After a
    * failure the library copies from and to the memory all the same. May block, with many vendors
-   * until the device has done what its streams hold; so the library does not call it, or
-   * allocate_host(), while it holds back a user's stream. */
+   * until the device has done what its streams hold. So while it holds back a user's stream the
+   * library's own threads call none of these: allocate(), free(), stream_destroy(),
+   * event_release(), pin_host(), unpin_host(), allocate_host(), free_host(). A user's call may. */
   hetcomm_status_t (*pin_host)(void* device, void* host, uint64_t size_bytes);
   /* Ends what pin_host() did for the memory that begins at |host|. It comes with pin_host(). May
    * block. */

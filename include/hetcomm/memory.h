@@ -93,6 +93,7 @@ hetcomm_device_add(hetcomm_context_t* context, const struct hetcomm_device* devi
 
 /* Allocates |size_bytes| on device |device|. The contents are undefined. Host memory of this kind
  * is shared: a forked child sees what its parent writes, and the parent what the child writes.
+ * With many vendors the call waits for streams that operations hold back (hetcomm/stream.h).
  * OUT_OF_RANGE: there is no such device. INVALID_ARGUMENT: |size_bytes| is 0. OUT_OF_MEMORY: the
  * device has no room. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
@@ -116,7 +117,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device, void* address, uint64_t size_bytes,
                     hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
 
-/* Frees a memory, with its region if hetcomm_memory_allocate gave it. BUSY: a pending operation
+/* Frees a memory, with its region if hetcomm_memory_allocate gave it. It may wait, as
+ * hetcomm_memory_allocate may. BUSY: a pending operation
  * uses it, a prepared request that was not released names it, or it is registered; then nothing has
  * changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory)
@@ -132,7 +134,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_address(const hetcomm_memory_t* memory, void** out_address) HETCOMM_NOEXCEPT;
 
 /* Copies |size_bytes| from host memory at |source| into |memory| at |offset|, and waits until that
- * is done. The call does not look for operations on the range; the caller keeps them apart.
+ * is done; with some vendors also for streams that operations hold back. The call does not look for
+ * operations on the range; the caller keeps them apart.
  * OUT_OF_RANGE: the range ends past the memory. INVALID_ARGUMENT: |source| is NULL, or is memory of
  * a device that the CPU may not touch. Another status: the device failed. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
@@ -140,9 +143,10 @@ hetcomm_memory_write(hetcomm_memory_t* memory, uint64_t offset, const void* sour
                      uint64_t size_bytes) HETCOMM_NOEXCEPT;
 
 /* Copies |size_bytes| of |memory| at |offset| into host memory at |destination|, and waits until
- * that is done. OUT_OF_RANGE: the range ends past the memory. INVALID_ARGUMENT: |destination| is
- * NULL, or is memory of a device that the CPU may not touch. Another status: the device failed, and a
- * part may have been copied, as in hetcomm_memory_write(). [any-thread] */
+ * that is done, as hetcomm_memory_write() does. OUT_OF_RANGE: the range ends past the memory.
+ * INVALID_ARGUMENT: |destination| is NULL, or is memory of a device that the CPU may not touch.
+ * Another status: the device failed, and a part may have been copied, as in
+ * hetcomm_memory_write(). [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_read(hetcomm_memory_t* memory, uint64_t offset, void* destination,
                     uint64_t size_bytes) HETCOMM_NOEXCEPT;

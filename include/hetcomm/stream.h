@@ -18,6 +18,14 @@
  * (hetcomm/operation.h). Collective operations keep the order of their calls: one that is called
  * later, with a stream or without, starts later.
  *
+ * Loss. An operation whose stream has not come to it ends, as others do, when its peer is lost or
+ * cannot be reached, when its communicator is aborted, and when collective operations of its
+ * communicator fail that it is one of. It ends with STALE_HANDLE, within the detection time, when
+ * the remote memory that it names is not registered any more. Its stream does not wait for it then.
+ * What was put into the stream before it may still run, and use its memory: wait for the stream
+ * before that memory is freed or used for something else. A receive whose message is here waits
+ * for its stream.
+ *
  * Streams that go on. A stream that is made with HETCOMM_STREAM_NOT_HELD is not held back: operations
  * start when it has come to them, and what is put into it later does not wait for them. Before it
  * uses their data, whoever puts work into the stream waits for their requests. So communication can
@@ -28,6 +36,13 @@
  * is created after that. With some vendors this waits for the device, and no operation of the
  * context goes on meanwhile: wrap before work is put into streams that waits for communication.
  * Data that needs more while a stream is held back goes through pageable memory.
+ *
+ * Calls that may wait. With many vendors a call that allocates or frees memory of a device, or ends
+ * a stream, waits until the streams of the device go on. The library's own threads make no such call
+ * while operations hold a stream back: what is to be freed is put off until then. The user's calls
+ * may wait: hetcomm_memory_allocate, hetcomm_memory_free, hetcomm_memory_read, hetcomm_memory_write,
+ * those that make and release streams, and those that destroy communicators and contexts. Do not
+ * make them in a thread that has yet to do what lets a held stream go on.
  *
  * Rules for the caller. A stream that is held back must not be what an operation waits for to end:
  * a host thread that waits for the stream cannot first wait for, and then start, what the
@@ -77,7 +92,8 @@ hetcomm_stream_create(hetcomm_context_t* context, int32_t device, uint32_t flags
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_stream_native(const hetcomm_stream_t* stream, void** out_native) HETCOMM_NOEXCEPT;
 
-/* Gives the stream back; one that hetcomm_stream_create has made waits for its work and goes. BUSY:
+/* Gives the stream back; one that hetcomm_stream_create has made waits for its work and goes. With
+ * some vendors the call waits for other streams that are held back, too. BUSY:
  * an operation that names it has not ended, a prepared request that was not released names it, or
  * the vendor's stream has not come to where an operation was put; then nothing has changed. NULL is
  * accepted. [exclusive] */

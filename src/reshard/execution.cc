@@ -256,6 +256,13 @@ void Execution::try_to_end() {
 
 void Execution::end(Code code, const std::string& text) { fail(code, text); }
 
+// No rank ends its part before this one has begun its own.
+bool Execution::fails_without(int rank, bool /*has_left*/) const {
+  return std::any_of(shared_.lanes.begin(), shared_.lanes.end(),
+                     [rank](const auto& own)
+                         HETCOMM_UNDER_BATON { return own->lane.peer() == rank; });
+}
+
 std::string Execution::describe() const {
   const size_t tensors = shared_.program.tensors.size();
   return fmt::format("redistribution #{} of {} tensor{}", number_, tensors,

@@ -201,6 +201,14 @@ void Collective::try_to_end() {
 // The other ranks are told, since they may wait for this one.
 void Collective::withdraw(Code code, const std::string& text) { owner_->fail(code, text); }
 
+// What a rank that has left had to send may be here.
+bool Collective::fails_without(int rank, bool has_left) const {
+  const JobMember& communicator = owner_->communicator();
+  if (has_left || !communicator.contains(rank)) return false;
+  return list().empty() ||
+         std::find(list().begin(), list().end(), communicator.rank_of(rank)) != list().end();
+}
+
 void Collective::end(Code code, const std::string& text) {
   const std::string full = text_or_none([&]() HETCOMM_UNDER_BATON { return text + missing(); });
   const Code shown = code;

@@ -85,6 +85,8 @@ class Collective final : public CompositeOperation,
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  bool fails_without(int rank, bool has_left) const override HETCOMM_UNDER_BATON;
+  bool is_collective_call() const override HETCOMM_UNDER_BATON { return true; }
   std::string describe() const override HETCOMM_UNDER_BATON;
   // Returns "; still waits for rank 2, rank 3", or "".
   std::string missing() const HETCOMM_UNDER_BATON;

@@ -54,6 +54,10 @@ class Refusal final : public CompositeOperation {
   }
   void withdraw(Code /*code*/, const std::string& /*text*/) override HETCOMM_UNDER_BATON {}
   void end(Code /*code*/, const std::string& /*text*/) override HETCOMM_UNDER_BATON {}
+  bool fails_without(int /*rank*/, bool /*has_left*/) const override HETCOMM_UNDER_BATON {
+    return false;
+  }
+  bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
   std::string describe() const override HETCOMM_UNDER_BATON { return "refusal: " + why_; }
 
  private:

@@ -250,6 +250,11 @@ void Poster::start_behind(std::span<const OperationRef> entries,
       own.join(operation);
     });
     own.close();
+    for (const OperationRef& entry : entries) {
+      if (entry.is(OperationState::kPending) && entry.operation->stage == OperationStage::kBehind) {
+        job_.stream_waits().begun(*entry.operation);
+      }
+    }
   } catch (const std::bad_alloc&) {
     fail_waiting(entries, Status(Code::kOutOfMemory));
   }
@@ -357,6 +362,7 @@ void Poster::wait_to_depart(Operation& operation) {
     own.join(operation);
     own.close();
     note_started(operation);
+    job_.stream_waits().begun(operation);
   } catch (const std::bad_alloc&) {
     if (is_collective) operation.composite->withdraw(Code::kOutOfMemory, "out of memory");
     job_.ender().end_out_of_memory(operation);

@@ -73,6 +73,17 @@ class Departures {
   // may go for it.
   void leave(Operation& operation) HETCOMM_UNDER_BATON;
 
+  // Calls use(operation) for those that wait, the oldest first. It may end any of them.
+  template <typename Use>
+  void for_each(Use&& use) HETCOMM_UNDER_BATON {
+    for (const auto& departure : all_) {
+      if (departure == nullptr) continue;
+      for (size_t i = 0; i < departure->operations_.size(); ++i) {
+        if (departure->operations_[i] != nullptr) use(*departure->operations_[i]);
+      }
+    }
+  }
+
   // No stream is waited for, and none may go.
   bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready_; }
   // A pass would find something to do.

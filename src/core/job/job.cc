@@ -84,7 +84,8 @@ Job::Job(const JobEnvironment& environment, int rank, int size)
              environment.config.number(Variable::kRails)),
       departures_(environment.devices),
       ender_(commons_, departures_),
-      members_(commons_, pairs_, ender_),
+      stream_waits_(commons_, pairs_, departures_, ender_),
+      members_(commons_, pairs_, ender_, stream_waits_),
       events_(commons_, pairs_, paths_, members_, *this),
       memories_(commons_, transports_, peers_, credentials_.identity),
       transports_(environment_, rank, size, credentials_, paths_) {
@@ -544,13 +545,15 @@ void Job::run_timers(uint64_t now_ns) {
   tasks_.tick(now_ns);
   idle_.tick(now_ns);
   paths_.tick(now_ns);
+  stream_waits_.tick(now_ns);
   commons_.schedule.tick(now_ns);
   commons_.staging.chunks().tidy();
 }
 
 uint64_t Job::next_timer_ns() const {
   return std::min({commons_.schedule.next_timer_ns(), idle_.next_timer_ns(), paths_.next_timer_ns(),
-                   transports_.next_timer_ns(), tasks_.next_timer_ns()});
+                   transports_.next_timer_ns(), tasks_.next_timer_ns(),
+                   stream_waits_.next_timer_ns()});
 }
 
 bool Job::prepare_sleep(Sleep sleep) {

@@ -13,6 +13,7 @@
 //   PeerEvents      mail of the control plane, lost peers
 //   MemoryExports   registered memories, for transports and other ranks
 //   OperationEnder  ends operations before their time
+//   StreamWaits     ends those that wait for users' streams in vain
 //   TaskList        collective operations that are under way
 //
 // create() and offer() take the baton of the context's engine themselves; create() blocks.
@@ -40,6 +41,7 @@
 #include "src/core/job/peer_directory.h"
 #include "src/core/job/peer_events.h"
 #include "src/core/job/rank_profile.h"
+#include "src/core/job/stream_waits.h"
 #include "src/core/job/task_list.h"
 #include "src/core/job/transport_costs.h"
 #include "src/core/peer/pair_commons.h"
@@ -96,6 +98,7 @@ class Job final : public Driven {
   OperationEnder& ender() HETCOMM_UNDER_BATON { return ender_; }
   TaskList& tasks() HETCOMM_UNDER_BATON { return tasks_; }
   Departures& departures() HETCOMM_UNDER_BATON { return departures_; }
+  StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
   // Not in a job of one rank.
   liveness::ControlPlane& control() HETCOMM_UNDER_BATON { return *control_; }
 
@@ -178,6 +181,7 @@ class Job final : public Driven {
   PairPaths paths_;
   Departures departures_;
   OperationEnder ender_;
+  StreamWaits stream_waits_;
   JobMembers members_;
   PeerEvents events_;
   TaskList tasks_;

@@ -94,6 +94,7 @@ void JobMembers::fail_collectives(JobMember& communicator, const Status& why, bo
   if (own.closed || !own.collectives_failed.ok()) return;
   own.collectives_failed = why;
   communicator.end_collectives(why);  // in any case, also without memory to tell anybody
+  stream_waits_.collectives_failed(communicator, why);
   try {
     if (publish && commons_.control != nullptr) {
       commons_.control->publish_collectives_failed(own.id, why);
@@ -162,6 +163,7 @@ void JobMembers::peer_lost(int rank, const Status& why) {
         (operation.options.fail_on_any_loss || !pairs_.any_live_sender(*operation.communicator));
     if (named || any) ender_.end(operation, why.code(), why.text());
   });
+  stream_waits_.peer_lost(rank, why);
   for (JobMember* communicator : members_) communicator->peer_lost(rank);
 }
 

@@ -13,6 +13,7 @@
 #include "src/core/job/job_member.h"
 #include "src/core/job/operation_ender.h"
 #include "src/core/job/pair_table.h"
+#include "src/core/job/stream_waits.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/peer/wire.h"
 
@@ -20,11 +21,13 @@ namespace hetcomm {
 
 class JobMembers {
  public:
-  JobMembers(PairCommons& commons, const PairTable& pairs, OperationEnder& ender)
-      : commons_(commons), pairs_(pairs), ender_(ender) {}
+  JobMembers(PairCommons& commons, const PairTable& pairs, OperationEnder& ender,
+             StreamWaits& stream_waits)
+      : commons_(commons), pairs_(pairs), ender_(ender), stream_waits_(stream_waits) {}
   JobMembers(const JobMembers&) = delete;
   JobMembers& operator=(const JobMembers&) = delete;
 
+  StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
   void add(JobMember* communicator) HETCOMM_UNDER_BATON;
   void remove(JobMember* communicator) HETCOMM_UNDER_BATON {
     std::erase(members_, communicator);
@@ -65,6 +68,7 @@ class JobMembers {
   PairCommons& commons_;
   const PairTable& pairs_;
   OperationEnder& ender_;
+  StreamWaits& stream_waits_;
   std::vector<JobMember*> members_;
   std::vector<JobMember*> going_;  // those that are about to go
   EarlyNotices early_;

@@ -21,7 +21,8 @@ class PairTable {
       : commons_(commons),
         peers_(peers),
         pairs_(static_cast<size_t>(peers.size())),
-        status_(static_cast<size_t>(peers.size())) {}
+        status_(static_cast<size_t>(peers.size())),
+        left_(static_cast<size_t>(peers.size())) {}
   PairTable(const PairTable&) = delete;
   PairTable& operator=(const PairTable&) = delete;
 
@@ -43,7 +44,12 @@ class PairTable {
   }
   void set_lost(int rank, const Status& why) HETCOMM_UNDER_BATON {
     status_[static_cast<size_t>(rank)] = why;
+    any_lost_ = true;
   }
+  bool any_lost() const HETCOMM_UNDER_BATON { return any_lost_; }
+  // |rank| has ended all its operations, and leaves.
+  void note_left(int rank) HETCOMM_UNDER_BATON { left_[static_cast<size_t>(rank)] = true; }
+  bool has_left(int rank) const HETCOMM_UNDER_BATON { return left_[static_cast<size_t>(rank)]; }
   // Another rank of |communicator| can still send, or it has one rank only.
   bool any_live_sender(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
   bool all_senders_live(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
@@ -62,6 +68,8 @@ class PairTable {
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<Pair*> active_;
   std::vector<Status> status_;
+  std::vector<bool> left_;
+  bool any_lost_ = false;
 };
 
 }  // namespace hetcomm

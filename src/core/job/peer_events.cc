@@ -151,6 +151,7 @@ void PeerEvents::lose(int rank, const Status& why) {
 }
 
 void PeerEvents::on_peer_left(int rank) {
+  pairs_.note_left(rank);
   if (Pair* found = pairs_.find(rank); found != nullptr && found->state() != PairState::kIdle) {
     found->peer_left();
     return;

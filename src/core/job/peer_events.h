@@ -45,6 +45,9 @@ class PeerEvents final : public PairListener {
   // PairListener
   void on_rank_lost(int rank, const Status& why) override HETCOMM_UNDER_BATON;
   void on_doubt(int rank, const StreamId& stream) override HETCOMM_UNDER_BATON;
+  void on_memory_gone(int rank, uint64_t id, Code code) override HETCOMM_UNDER_BATON {
+    members_.stream_waits().memory_gone(rank, id, code);
+  }
   void on_unexpected_part(int rank, const WireHeader& header) override HETCOMM_UNDER_BATON {
     members_.on_unexpected_part(rank, header);
   }

@@ -27,13 +27,21 @@ void AccessOwner::refuse(Operation& answer) {
   refuse(answer.access.id, answer.outcome.code);
 }
 
+Code AccessOwner::check(const Registration* registration) {
+  if (registration == nullptr || registration->closing) return Code::kStaleHandle;
+  return registration->communicator().channel().aborted.ok() ? Code::kOk : Code::kAborted;
+}
+
+void AccessOwner::receive_ask(uint64_t id) {
+  const Code code = check(common().registrations.find(id));
+  if (code != Code::kOk) association_.send_protocol(MessageKind::kNoMemory, id, code);
+}
+
 Registration* AccessOwner::find(const AccessBody& range, uint32_t right, Code* code) {
   Registration* registration = common().registrations.find(range.region);
-  if (registration == nullptr || registration->closing) {
-    *code = Code::kStaleHandle;
-  } else if (!registration->communicator().channel().aborted.ok()) {
-    *code = Code::kAborted;
-  } else if (!registration->communicator().contains(association_.rank())) {
+  *code = check(registration);
+  if (*code != Code::kOk) return nullptr;
+  if (!registration->communicator().contains(association_.rank())) {
     *code = Code::kPermissionDenied;
     note_refusal("it is registered on a communicator that this rank does not belong to");
   } else if ((registration->rights() & right) == 0) {

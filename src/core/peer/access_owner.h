@@ -34,6 +34,7 @@ class AccessOwner {
   void receive_announced_put(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_get(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_atomic(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_ask(uint64_t id) HETCOMM_UNDER_BATON;
 
   // Sends the data of a get, which is in no list. The association may send. False: to be tried
   // again. May throw std::bad_alloc.
@@ -56,6 +57,8 @@ class AccessOwner {
   bool hold() HETCOMM_UNDER_BATON;
   void refuse(uint64_t id, Code code) HETCOMM_UNDER_BATON;
   Registration* find(const AccessBody& range, uint32_t right, Code* code) HETCOMM_UNDER_BATON;
+  // Why nobody may use |registration|, which may be null; kOk: it may be used.
+  static Code check(const Registration* registration) HETCOMM_UNDER_BATON;
   void note_refusal(const char* why) HETCOMM_UNDER_BATON;
   Operation* begin(OperationKind kind, Registration& registration,
                    const AccessBody& range) HETCOMM_UNDER_BATON;

@@ -83,6 +83,8 @@ class PairListener {
   // |rank| is gone for good, its pair is quiet. Everybody who waits for it learns |why|. Works
   // without memory.
   virtual void on_rank_lost(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
+  // The memory that |rank| knew by |id| cannot be used any more.
+  virtual void on_memory_gone(int rank, uint64_t id, Code code) HETCOMM_UNDER_BATON = 0;
   // A transport asks what has arrived at |rank| on |stream|.
   virtual void on_doubt(int rank, const StreamId& stream) HETCOMM_UNDER_BATON = 0;
   // A message of a collective operation that no receive waits for.

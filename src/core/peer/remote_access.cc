@@ -54,6 +54,14 @@ void RemoteAccess::receive(const WireHeader& header, ConstByteSpan payload) {
       return initiator_.receive_atomic_done(header);
     case MessageKind::kRefused:
       return initiator_.receive_refused(header);
+    case MessageKind::kAskMemory:
+      return owner_.receive_ask(header.tag);
+    case MessageKind::kNoMemory:
+      return association_.common().listener.on_memory_gone(
+          association_.rank(), header.tag,
+          static_cast<int32_t>(header.value) < 0
+              ? static_cast<Code>(static_cast<int32_t>(header.value))
+              : Code::kInternal);
     default:
       association_.violated("unknown kind of message");
   }

@@ -10,6 +10,8 @@
 //     kAtomic                                    -->    does it
 //                                                <--    kAtomicDone (value before)
 //                                                <--    kRefused (why not), for each of them
+//     kAskMemory, while operations wait for       -->
+//       users' streams                           <--    kNoMemory, where it is not registered
 // clang-format on
 //
 // On a connection that reaches published regions puts and gets go there by themselves

@@ -64,7 +64,10 @@ enum class MessageKind : uint8_t {
   // Plans of redistributions (plan_board.h).
   kPlanText,  // a piece of the text of the kPlanNote that follows
   kPlanNote,  // tag = the plan's, value = PlanAction, payload PlanNoteBody
-  kPastLast,  // not a message; the fuzzer tries all kinds before it
+  // Operations wait to use a registered memory of the receiver; tag = its id.
+  kAskMemory,  // is it registered?
+  kNoMemory,   // the answer, where it is not: value = code
+  kPastLast,   // not a message; the fuzzer tries all kinds before it
 };
 
 // An unmatched message costs its receiver so much beside its bytes. Both sides count alike.

@@ -95,6 +95,12 @@ class CompositeOperation {
   virtual void withdraw(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
   // Ends it before its time. The operation completes when its memory is quiet.
   virtual void end(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
+  // Whether it cannot succeed any more if it begins after |rank| of the job was lost. |has_left|: the
+  // rank had ended all its operations.
+  virtual bool fails_without(int rank, bool has_left) const HETCOMM_UNDER_BATON = 0;
+  // Whether it is one of the collective operations that end together when one of a communicator
+  // fails.
+  virtual bool is_collective_call() const HETCOMM_UNDER_BATON = 0;
   // A line for people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };

@@ -1,0 +1,54 @@
+// Operations that wait for users' streams hear of what ends others, before they begin: a lost peer,
+// collective operations that fail, memory of a peer that is not registered any more. Their streams go
+// on then. Under the baton.
+//
+// A wait connects to the peer that the operation names, so that one that cannot be reached is found.
+// The owners of remote memories are asked from time to time.
+#pragma once
+
+#include <cstdint>
+
+#include "src/base/baton_role.h"
+#include "src/base/clock.h"
+#include "src/base/status.h"
+#include "src/core/job/departures.h"
+#include "src/core/job/operation_ender.h"
+#include "src/core/job/pair_table.h"
+#include "src/core/peer/pair_commons.h"
+#include "src/core/progress/communicator_base.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class StreamWaits {
+ public:
+  StreamWaits(PairCommons& commons, PairTable& pairs, Departures& departures, OperationEnder& ender)
+      : commons_(commons), pairs_(pairs), departures_(departures), ender_(ender) {}
+  StreamWaits(const StreamWaits&) = delete;
+  StreamWaits& operator=(const StreamWaits&) = delete;
+
+  // |operation| has begun to wait. It may end.
+  void begun(Operation& operation) HETCOMM_UNDER_BATON;
+  // The next three end operations, and work without memory.
+  void peer_lost(int rank, const Status& why) HETCOMM_UNDER_BATON;
+  void collectives_failed(const CommunicatorBase& communicator,
+                          const Status& why) HETCOMM_UNDER_BATON;
+  // The memory that |rank| knew by |id| cannot be used any more.
+  void memory_gone(int rank, uint64_t id, Code code) HETCOMM_UNDER_BATON;
+
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return ask_at_ns_; }
+  void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
+
+ private:
+  void connect(const Operation& operation) HETCOMM_UNDER_BATON;
+  void look_for_lost(Operation& operation) HETCOMM_UNDER_BATON;
+  void ask(uint64_t now_ns) HETCOMM_UNDER_BATON;
+
+  PairCommons& commons_;
+  PairTable& pairs_;
+  Departures& departures_;
+  OperationEnder& ender_;
+  uint64_t ask_at_ns_ = kForever;
+};
+
+}  // namespace hetcomm
