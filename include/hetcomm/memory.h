@@ -88,6 +88,32 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_device_add(hetcomm_context_t* context, const struct hetcomm_device* device,
                    int32_t* out_device) HETCOMM_NOEXCEPT;
 
+/* Gives device |device| up, which hangs: its copies do not end, so that no operation that needs them
+ * does. A deadline or a cancel does not end these either. |reason|, or NULL, stands in texts.
+ *
+ * All pending operations that name memory of the device, or that wait for a stream of it, end with
+ * DEVICE_LOST, soon after this call, and so do calls that wait for its copies. Other ranks hear of
+ * it. Later calls that name the device are refused with DEVICE_LOST. Other devices, and memory of the
+ * host, go on. It cannot be taken back.
+ *
+ * Copies that have begun may go on, and this is the one case in which the memory of an operation is
+ * not quiet when it has ended:
+ *   - Memory of the device that the operation names must not be used again, nor freed by the caller
+ *     where it was wrapped; and memory of other devices of one vendor, to which this one copies.
+ *   - Memory of the host is quiet, as after every operation: copies of devices go through the
+ *     library's own, which is not used again before the copy has ended.
+ * What a copy uses stays until it ends, if it ever does: memory of the library, allocations that
+ * hetcomm_memory_free has got back already, vendors' objects, streams. If it has not ended when the
+ * context is destroyed, that stays as long as the process, and so does the device.
+ *
+ * A call of a vendor that does not return holds its thread, and cannot be ended by this.
+ *   INVALID_ARGUMENT   The CPU touches the device's memory itself, as it does that of the host.
+ *   OUT_OF_RANGE       There is no such device.
+ * HETCOMM_DEVICE_TIMEOUT says when the log reports that a device hangs;
+ * HETCOMM_DEVICE_TIMEOUT_ABANDON=on gives it up then. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_abandon(
+    hetcomm_context_t* context, int32_t device, const char* reason) HETCOMM_NOEXCEPT;
+
 /* Most devices of a context, the host included. */
 #define HETCOMM_MAX_DEVICES 256
 

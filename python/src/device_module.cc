@@ -142,6 +142,19 @@ void bind_devices(nb::module_& module, nb::class_<Context>& context) {
           "The number of the device that a framework works with already: for \"opencl\" the "
           "address of a cl_context.")
       .def(
+          "abandon_device",
+          [](const Context& self, int32_t device, const std::string& reason) {
+            hetcomm_status_t status;
+            {
+              const nb::gil_scoped_release unlocked;
+              status = hetcomm_device_abandon(self.handle(), device, reason.c_str());
+            }
+            check(status);
+          },
+          "device"_a, "reason"_a = "by a call",
+          "Gives up a device that hangs: what waits for it ends with DEVICE_LOST. Its memory that "
+          "these operations name must not be used again.")
+      .def(
           "wrap_stream",
           [](nb::object self, int32_t device, uint64_t native, bool held) {
             return std::make_unique<Stream>(std::move(self), device, native, held);

@@ -122,6 +122,14 @@ constexpr VariableInfo kTable[] = {
     {Variable::kDeviceSums, kChoice, "HETCOMM_DEVICE_SUMS", "auto", "auto|off|on",
      "Whether devices that can reduce make the sums of collective operations between hosts; auto: "
      "where that was quicker lately, the way to the device and back included."},
+    {Variable::kDeviceTimeout, kDuration, "HETCOMM_DEVICE_TIMEOUT", "60s", nullptr,
+     "A device no copy of which has ended for so long, while some are under way, is reported; inf: "
+     "none is.",
+     at_least(kMs)},
+    {Variable::kDeviceTimeoutAbandon, kChoice, "HETCOMM_DEVICE_TIMEOUT_ABANDON", "off", "off|on",
+     "Whether such a device is given up, as by hetcomm_device_abandon: its operations end, and "
+     "their "
+     "memory on it must not be used again."},
     {Variable::kRails, kInteger, "HETCOMM_RAILS", "4", nullptr,
      "Connections of one kind, over a network interface each, that a pair may share its bulk data "
      "among: that of the host, and that of each device.",

@@ -48,6 +48,8 @@ enum class Variable : uint8_t {
   kDevicePlugins,
   kDevicePath,
   kDeviceSums,
+  kDeviceTimeout,
+  kDeviceTimeoutAbandon,
   kRails,
   kCoolDown,
   kCollectiveCheck,

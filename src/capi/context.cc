@@ -297,6 +297,21 @@ hetcomm_status_t hetcomm_device_add(hetcomm_context_t* context, const hetcomm_de
   });
 }
 
+hetcomm_status_t hetcomm_device_abandon(hetcomm_context_t* context, int32_t device,
+                                        const char* reason) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(context);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(*context->impl));
+    HETCOMM_RETURN_IF_ERROR(capi::check_device(*context->impl, device));
+    const auto index = static_cast<size_t>(device);
+    if (context->impl->devices().device(index).table->host_accessible != 0) {
+      return Status(Code::kInvalidArgument, "memory that the CPU touches cannot be given up");
+    }
+    context->impl->abandon_device(index, reason != nullptr ? reason : "by a call");
+    return {};
+  });
+}
+
 hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device,
                                          uint64_t size_bytes,
                                          hetcomm_memory_t** out_memory) noexcept {
@@ -307,6 +322,7 @@ hetcomm_status_t hetcomm_memory_allocate(hetcomm_context_t* context, int32_t dev
     HETCOMM_RETURN_IF_ERROR(capi::check_device(*context->impl, device));
     if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes has to be above 0");
     const auto index = static_cast<size_t>(device);
+    HETCOMM_RETURN_IF_ERROR(context->impl->devices().check(index));
     const Device& target = context->impl->devices().device(index);
     void* address = nullptr;
     const hetcomm_status_t status = target.table->allocate(target.instance, size_bytes, &address);
@@ -337,6 +353,7 @@ hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device,
     if (size_bytes == 0) return Status(Code::kInvalidArgument, "size_bytes has to be above 0");
     const auto index = static_cast<size_t>(device);
     const hetcomm::DeviceSet& devices = context->impl->devices();
+    HETCOMM_RETURN_IF_ERROR(devices.check(index));
     Retained retained(devices.device(index), address);
     HETCOMM_RETURN_IF_ERROR(retained.take(size_bytes));
     HETCOMM_RETURN_IF_ERROR(check_wrapped(devices, index, address, size_bytes));

@@ -37,6 +37,7 @@ Status make(hetcomm_context_t* context, int32_t device, uint32_t flags,
     return Status(Code::kInvalidArgument, "flags: 0 or HETCOMM_STREAM_NOT_HELD");
   }
   const auto index = static_cast<size_t>(device);
+  HETCOMM_RETURN_IF_ERROR(own.devices().check(index));
   const bool held = (flags & HETCOMM_STREAM_NOT_HELD) == 0;
   const Result<UserStream::Opened> opened = open(own.devices(), index, held);
   if (!opened.ok()) return opened.status();

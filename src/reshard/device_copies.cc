@@ -7,6 +7,9 @@ namespace hetcomm::reshard {
 struct DeviceCopies::Job final : CopyHandler {
   explicit Job(DeviceCopies& jobs) : owner(jobs) {}
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON { owner.end(*this, status); }
+  std::string copy_purpose() const override HETCOMM_UNDER_BATON {
+    return owner.handler_.describe();
+  }
 
   DeviceCopies& owner;
   CopyJob job;

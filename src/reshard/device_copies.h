@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -33,6 +34,8 @@ struct DeviceCopyUse {
 class DeviceCopyHandler {
  public:
   virtual void on_device_copied(DeviceCopyUse use, const Status& status) HETCOMM_UNDER_BATON = 0;
+  // The execution, for people.
+  virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~DeviceCopyHandler() = default;

@@ -208,6 +208,9 @@ void Execution::complete() {
     operation.outcome.bytes_received = shared_.program.received_bytes;
   } else {
     drop_landings();
+    for (auto* const sides : {&sources_, &destinations_}) {
+      for (SideMemory& side : *sides) side.leave_to(shared_.commons.staging.abandoned());
+    }
     operation.outcome.code = code_;
     try {
       operation.outcome.text = std::make_unique<std::string>(std::move(text_));

@@ -180,6 +180,7 @@ class Execution final : public CompositeOperation,
   std::string missing() const HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
+  std::string copy_purpose() const override HETCOMM_UNDER_BATON { return describe(); }
   void on_device_copied(DeviceCopyUse use, const Status& status) override HETCOMM_UNDER_BATON;
 
   ExecutionOwner& owner_;

@@ -45,6 +45,13 @@ hetcomm_buffer_t SideMemory::part(uint64_t offset, uint64_t length) const {
   return {buffer_.memory, buffer_.offset + offset, length};
 }
 
+void SideMemory::leave_to(AbandonedCopies& abandoned) noexcept {
+  if (abandoned.keep_if_touched(HostRange::of(shadow_.get(), shadow_bytes_), shadow_)) {
+    shadow_bytes_ = 0;
+  }
+  if (abandoned.keep_if_touched(HostRange::of(rows_.get(), rows_bytes_), rows_)) rows_bytes_ = 0;
+}
+
 void SideMemory::load(Staging& staging, CopyHandler& handler) {
   staging.start(job_, StreamDirection::kToHost, {piece()}, side_->used_begin, shadow_.get(),
                 side_->used_end - side_->used_begin, handler);

@@ -39,6 +39,8 @@ class SideMemory {
   // The |length| bytes from |offset| on, as a message takes them.
   hetcomm_buffer_t part(uint64_t offset, uint64_t length) const;
 
+  // Copies that were |abandoned| may touch its host memory, which is not used again then.
+  void leave_to(AbandonedCopies& abandoned) noexcept;
   // Start copies of what is used; |handler| hears of the end. May throw std::bad_alloc.
   void load(Staging& staging, CopyHandler& handler) HETCOMM_UNDER_BATON;
   // |regions| of this tensor have been written in the shadow.

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "src/base/unique_fd.h"
 #include "transports/rdma/device.h"
 #include "transports/rdma/receive_pool.h"
@@ -23,6 +24,8 @@ constexpr uint64_t kTrialBytes = 16 << 10;
 // The NIC may take so long for one write to itself, which takes some 10 us if it has nothing else to
 // do. Nothing else of the context goes on then, so a NIC that has much to do is tried again later.
 constexpr uint64_t kTrialNs = 100'000'000;
+// A copy of the device, which takes some 100 us, may take so long: then it hangs.
+constexpr uint64_t kCopyNs = 1'000'000'000;
 // Where staging is forbidden.
 constexpr uint64_t kLongTrialNs = 500'000'000;
 
@@ -37,6 +40,10 @@ class Scratch {
  public:
   explicit Scratch(const hetcomm::Device& device) : device_(device), table_(*device.table) {}
   ~Scratch() {
+    if (hangs_) {
+      static_cast<void>(host_.release());  // the copy may go on
+      return;
+    }
     if (stream_ != nullptr) table_.stream_destroy(device_.instance, stream_);
     if (address_ != nullptr) table_.free(device_.instance, address_);
   }
@@ -52,10 +59,15 @@ class Scratch {
   void* address() const { return address_; }
 
   Status write(const std::byte* from) {
-    return finish(table_.copy_from_host(device_.instance, stream_, address_, 0, from, kTrialBytes));
+    std::memcpy(host_.get(), from, kTrialBytes);
+    return finish(
+        table_.copy_from_host(device_.instance, stream_, address_, 0, host_.get(), kTrialBytes));
   }
   Status read(std::byte* to) {
-    return finish(table_.copy_to_host(device_.instance, stream_, to, address_, 0, kTrialBytes));
+    HETCOMM_RETURN_IF_ERROR(finish(
+        table_.copy_to_host(device_.instance, stream_, host_.get(), address_, 0, kTrialBytes)));
+    std::memcpy(to, host_.get(), kTrialBytes);
+    return {};
   }
 
  private:
@@ -63,7 +75,17 @@ class Scratch {
     void* event = nullptr;
     if (status == HETCOMM_OK) status = table_.event_record(device_.instance, stream_, &event);
     if (status == HETCOMM_OK) {
-      status = table_.event_wait(device_.instance, event);
+      const uint64_t end = now_ns() + kCopyNs;
+      do {
+        status = table_.event_query(device_.instance, event);
+        if (status == HETCOMM_PENDING) sched_yield();
+      } while (status == HETCOMM_PENDING && now_ns() < end);
+      hangs_ = status == HETCOMM_PENDING;
+      if (hangs_) {
+        return {Code::kTimedOut,
+                fmt::format("{}: a copy of {} bytes has not ended in {}", device_.table->kind,
+                            kTrialBytes, duration_text(kCopyNs))};
+      }
       table_.event_release(device_.instance, event);
     }
     return device_refuses(device_, status, "copying");
@@ -73,6 +95,9 @@ class Scratch {
   const DeviceTable& table_;
   void* address_ = nullptr;
   void* stream_ = nullptr;
+  // The device copies from and to this: where a copy does not end, all of it stays for good.
+  std::unique_ptr<std::byte[]> host_{new std::byte[kTrialBytes]};
+  bool hangs_ = false;
 };
 
 // Two queue pairs of this process, connected to each other, on a NIC opened for the purpose: what

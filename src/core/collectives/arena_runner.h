@@ -49,6 +49,10 @@ class ArenaRunner {
   Outcome advance() HETCOMM_UNDER_BATON;
   // The operation under way has failed; no other one follows.
   void drop() HETCOMM_UNDER_BATON { task_ = nullptr; }
+  // The memory that the ranks share.
+  HostRange memory() const HETCOMM_UNDER_BATON {
+    return HostRange::of(arena_.base(), arena_.size());
+  }
   const CallCheck::Mismatch& mismatch() const HETCOMM_UNDER_BATON { return check_.mismatch(); }
   // The ranks whose tickets are missing.
   std::vector<uint32_t> missing() const HETCOMM_UNDER_BATON;

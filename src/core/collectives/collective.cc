@@ -13,6 +13,7 @@
 namespace hetcomm::collectives {
 
 void Collective::reset() {
+  for (size_t slot = 0; slot < scratch_.size(); ++slot) give_scratch(slot);
   owner_ = nullptr;
   team_ = nullptr;
   operation_ = nullptr;
@@ -20,7 +21,6 @@ void Collective::reset() {
   in_arena_ = ready_ = false;
   stage_ = Stage::kQueued;
   copies_.reset();
-  for (size_t slot = 0; slot < scratch_.size(); ++slot) give_scratch(slot);
   started_ns_ = forsaken_ns_ = 0;
   code_ = Code::kOk;
   text_.clear();
@@ -306,6 +306,7 @@ std::byte* Collective::take_scratch(size_t slot, uint64_t bytes) {
 }
 
 void Collective::give_scratch(size_t slot) {
+  if (owner_ != nullptr) scratch_[slot].pooled.leave_to(commons().staging.abandoned());
   scratch_[slot].pooled.reset();
   scratch_[slot].pinned.reset();
 }

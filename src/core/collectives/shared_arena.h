@@ -65,6 +65,8 @@ class SharedArena {
   void close_file() { file_.reset(); }
 
   uint32_t ranks() const { return ranks_; }
+  uint64_t size() const { return size_for(ranks_); }
+  const std::byte* base() const { return base_; }
   // A bit for each rank, in words.
   std::atomic<uint64_t>* sleepers() const;
   // The costs of all ranks, by rank.

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -21,6 +22,8 @@ class SideCopiesClient {
  public:
   // A slice was copied, or failed: then no others will be, but those under way.
   virtual void on_slice(const Status& status) HETCOMM_UNDER_BATON = 0;
+  // The operation that it is a part of, for people.
+  virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~SideCopiesClient() = default;
@@ -55,6 +58,9 @@ class SideCopies {
    public:
     void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
       owner->finish(*this, status);
+    }
+    std::string copy_purpose() const override HETCOMM_UNDER_BATON {
+      return owner->client_->describe();
     }
     SideCopies* owner = nullptr;
     CopyJob job;

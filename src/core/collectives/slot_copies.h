@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -71,6 +72,9 @@ class SlotCopies {
       busy = false;
       --owner->under_way_;
       owner->client_->on_slice(status);
+    }
+    std::string copy_purpose() const override HETCOMM_UNDER_BATON {
+      return owner->client_->describe();
     }
     SlotCopies* owner = nullptr;
     CopyJob copy;

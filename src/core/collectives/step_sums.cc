@@ -14,6 +14,12 @@ int32_t operator_of(const Task& task) {
   return reduction == HETCOMM_REDUCE_AVERAGE ? int32_t{HETCOMM_REDUCE_SUM} : reduction;
 }
 
+// Whether |range| lies in host memory of the caller.
+bool is_callers(const Task& task, const Range& range) HETCOMM_UNDER_BATON {
+  return (range.buffer == BufferKind::kSend && !task.send().is_staged()) ||
+         (range.buffer == BufferKind::kReceive && !task.receive().is_staged());
+}
+
 uint32_t divisor_of(const Task& task, const Step& step) {
   const Problem& problem = task.problem();
   const bool divides = task.call().reduction == HETCOMM_REDUCE_AVERAGE && problem.rounds &&
@@ -41,6 +47,8 @@ bool StepSums::describe(const Task& task, const Plan& plan, const Step& step,
   if (step.is_repeated && task.type() >= reduce::Type::kFloat16) return false;
   slot.operands.clear();
   const Memory* own = nullptr;  // memory of a device among the operands
+  // A device that is given up may go on with a sum, which must not touch memory of the caller then.
+  bool touches_callers = is_callers(task, step.to);
   const auto add = [&](const Range& range) HETCOMM_UNDER_BATON {
     if (range.length == 0) return;
     SumOperand operand{.host = addresses.of(range)};
@@ -49,6 +57,8 @@ bool StepSums::describe(const Task& task, const Plan& plan, const Step& step,
     if (piece.memory != nullptr && own == nullptr) {
       own = piece.memory;
       operand = {.memory = piece.memory, .offset = piece.offset + range.offset};
+    } else {
+      touches_callers = touches_callers || is_callers(task, range);
     }
     slot.operands.push_back(operand);
   };
@@ -58,7 +68,7 @@ bool StepSums::describe(const Task& task, const Plan& plan, const Step& step,
   } else {
     for (uint32_t i = 0; i < step.inputs; ++i) add(plan.inputs[step.inputs_at + i]);
   }
-  if (own == nullptr || slot.operands.size() < 2) return false;
+  if (own == nullptr || slot.operands.size() < 2 || touches_callers) return false;
   const bool is_wide = step.kind == StepKind::kReduceWide;
   slot.sum = {.device = own->device_index(),
               .datatype = task.call().datatype,

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -20,6 +21,8 @@ class StepSumsClient {
  public:
   // The step of pipeline slot |slot| that a device has done is over.
   virtual void on_step(size_t slot, const Status& status) HETCOMM_UNDER_BATON = 0;
+  // The operation that it is a part of, for people.
+  virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~StepSumsClient() = default;
@@ -42,6 +45,7 @@ class StepSums {
   class Slot final : public CopyHandler {
    public:
     void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
+    std::string copy_purpose() const override HETCOMM_UNDER_BATON { return client->describe(); }
     size_t number = 0;
     StepSumsClient* client = nullptr;
     DeviceSums* sums = nullptr;

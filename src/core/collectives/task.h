@@ -59,6 +59,8 @@ class Task {
 
   Side& send() { return send_; }
   Side& receive() { return receive_; }
+  const Side& send() const { return send_; }
+  const Side& receive() const { return receive_; }
   // Whether devices copy a side by themselves.
   bool is_direct() const { return send_.is_direct() || receive_.is_direct(); }
   std::byte* send_address(uint32_t block) const { return send_.address(block); }

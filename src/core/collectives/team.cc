@@ -42,6 +42,9 @@ Team::Team(Collectives& owner, std::vector<int32_t> list)
 Team::~Team() {
   set_busy(false);
   if (agreement_ != nullptr) agreement_->cancel();
+  if (arena_ != nullptr) {
+    owner_.job().commons().staging.abandoned().keep_if_touched(arena_->memory(), arena_);
+  }
 }
 
 int32_t Team::shown_rank(uint32_t index) const {

@@ -102,6 +102,12 @@ Code OperationFiller::fill_buffers(const PostArguments& arguments, Operation& op
                           buffer.offset, buffer.length, memory->size());
       return Code::kOutOfRange;
     }
+    if (memory != nullptr && !memory->host_accessible()) {
+      if (const Status status = memory->check(); !status.ok()) {
+        *text = status.text();
+        return status.code();
+      }
+    }
     if (buffer.length > UINT64_MAX - operation.length) {
       *text = "the buffers together are longer than 2^64 bytes";
       return Code::kOutOfRange;

@@ -311,6 +311,12 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
   } catch (const std::bad_alloc&) {
     // It can be started again.
   }
+  for (const BufferPiece& piece : operation.buffers.pieces) {
+    if (code != Code::kOk || piece.memory == nullptr) continue;
+    const Status status = piece.memory->check();
+    code = status.code();
+    if (!status.ok()) *text = status.text();
+  }
   if (code == Code::kOk) code = take_place(lane, text);
   if (code == Code::kOk && !note_receive(operation)) {
     if (lane != nullptr) lane->give_place();
@@ -375,9 +381,32 @@ void Poster::end_aborted(Operation& operation) {
       text_or_none([&]() HETCOMM_UNDER_BATON { return std::string(channel_.aborted.text()); }));
 }
 
+// Ends it if a device of its memory was given up, and then returns true.
+bool Poster::end_abandoned(Operation& operation) {
+  for (const BufferPiece& piece : operation.buffers.pieces) {
+    if (piece.memory == nullptr || piece.length == 0) continue;
+    const Status status = piece.memory->check();
+    if (status.ok()) continue;
+    std::string text = text_or_none([&]() HETCOMM_UNDER_BATON {
+      return fmt::format("{}: {}", describe(operation), status.text());
+    });
+    if (operation.kind == OperationKind::kCollective) {
+      operation.composite->withdraw(status.code(), text);
+    }
+    job_.commons().completer.complete(operation, status.code(), std::move(text));
+    return true;
+  }
+  return false;
+}
+
 void Poster::go(Operation& operation) {
   if (channel_.closed) [[unlikely]] {
     end_aborted(operation);
+    return;
+  }
+  // An item of a queue has its place there, and fails when its turn comes.
+  if (context_.devices().has_abandoned() && !operation.options.on_lane && end_abandoned(operation))
+      [[unlikely]] {
     return;
   }
   try {

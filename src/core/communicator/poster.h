@@ -182,6 +182,7 @@ class Poster {
   // Notes the times of an operation that was started.
   void note_started(Operation& operation) HETCOMM_UNDER_BATON;
   void end_aborted(Operation& operation) HETCOMM_UNDER_BATON;
+  bool end_abandoned(Operation& operation) HETCOMM_UNDER_BATON;
   void go(Operation& operation) HETCOMM_UNDER_BATON;
 
   Engine& engine_;

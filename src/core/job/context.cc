@@ -14,6 +14,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
+#include "src/core/memory/user_stream.h"
 #include "src/core/progress/communicator_base.h"
 #include "topology/distance.h"
 #include "topology/rank_nodes.h"
@@ -88,6 +89,7 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   options.yield = config_.text(Variable::kYield) == "on";
   HETCOMM_RETURN_IF_ERROR(engine_.start(options));
   devices_.notice().set_poller(engine_.poller());
+  devices_.watch_copies(*this, config_.number(Variable::kDeviceTimeout));
   return name_processors();
 }
 
@@ -449,7 +451,80 @@ uint64_t Context::sweep(uint64_t now_ns) {
         return std::min(operation.run.deadline_ns, stall_at);
       });
   if (stalled) report_stall(now_ns);
+  return std::min(next, check_copies(now_ns));
+}
+
+// Tells of devices whose copies do not end. Returns when to look again.
+uint64_t Context::check_copies(uint64_t now_ns) {
+  const uint64_t limit_ns = devices_.copy_limit_ns();
+  uint64_t next = kForever;
+  for (size_t index = 1; index < devices_.size(); ++index) {
+    CopyWatch& watch = devices_.watch(index);
+    if (watch.overdue_at(limit_ns) <= now_ns) {
+      std::string text;
+      uint64_t started_ns = kForever;
+      for (DeviceUser* const user : devices_.device_users()) {
+        user->describe_oldest_copy(index, now_ns, &started_ns, &text);
+      }
+      if (watch.under_way() > 1) text += fmt::format("; {} are under way", watch.under_way());
+      const uint64_t for_ns = now_ns - watch.since_ns();
+      watch.report();
+      report_hang(index, text, for_ns);
+    }
+    next = std::min(next, watch.overdue_at(limit_ns));
+  }
+  devices_.set_next_look(next == kForever ? 0 : next);
   return next;
+}
+
+void Context::on_hang(size_t index, std::string_view what, uint64_t started_ns) {
+  const Engine::Baton baton(engine_);
+  report_hang(index, fmt::format("{}", what), now_ns() - started_ns);
+}
+
+void Context::report_hang(size_t index, std::string_view what, uint64_t for_ns) {
+  const double seconds = static_cast<double>(for_ns) / 1e9;
+  const bool abandons = config_.is_on(Variable::kDeviceTimeoutAbandon);
+  log_->warn("device {} ({}): no copy has ended for {:.1f} s: {}{}", index,
+             name_of(devices_.device(index)), seconds, what,
+             abandons ? "" : "; hetcomm_device_abandon ends what waits for the device");
+  if (abandons) abandon(index, fmt::format("no copy of it had ended for {:.1f} s", seconds));
+}
+
+void Context::abandon_device(size_t index, std::string_view why) {
+  {
+    const Engine::Baton baton(engine_);
+    abandon(index, why);
+  }
+  engine_.poke();
+}
+
+void Context::abandon(size_t index, std::string_view why) {
+  if (!devices_.abandon(index, why)) return;
+  engine_.drain();
+  for (DeviceUser* const user : devices_.device_users()) user->on_abandoned(index);
+  const std::string text = text_or_none([&] {
+    return fmt::format(
+        "{}; a copy may go on, so that its memory on the device must not be used again",
+        devices_.check(index).text());
+  });
+  log_->warn("{}", text);
+  const auto is_on_device = [&](const BufferPiece& piece) {
+    return piece.memory != nullptr && piece.length > 0 && piece.memory->device_index() == index;
+  };
+  engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
+    if (operation.state() != OperationState::kPending ||
+        operation.stage == OperationStage::kSubmitted) {
+      return;  // what is not started yet is refused its copies
+    }
+    const bool is_behind = operation.stage == OperationStage::kBehind &&
+                           operation.options.on_stream &&
+                           operation.order.stream->device_index() == index;
+    if (is_behind || std::any_of(operation.buffers.pieces.begin(), operation.buffers.pieces.end(),
+                                 is_on_device)) {
+      operation.communicator->end(operation, Code::kDeviceLost, text);
+    }
+  });
 }
 
 uint64_t Context::note_times(Operation& operation, uint64_t now_ns) const {

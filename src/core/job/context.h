@@ -40,7 +40,7 @@ struct ContextParts {
   bool thread = false;
 };
 
-class Context final : private Submitter {
+class Context final : private Submitter, private CopyWarden {
  public:
   static Result<std::unique_ptr<Context>> create(ContextParts parts);
   ~Context();
@@ -58,6 +58,9 @@ class Context final : private Submitter {
                                     const std::function<Result<Device>()>& make);
   // Takes |device| over, and gives its number; not if it fails. As above else. [any-thread]
   Result<size_t> add_device(const Device& device);
+  // Gives up device |index|, which is not the host: its operations end with DEVICE_LOST and |why|, and
+  // nothing is started on it any more. Copies may go on (DeviceSet::abandoned). [any-thread]
+  void abandon_device(size_t index, std::string_view why) HETCOMM_EXCLUDES(baton_role);
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
   // The machine and its NICs, read when first asked for. [any-thread]
@@ -111,6 +114,12 @@ class Context final : private Submitter {
   void start(Operation& operation) override HETCOMM_UNDER_BATON;
   uint64_t sweep(uint64_t now_ns) override HETCOMM_UNDER_BATON;
   void report_stall(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void look_at_copies(uint64_t at_ns) override HETCOMM_UNDER_BATON { engine_.timer_changed(at_ns); }
+  void on_hang(size_t index, std::string_view what, uint64_t started_ns) override
+      HETCOMM_EXCLUDES(baton_role);
+  uint64_t check_copies(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void report_hang(size_t index, std::string_view what, uint64_t for_ns);
+  void abandon(size_t index, std::string_view why) HETCOMM_UNDER_BATON;
 
   Config config_;
   std::unique_ptr<Log> log_;

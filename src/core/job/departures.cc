@@ -157,10 +157,31 @@ void Departures::fail(Departure& departure, const Device& device, hetcomm_status
     return fmt::format("{}: what the stream held before it has failed: {}", device.table->kind,
                        failure_text(device, status));
   });
+  end_operations(departure, code, why);
+}
+
+void Departures::end_operations(Departure& departure, Code code, std::string_view why) {
   for (size_t i = 0; i < departure.operations_.size(); ++i) {
     Operation* const operation = departure.operations_[i];
     if (operation != nullptr) operation->communicator->end(*operation, code, why);
   }
+}
+
+void Departures::on_abandoned(size_t index) {
+  const Status why = devices_.check(index);
+  for (Line& line : lines_) {
+    if (line.stream->device_index() != index) continue;
+    line.ends_sleep = false;
+    while (!line.waiting.empty()) {
+      const auto [departure, place] = line.waiting.front();
+      line.waiting.pop_front();
+      place->abandon();
+      --departure->places_left_;
+      end_operations(*departure, why.code(), why.text());
+      depart_if_ready(*departure);
+    }
+  }
+  std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
 }
 
 // Lets one depart that is the first of its order and that its streams have come to.

@@ -14,6 +14,7 @@
 #include <list>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -83,7 +84,8 @@ class Departures {
       }
     }
   }
-
+  // Device |index| was given up, whose streams are not waited for any more: ends what waits for them.
+  void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
   // No stream is waited for, and none may go.
   bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready_; }
   // A pass would find something to do.
@@ -117,6 +119,8 @@ class Departures {
   int advance(Line& line) HETCOMM_UNDER_BATON;
   static void fail(Departure& departure, const Device& device,
                    hetcomm_status_t status) HETCOMM_UNDER_BATON;
+  static void end_operations(Departure& departure, Code code,
+                             std::string_view why) HETCOMM_UNDER_BATON;
   void leave_order(Departure& departure) HETCOMM_UNDER_BATON;
   int depart_in_order() HETCOMM_UNDER_BATON;
   void depart_if_ready(Departure& departure) HETCOMM_UNDER_BATON;

@@ -298,6 +298,7 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   }
   HETCOMM_RETURN_IF_ERROR(describe_self(own));
   engine().passes().add(this);
+  environment_.devices.add_device_user(*this);
   return {};
 }
 
@@ -385,6 +386,7 @@ Status Job::wait_for_control(uint64_t deadline_ns) {
 Job::~Job() {
   const Engine::Baton baton(engine());
   engine().passes().remove(this);
+  environment_.devices.remove_device_user(*this);
   commons_.control = nullptr;
   control_.reset();  // says goodbye
   commons_.channels.for_each_table([](MatchTable& table) HETCOMM_UNDER_BATON {
@@ -466,7 +468,7 @@ void Job::start_receive(Channel& own, Operation& receive) {
 void Job::prepare_for_holds() {
   const DeviceSet& devices = environment_.devices;
   for (size_t index = 0; index < devices.size(); ++index) {
-    if (!devices.has_user_streams(index)) continue;
+    if (!devices.has_user_streams(index) || devices.is_abandoned(index)) continue;
     commons_.staging.prepare_for_holds(index);
     commons_.sums.prepare_for_holds(index);
   }
@@ -541,7 +543,13 @@ void Job::tick(uint64_t now_ns) {
   }
 }
 
+void Job::on_abandoned(size_t index) {
+  commons_.staging.on_abandoned(index);
+  departures_.on_abandoned(index);
+}
+
 void Job::run_timers(uint64_t now_ns) {
+  environment_.devices.look_at_abandoned();
   tasks_.tick(now_ns);
   idle_.tick(now_ns);
   paths_.tick(now_ns);
@@ -551,8 +559,12 @@ void Job::run_timers(uint64_t now_ns) {
 }
 
 uint64_t Job::next_timer_ns() const {
-  return std::min({commons_.schedule.next_timer_ns(), idle_.next_timer_ns(), paths_.next_timer_ns(),
-                   transports_.next_timer_ns(), tasks_.next_timer_ns(),
+  // What was kept for copies that were abandoned goes soon after they have ended.
+  constexpr uint64_t kLookNs = 100'000'000;
+  const uint64_t look_ns =
+      environment_.devices.abandoned().none() ? kForever : commons_.now_ns() + kLookNs;
+  return std::min({look_ns, commons_.schedule.next_timer_ns(), idle_.next_timer_ns(),
+                   paths_.next_timer_ns(), transports_.next_timer_ns(), tasks_.next_timer_ns(),
                    stream_waits_.next_timer_ns()});
 }
 

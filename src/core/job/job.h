@@ -61,7 +61,7 @@ struct JobOptions {
   uint32_t first_sequence = 0;
 };
 
-class Job final : public Driven {
+class Job final : public Driven, private DeviceUser {
  public:
   // Exchanges profiles and makes the control plane. Collective; blocks until
   // |options.deadline_ns|. Where ranks of one host know of different devices there, no rank makes a
@@ -159,6 +159,12 @@ class Job final : public Driven {
   Status check_own(const JobDigest& digest, const RankProfile& own) const;
   Status take_members(Meeting met, std::optional<topology::LinkModel> model) HETCOMM_UNDER_BATON;
   Status wait_for_control(uint64_t deadline_ns);
+  // DeviceUser
+  void on_abandoned(size_t index) override HETCOMM_UNDER_BATON;
+  void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
+                            std::string* text) override HETCOMM_UNDER_BATON {
+    commons_.staging.describe_oldest_copy(index, now_ns, started_ns, text);
+  }
   int make_progress() HETCOMM_UNDER_BATON;
   void run_timers(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool has_work() const HETCOMM_UNDER_BATON {

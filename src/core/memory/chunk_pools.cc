@@ -206,12 +206,28 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool
 
 void ChunkPools::release(Pool pool, Block* block) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
+  if (devices_.abandoned().touch(block->bytes.range())) [[unlikely]] {
+    --state.made;
+    block->pool = pool;
+    block->next = std::exchange(stranded_, block);
+    return;
+  }
   if (block->stands_in || block->left != 0) {
     discard(block);
     return;
   }
   Block*& free = state.free[block->place];
   block->next = std::exchange(free, block);
+}
+
+// Those that no copy touches any more are used again.
+void ChunkPools::take_back_stranded() {
+  for (Block* block = std::exchange(stranded_, nullptr); block != nullptr;) {
+    Block* const next = std::exchange(block->next, nullptr);
+    ++pools_[static_cast<size_t>(block->pool)].made;
+    release(block->pool, block);
+    block = next;
+  }
 }
 
 std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
@@ -243,6 +259,8 @@ void ChunkPools::discard(Block* block) {
 // Once it was withdrawn nobody gets the file of a region any more, and who has it keeps the pages.
 // So memory is freed at once, unless a stream is held back: to unpin may wait for that stream.
 void ChunkPools::tidy() {
+  if (stranded_ != nullptr) [[unlikely]]
+    take_back_stranded();
   withdraw(withdrawn_);
   for (const auto& block : leaving_) {
     withdraw(block->keys);

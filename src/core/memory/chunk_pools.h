@@ -8,7 +8,8 @@
 // A block for sending may be a file that one peer, its reader, can map. The peer reads chunks where
 // these lie (ChunkPlace). Such a block is for messages to that peer alone. A chunk that the peer
 // may still read is not used again, whatever has happened: its block goes, and the peer keeps the
-// pages. All calls are made under the baton.
+// pages. A block that a copy may still touch whose device was given up is not used again before that
+// copy has ended. All calls are made under the baton.
 #pragma once
 
 #include <cstddef>
@@ -181,6 +182,7 @@ class ChunkPools {
   void release(Pool pool, Block* block) HETCOMM_UNDER_BATON;
   void discard(Block* block) HETCOMM_UNDER_BATON;
   void withdraw(Keys& keys) HETCOMM_UNDER_BATON;
+  void take_back_stranded() HETCOMM_UNDER_BATON;
 
   DeviceSet& devices_;
   const StagingOptions options_;
@@ -190,6 +192,7 @@ class ChunkPools {
   std::vector<size_t> device_places_;  // by index of the device
   PoolState pools_[2];
   std::vector<std::unique_ptr<Block>> blocks_;
+  Block* stranded_ = nullptr;  // copies that were abandoned may touch them
   BlockPublisher* publisher_ = nullptr;
   uint32_t waits_for_files_ = 0;
   std::vector<std::unique_ptr<Block>> leaving_;  // to be freed when nothing is held back

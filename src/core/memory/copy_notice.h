@@ -13,6 +13,8 @@ class CopyNotice final : public Watcher {
  public:
   // |poller| is to watch it.
   void set_poller(Poller& poller) { poller_ = &poller; }
+  // A device will not be destroyed: the descriptor stays for good.
+  void leave_open() { static_cast<void>(fd_.release()); }
   // Negative where it cannot be made, or there is no poller: then copies are polled.
   int fd() HETCOMM_UNDER_BATON;
 

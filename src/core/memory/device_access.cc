@@ -71,6 +71,12 @@ Status DeviceAccess::try_device(Path& path, const Device& device) {
   }
   Status verdict = staged_ ? Status(Code::kUnsupported, "HETCOMM_DEVICE_PATH=staged")
                            : path.attacher->check_device(device);
+  // The copy that did not end may go on, and calls of the device may wait for it.
+  if (verdict.code() == Code::kTimedOut) {
+    AbandonedCopy copy;
+    copy.device = &device;
+    devices_.abandoned().add(copy);
+  }
   log_.info("memory of {} over {}: {} ({})", device.table->kind, path.name,
             verdict.ok()        ? "direct"
             : may_pass(verdict) ? "staged for now"

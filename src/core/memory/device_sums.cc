@@ -21,6 +21,15 @@ class DeviceSums::Work final : public DeviceWork {
 
   // Asks whether the device can do all steps.
   hetcomm_status_t ask(const Device& device) { return run(device, nullptr, 0, 0); }
+  HostRange host() const override {
+    HostRange all = HostRange::of(sum_.out, size_of_out(sum_));
+    for (const SumOperand& operand : sum_.operands) {
+      if (operand.host == nullptr) continue;
+      const bool is_wide = &operand == &sum_.operands.front() && sum_.first_is_wide;
+      all.extend(HostRange::of(operand.host, sum_.elements * width(is_wide)));
+    }
+    return all;
+  }
   bool has_begun_to_write() const override { return has_begun_to_write_; }
 
   hetcomm_status_t start(const Device& device, void* stream) override {
@@ -145,7 +154,7 @@ DeviceSums::Layout DeviceSums::layout_of(const DeviceSum& sum) {
 }
 
 bool DeviceSums::takes(const DeviceSum& sum) {
-  if (!serves(sum.device) || sum.elements == 0) return false;
+  if (!serves(sum.device) || sum.elements == 0 || devices_.is_abandoned(sum.device)) return false;
   if (mode_ != Mode::kMeasured) return can_make(sum);
   if (size_of_out(sum) < kLeastBytes || !prefers_device(sum)) return false;
   if (can_make(sum)) return true;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/core/memory/abandoned_copies.h"
 
 namespace hetcomm {
 
@@ -21,8 +22,11 @@ class HostBlocks {
     uint64_t size = 0;
   };
 
-  // Keeps |most_kept| bytes that nobody uses, and besides as many as the largest block has had.
-  explicit HostBlocks(uint64_t most_kept) : most_kept_(most_kept) {}
+  // Keeps |most_kept| bytes that nobody uses, and besides as many as the largest block has had. What
+  // copies may touch that are |abandoned|, which outlives this, is not
+  // used again.
+  explicit HostBlocks(uint64_t most_kept, AbandonedCopies* abandoned = nullptr)
+      : most_kept_(most_kept), abandoned_(abandoned) {}
   HostBlocks(const HostBlocks&) = delete;
   HostBlocks& operator=(const HostBlocks&) = delete;
 
@@ -51,6 +55,11 @@ class HostBlocks {
   }
   // The ones that were given first go where there are too many.
   void give(Block block) HETCOMM_UNDER_BATON {
+    const HostRange range = HostRange::of(block.memory.get(), block.size);
+    if (abandoned_ != nullptr && abandoned_->keep_if_touched(range, block.memory)) [[unlikely]] {
+      --blocks_;
+      return;
+    }
     kept_bytes_ += block.size;
     kept_.push_back(std::move(block));
     const uint64_t most = most_kept_ + (largest_ > most_kept_ ? largest_ : 0);
@@ -85,6 +94,7 @@ class HostBlocks {
   }
 
   const uint64_t most_kept_;
+  AbandonedCopies* const abandoned_;
   uint64_t largest_ = 0;
   uint64_t kept_bytes_ = 0;
   size_t blocks_ = 0;  // kept and in use

@@ -1,16 +1,23 @@
 #include "src/core/memory/memory.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <hetcomm/memory.h>
 
+#include "src/base/clock.h"
+#include "src/base/copy.h"
+#include "src/base/text.h"
 #include "src/core/memory/registration.h"
 
 namespace hetcomm {
@@ -32,12 +39,57 @@ Status out_of_range(uint64_t offset, uint64_t length, uint64_t size) {
       fmt::format("offset {} and length {} end past the memory's {} bytes", offset, length, size));
 }
 
+// What a device frees when no call for that can wait any more for a copy that was abandoned.
+class KeptByDevice : public AbandonedCopies::Kept {
+ public:
+  explicit KeptByDevice(const Device& device) : device_(device) {}
+  bool is_used(const AbandonedCopies::List& copies) const final { return copies.use(device_); }
+  bool needs(const Device& device) const final { return &device == &device_; }
+  void forget(const Device& /*device*/) final {}
+
+ protected:
+  const Device& device_;
+};
+
+class KeptStream final : public KeptByDevice {
+ public:
+  KeptStream(const Device& device, void* stream) : KeptByDevice(device), stream_(stream) {}
+  ~KeptStream() override { device_.table->stream_destroy(device_.instance, stream_); }
+
+ private:
+  void* const stream_;
+};
+
+class KeptAllocation final : public KeptByDevice {
+ public:
+  KeptAllocation(const Device& device, void* address) : KeptByDevice(device), address_(address) {}
+  ~KeptAllocation() override { device_.table->free(device_.instance, address_); }
+
+ private:
+  void* const address_;
+};
+
+class KeptUse final : public KeptByDevice {
+ public:
+  KeptUse(const Device& device, void* address) : KeptByDevice(device), address_(address) {}
+  ~KeptUse() override { device_.table->release(device_.instance, address_); }
+
+ private:
+  void* const address_;
+};
+
 }  // namespace
 
 DeviceSet::~DeviceSet() {
+  abandoned_.look();
   calls_.make_all();
   for (size_t i = 0; i < size(); ++i) {
     Entry& entry = *entries_[i];
+    if (abandoned_.must_stay(entry.device)) {
+      notice_.leave_open();
+      static_cast<void>(entries_[i].release());  // what is left refers to it
+      continue;
+    }
     for (void* stream : entry.streams) {
       if (stream != nullptr) entry.device.table->stream_destroy(entry.device.instance, stream);
     }
@@ -79,8 +131,7 @@ Result<void*> DeviceSet::stream(size_t index, StreamDirection direction) {
 void DeviceSet::end_stream(size_t index, StreamDirection direction, const NoHolds& /*none*/) {
   Entry& entry = *entries_[index];
   void*& stream = entry.streams[static_cast<size_t>(direction)];
-  if (stream == nullptr) return;
-  entry.device.table->stream_destroy(entry.device.instance, std::exchange(stream, nullptr));
+  if (stream != nullptr) destroy_stream(index, std::exchange(stream, nullptr));
 }
 
 void DeviceSet::drop_stream(size_t index, StreamDirection direction) {
@@ -100,6 +151,61 @@ bool DeviceSet::ends_sleep(const Device& device, void* event, bool* asked) {
   *asked = file >= 0 && device.table->event_notify(device.instance, event, file) == HETCOMM_OK;
   return *asked;
 }
+
+bool DeviceSet::some_hang(const void* devices) {
+  const auto& own = *static_cast<const DeviceSet*>(devices);
+  for (size_t i = 1; i < own.size(); ++i) {
+    if (own.entries_[i]->watch.seems_to_hang()) return true;
+  }
+  return false;
+}
+
+void DeviceSet::arrange_look(uint64_t now_ns) {
+  if (warden_ == nullptr || next_look_ns_ > now_ns) return;
+  next_look_ns_ = deadline_after(now_ns, copy_limit_ns_);
+  warden_->look_at_copies(next_look_ns_);
+}
+
+bool DeviceSet::abandon(size_t index, std::string_view why) {
+  Entry& entry = *entries_[index];
+  if (entry.abandoned.load(std::memory_order_relaxed)) return false;
+  try {
+    entry.reason = fmt::format("device {} ({}) was given up: {}", index, entry.table.kind, why);
+  } catch (const std::bad_alloc&) {
+    entry.reason.clear();
+  }
+  entry.abandoned.store(true, std::memory_order_release);
+  has_abandoned_.store(true, std::memory_order_release);
+  return true;
+}
+
+Status DeviceSet::check(size_t index) const {
+  if (!is_abandoned(index)) return {};
+  return status_or_code(Code::kDeviceLost, [&] { return entries_[index]->reason; });
+}
+
+void DeviceSet::look_at_abandoned() {
+  if (abandoned_.none()) return;
+  if (!calls_.has_holds()) abandoned_.look();
+}
+
+// Ends |thing| of device |index| as Kept does, now or later.
+template <typename Kept>
+void DeviceSet::end(size_t index, void* thing) {
+  const Device& owner = device(index);
+  if (!abandoned_.none() &&
+      abandoned_.keep_if([&](const auto& copies) { return copies.use(owner); },
+                         [&] { return new (std::nothrow) Kept(owner, thing); })) {
+    return;
+  }
+  const Kept ended(owner, thing);
+}
+
+void DeviceSet::free(size_t index, void* address) { end<KeptAllocation>(index, address); }
+
+void DeviceSet::release(size_t index, void* address) { end<KeptUse>(index, address); }
+
+void DeviceSet::destroy_stream(size_t index, void* stream) { end<KeptStream>(index, stream); }
 
 void DeviceSet::note_memory(size_t index, const void* address, uint64_t size) {
   if (device(index).table->host_accessible) return;
@@ -147,8 +253,8 @@ Memory::Memory(DeviceSet& devices, size_t device, void* address, uint64_t size, 
 
 Memory::~Memory() {
   if (known_placeholder() != nullptr) munmap(known_placeholder(), size_);
-  if (owned_) device().table->free(device().instance, address_);
-  if (releases_) device().table->release(device().instance, address_);
+  if (owned_) devices_.free(device_, address_);
+  if (releases_) devices_.release(device_, address_);
 }
 
 std::byte* Memory::placeholder() {
@@ -167,6 +273,7 @@ std::byte* Memory::placeholder() {
 Status Memory::flush_remote_writes() const {
   const Device& target = device();
   if (target.table->flush_remote_writes == nullptr) return {};
+  HETCOMM_RETURN_IF_ERROR(devices_.check(device_));
   return device_status(target, target.table->flush_remote_writes(target.instance),
                        "flushing remote writes");
 }
@@ -191,34 +298,134 @@ Status Memory::read(uint64_t offset, void* destination, uint64_t length) {
   return copy_and_wait(StreamDirection::kToHost, offset, destination, length);
 }
 
-// Piece by piece, since the host's memory is not pinned: NVIDIA's OpenCL (driver 580) may stand still
-// for ever in a longer copy to it, while its threads finish commands of another queue.
-Status Memory::copy_and_wait(StreamDirection direction, uint64_t offset, void* host,
-                             uint64_t length) {
-  constexpr uint64_t kPiece = 4u << 20;
-  const Device& target = device();
-  const DeviceTable& table = *target.table;
-  void* stream = nullptr;
-  HETCOMM_RETURN_IF_ERROR(
-      device_status(target, table.stream_create(target.instance, &stream), "creating a stream"));
-  auto* const bytes = static_cast<std::byte*>(host);
-  hetcomm_status_t status = HETCOMM_OK;
-  for (uint64_t done = 0; done < length && status == HETCOMM_OK; done += kPiece) {
-    const uint64_t size = std::min(kPiece, length - done);
-    status = direction == StreamDirection::kToHost
-                 ? table.copy_to_host(target.instance, stream, bytes + done, address_,
-                                      offset + done, size)
-                 : table.copy_from_host(target.instance, stream, address_, offset + done,
-                                        bytes + done, size);
+// A copy that its caller waits for, piece by piece through two chunks: while the device copies one of
+// them, the other one is filled or emptied.
+class Memory::BlockingCopy {
+ public:
+  BlockingCopy(DeviceSet& devices, size_t index, StreamDirection direction, const void* address)
+      : devices_(devices),
+        index_(index),
+        device_(devices.device(index)),
+        to_host_(direction == StreamDirection::kToHost),
+        address_(const_cast<void*>(address)) {}
+  BlockingCopy(const BlockingCopy&) = delete;
+  BlockingCopy& operator=(const BlockingCopy&) = delete;
+  ~BlockingCopy() {
+    for (Piece& piece : pieces_) {
+      if (piece.event != nullptr) static_cast<void>(wait(piece));
+      if (piece.event != nullptr) abandon(piece);
+      if (piece.chunk != nullptr) devices_.blocking_chunks().give(std::move(piece.chunk), most_);
+    }
+    if (stream_ != nullptr) devices_.destroy_stream(index_, stream_);
+  }
+
+  Status run(uint64_t offset, std::byte* host, uint64_t length) {
+    HETCOMM_RETURN_IF_ERROR(device_status(
+        device_, device_.table->stream_create(device_.instance, &stream_), "creating a stream"));
+    most_ = std::min(length, BlockingChunks::kBytes);
+    for (uint64_t done = 0; done < length; done += most_) {
+      Piece& piece = pieces_[done / most_ % pieces_.size()];
+      HETCOMM_RETURN_IF_ERROR(finish(piece));
+      piece.host = host + done;
+      piece.bytes = std::min(most_, length - done);
+      if (piece.chunk == nullptr) piece.chunk = devices_.blocking_chunks().take(most_);
+      HETCOMM_RETURN_IF_ERROR(start(piece, offset + done));
+    }
+    Piece& last = pieces_[(length - 1) / most_ % pieces_.size()];
+    for (Piece& piece : pieces_) {
+      if (&piece != &last) HETCOMM_RETURN_IF_ERROR(finish(piece));
+    }
+    return finish(last);
+  }
+
+ private:
+  struct Piece {
+    BlockingChunks::Memory chunk;
+    std::byte* host = nullptr;  // the caller's
+    uint64_t bytes = 0;
+    void* event = nullptr;  // null: nothing runs
+  };
+
+  Status start(Piece& piece, uint64_t at) {
+    HETCOMM_RETURN_IF_ERROR(devices_.check(index_));
+    const DeviceTable& table = *device_.table;
+    std::byte* const chunk = piece.chunk.get();
+    if (!to_host_) copy_long(chunk, piece.host, piece.bytes);
+    hetcomm_status_t status =
+        to_host_
+            ? table.copy_to_host(device_.instance, stream_, chunk, address_, at, piece.bytes)
+            : table.copy_from_host(device_.instance, stream_, address_, at, chunk, piece.bytes);
     void* event = nullptr;
-    if (status == HETCOMM_OK) status = table.event_record(target.instance, stream, &event);
+    if (status == HETCOMM_OK) status = table.event_record(device_.instance, stream_, &event);
     if (status == HETCOMM_OK) {
-      status = table.event_wait(target.instance, event);
-      table.event_release(target.instance, event);
+      piece.event = event;
+      return {};
+    }
+    // It may run, and nothing would tell of its end.
+    table.stream_destroy(device_.instance, std::exchange(stream_, nullptr));
+    return device_status(device_, status, "copying");
+  }
+
+  // Takes the result of what runs, if something does.
+  Status finish(Piece& piece) {
+    if (piece.event == nullptr) return {};
+    HETCOMM_RETURN_IF_ERROR(wait(piece));
+    if (to_host_) copy_long(piece.host, piece.chunk.get(), piece.bytes);
+    return {};
+  }
+
+  // Its event is null then, unless the device was given up.
+  Status wait(Piece& piece) {
+    constexpr uint64_t kSpinNs = 50'000;
+    constexpr uint64_t kLongestNapNs = 500'000;
+    const uint64_t begin = now_ns();
+    bool has_told = false;
+    for (uint64_t nap_ns = 5'000;;) {
+      const hetcomm_status_t status = device_.table->event_query(device_.instance, piece.event);
+      if (status != HETCOMM_PENDING) {
+        device_.table->event_release(device_.instance, std::exchange(piece.event, nullptr));
+        return device_status(device_, status, "copying");
+      }
+      HETCOMM_RETURN_IF_ERROR(devices_.check(index_));
+      const uint64_t waited_ns = now_ns() - begin;
+      if (waited_ns < kSpinNs) {
+        sched_yield();
+        continue;
+      }
+      if (waited_ns >= devices_.copy_limit_ns() && !std::exchange(has_told, true)) {
+        devices_.on_hang(index_,
+                         fmt::format("{} bytes {} for a call that waits for them", piece.bytes,
+                                     to_host_ ? "to the host" : "from the host"),
+                         begin);
+      }
+      std::this_thread::sleep_for(std::chrono::nanoseconds(nap_ns));
+      nap_ns = std::min(nap_ns * 2, kLongestNapNs);
     }
   }
-  table.stream_destroy(target.instance, stream);
-  return device_status(target, status, "copying");
+
+  // The copy may still run.
+  void abandon(Piece& piece) {
+    const HostRange host = HostRange::of(piece.chunk.get(), piece.bytes);
+    devices_.abandoned().add({.device = &device_, .event = piece.event, .host = host});
+    devices_.abandoned().keep_if_touched(host, piece.chunk);
+    piece.event = nullptr;
+  }
+
+  DeviceSet& devices_;
+  const size_t index_;
+  const Device& device_;
+  const bool to_host_;
+  void* const address_;
+  uint64_t most_ = 0;  // bytes of a piece
+  void* stream_ = nullptr;
+  std::array<Piece, 2> pieces_;
+};
+
+Status Memory::copy_and_wait(StreamDirection direction, uint64_t offset, void* host,
+                             uint64_t length) {
+  HETCOMM_RETURN_IF_ERROR(devices_.check(device_));
+  return BlockingCopy(devices_, device_, direction, address_)
+      .run(offset, static_cast<std::byte*>(host), length);
 }
 
 }  // namespace hetcomm

@@ -5,13 +5,18 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "devices/device.h"
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/core/memory/abandoned_copies.h"
+#include "src/core/memory/blocking_chunks.h"
 #include "src/core/memory/copy_notice.h"
+#include "src/core/memory/copy_watch.h"
 #include "src/core/memory/device_kinds.h"
 #include "src/core/memory/waiting_calls.h"
 
@@ -34,12 +39,40 @@ class MemoryUser {
   ~MemoryUser() = default;
 };
 
+// A user of devices starts copies, and waits for them and for users' streams.
+class DeviceUser {
+ public:
+  // Device |index| was given up: nothing waits for it any more.
+  virtual void on_abandoned(size_t index) HETCOMM_UNDER_BATON = 0;
+  // Describes the oldest copy of device |index| that is under way, if there is one that is older than
+  // |*started_ns|, which is set then.
+  virtual void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
+                                    std::string* text) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~DeviceUser() = default;
+};
+
+// Looks after copies that do not end.
+class CopyWarden {
+ public:
+  // Copies of a device have begun, which may hang at |at_ns|.
+  virtual void look_at_copies(uint64_t at_ns) HETCOMM_UNDER_BATON = 0;
+  // A thread waits for a copy of device |index|, |what|, since |started_ns|, for longer than any
+  // should take. [any-thread]
+  virtual void on_hang(size_t index, std::string_view what, uint64_t started_ns)
+      HETCOMM_EXCLUDES(baton_role) = 0;
+
+ protected:
+  ~CopyWarden() = default;
+};
+
 // The devices of one context; number 0 is the host. Streams are made on first use, one per
 // direction. Devices may be added at any time, and stay.
 class DeviceSet {
  public:
   static constexpr size_t kMostDevices = DeviceKinds::kMostDevices;
-  DeviceSet() = default;
+  DeviceSet() { calls_.set_abandoned(abandoned_, &some_hang, this); }
   ~DeviceSet();
   DeviceSet(const DeviceSet&) = delete;
   DeviceSet& operator=(const DeviceSet&) = delete;
@@ -70,6 +103,54 @@ class DeviceSet {
   }
   // Notes that some transport may reach memory of devices without staging. [any-thread]
   void set_reachable() { reachable_.store(true, std::memory_order_release); }
+  // Copies are watched from now on: |warden| hears where none has ended for |limit_ns|, while some are
+  // under way.
+  void watch_copies(CopyWarden& warden, uint64_t limit_ns) {
+    warden_ = &warden;
+    copy_limit_ns_ = limit_ns;
+  }
+  uint64_t copy_limit_ns() const { return copy_limit_ns_; }
+  void copy_started(size_t index, uint64_t now_ns) HETCOMM_UNDER_BATON {
+    if (entries_[index]->watch.start(now_ns) && copy_limit_ns_ != kForever) arrange_look(now_ns);
+  }
+  void copy_ended(size_t index, uint64_t now_ns) HETCOMM_UNDER_BATON {
+    if (entries_[index]->watch.end(now_ns)) [[unlikely]]
+      arrange_look(now_ns);
+  }
+  // Copies are looked at again at |at_ns|.
+  void set_next_look(uint64_t at_ns) HETCOMM_UNDER_BATON { next_look_ns_ = at_ns; }
+  CopyWatch& watch(size_t index) HETCOMM_UNDER_BATON { return entries_[index]->watch; }
+  void on_hang(size_t index, std::string_view what, uint64_t started_ns) const {
+    if (warden_ != nullptr) warden_->on_hang(index, what, started_ns);
+  }
+
+  void add_device_user(DeviceUser& user) HETCOMM_UNDER_BATON { device_users_.push_back(&user); }
+  void remove_device_user(DeviceUser& user) HETCOMM_UNDER_BATON {
+    std::erase(device_users_, &user);
+  }
+  const std::vector<DeviceUser*>& device_users() const HETCOMM_UNDER_BATON { return device_users_; }
+  // Gives device |index| up, for |why|: nothing is started on it any more, and nothing waits for it.
+  // False: it was given up before.
+  bool abandon(size_t index, std::string_view why) HETCOMM_UNDER_BATON;
+  // [any-thread]
+  bool is_abandoned(size_t index) const {
+    return entries_[index]->abandoned.load(std::memory_order_acquire);
+  }
+  bool has_abandoned() const { return has_abandoned_.load(std::memory_order_acquire); }
+  // DEVICE_LOST, and why the device was given up; OK: it was not. [any-thread]
+  Status check(size_t index) const;
+  AbandonedCopies& abandoned() const { return abandoned_; }
+  // Lets go of what was kept for copies that have ended, unless users' streams are held back.
+  // [any-thread]
+  void look_at_abandoned();
+  // Free an allocation of device |index|, release memory that was retained, and destroy a stream:
+  // later, where the call could wait for a copy that was abandoned. [any-thread]
+  void free(size_t index, void* address);
+  void release(size_t index, void* address);
+  void destroy_stream(size_t index, void* stream);
+  // Memory of the library for copies that a caller waits for. [any-thread]
+  BlockingChunks& blocking_chunks() { return blocking_chunks_; }
+
   // What holds back streams of users, and calls of devices that may wait for them. [any-thread]
   WaitingCalls& calls() { return calls_; }
   // Notes that device |index| has had streams of users, which may be held back from now on.
@@ -104,13 +185,27 @@ class DeviceSet {
     Device device;
     std::array<void*, kStreamDirections> streams{};
     std::atomic<bool> has_user_streams{false};
+    CopyWatch watch;  // under the baton
+    std::atomic<bool> abandoned{false};
+    std::string reason;  // why it was given up; written before |abandoned|
   };
   Code ask_devices(uint64_t address) const;
+  static bool some_hang(const void* devices);
+  template <typename Kept>
+  void end(size_t index, void* thing);
+  void arrange_look(uint64_t now_ns) HETCOMM_UNDER_BATON;
   CopyNotice notice_;  // goes after the devices
   std::array<std::unique_ptr<Entry>, kMostDevices> entries_;
   std::atomic<size_t> size_{0};
   DeviceKinds kinds_;
   std::vector<MemoryUser*> users_ HETCOMM_GUARDED_BY_BATON;
+  std::vector<DeviceUser*> device_users_ HETCOMM_GUARDED_BY_BATON;
+  mutable AbandonedCopies abandoned_;
+  BlockingChunks blocking_chunks_;
+  std::atomic<bool> has_abandoned_{false};
+  CopyWarden* warden_ = nullptr;
+  uint64_t copy_limit_ns_ = kForever;
+  uint64_t next_look_ns_ HETCOMM_GUARDED_BY_BATON = 0;  // when copies are looked at
   std::atomic<bool> reachable_{false};
   WaitingCalls calls_;  // goes before the devices
   // All memories that the CPU may not touch, now or earlier, lie between these.
@@ -137,6 +232,8 @@ class Memory {
   uint64_t size() const { return size_; }
   bool owned() const { return owned_; }  // the device's allocator made it
   bool host_accessible() const { return device().table->host_accessible; }
+  // DEVICE_LOST: its device was given up, and the status says why.
+  Status check() const { return devices_.check(device_); }
   // Returns whether [offset, offset + length) lies inside.
   bool contains(uint64_t offset, uint64_t length) const {
     return offset <= size_ && length <= size_ - offset;
@@ -150,7 +247,9 @@ class Memory {
   bool needs_flush() const { return device().table->flush_remote_writes != nullptr; }
   Status flush_remote_writes() const;
 
-  // Blocking copies for set-up and tests, each on a stream of its own.
+  // Blocking copies for set-up and tests, each on a stream of its own. They go through memory of the
+  // library. DEVICE_LOST: the device was given up, perhaps meanwhile; a copy may still run, which
+  // touches this memory only.
   Status write(uint64_t offset, const void* source, uint64_t length);
   Status read(uint64_t offset, void* destination, uint64_t length);
 
@@ -162,6 +261,8 @@ class Memory {
   std::unique_ptr<Registration> registration;
 
  private:
+  class BlockingCopy;
+
   Status copy_and_wait(StreamDirection direction, uint64_t offset, void* host, uint64_t length);
 
   DeviceSet& devices_;

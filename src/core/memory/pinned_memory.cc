@@ -1,13 +1,45 @@
 #include "src/core/memory/pinned_memory.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
 namespace hetcomm {
 
+// Memory that is freed later.
+class PinnedMemory::Kept final : public AbandonedCopies::Kept {
+ public:
+  // Takes |memory| over.
+  explicit Kept(PinnedMemory& memory) noexcept : memory_(std::move(memory)) {}
+  bool is_used(const AbandonedCopies::List& copies) const override {
+    return memory_.is_used(copies);
+  }
+  bool needs(const Device& device) const override {
+    return memory_.maker_ == &device || memory_.host_ == &device;
+  }
+  void forget(const Device& device) override {
+    std::erase_if(memory_.pinning_, [&](const Device* each) {
+      if (each != &device) return false;
+      device.table->unpin_host(device.instance, memory_.bytes_);
+      return true;
+    });
+  }
+
+ private:
+  PinnedMemory memory_;
+};
+
+bool PinnedMemory::is_used(const AbandonedCopies::List& copies) const {
+  return copies.touch(range()) || (maker_ != nullptr && copies.use(*maker_)) ||
+         std::any_of(pinning_.begin(), pinning_.end(),
+                     [&](const Device* each) { return copies.use(*each); });
+}
+
 bool PinnedMemory::allocate(DeviceSet& devices, const Device* maker, size_t size, int node,
                             const NoHolds& /*none*/, Sharing sharing) {
-  if (maker != nullptr && maker->table->allocate_host != nullptr) {
+  abandoned_ = &devices.abandoned();
+  size_ = size;
+  if (maker != nullptr && maker->table->allocate_host != nullptr && !abandoned_->use(*maker)) {
     void* host = nullptr;
     if (maker->table->allocate_host(maker->instance, size, &host) == HETCOMM_OK) {
       devices_ = &devices;
@@ -29,6 +61,7 @@ bool PinnedMemory::allocate(DeviceSet& devices, const Device* maker, size_t size
 void PinnedMemory::pin(const DeviceSet& devices, size_t count) {
   for (; met_ < count; ++met_) {
     const Device& device = devices.device(met_);
+    if (devices.is_abandoned(met_)) continue;
     if (device.table->pin_host != nullptr &&
         device.table->pin_host(device.instance, bytes_, size_) == HETCOMM_OK) {
       pinning_.push_back(&device);
@@ -62,6 +95,8 @@ bool PinnedMemory::allocate_unless_held(DeviceSet& devices, const Device* maker,
 
 bool PinnedMemory::allocate_pageable(const DeviceSet& devices, size_t size, int node,
                                      Sharing sharing) {
+  abandoned_ = &devices.abandoned();
+  size_ = size;
   if (sharing == Sharing::kYes && devices.size() > 0) {
     const Device& host = devices.device(0);
     void* shared = nullptr;
@@ -92,6 +127,16 @@ int PinnedMemory::file(uint64_t* offset) const {
 
 void PinnedMemory::free() {
   if (bytes_ == nullptr) return;
+  if (abandoned_ != nullptr && !abandoned_->none() &&
+      abandoned_->keep_if([this](const auto& copies) { return is_used(copies); },
+                          [this] { return new (std::nothrow) Kept(*this); })) {
+    // Where there was no memory to note it, it stays for good.
+    maker_ = host_ = nullptr;
+    pinning_.clear();
+    static_cast<void>(plain_.release());
+    bytes_ = nullptr;
+    return;
+  }
   using Kind = EndingCall::Kind;
   if (maker_ != nullptr) {
     devices_->calls().make_or_put_off(

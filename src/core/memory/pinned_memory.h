@@ -2,7 +2,8 @@
 // it where the device has one, else it is host memory that every device was asked to pin. Copies
 // work without either, more slowly.
 //
-// What is freed while users' streams are held back goes when the last hold has ended (WaitingCalls).
+// What is freed while users' streams are held back goes when the last hold has ended (WaitingCalls), and what
+// a copy of a device that was given up may use when that has ended (AbandonedCopies).
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "src/base/numa_memory.h"
+#include "src/core/memory/abandoned_copies.h"
 #include "src/core/memory/memory.h"
 
 namespace hetcomm {
@@ -31,6 +33,7 @@ class PinnedMemory {
     bytes_ = std::exchange(other.bytes_, nullptr);
     size_ = other.size_;
     met_ = std::exchange(other.met_, 0);
+    abandoned_ = other.abandoned_;
     return *this;
   }
 
@@ -56,15 +59,19 @@ class PinnedMemory {
   std::byte* get() const { return bytes_; }
   // The file that the memory is a mapping of, from |*offset| on. -1: it is of none.
   int file(uint64_t* offset) const;
+  HostRange range() const { return HostRange::of(bytes_, size_); }
   // Whether some device knows of it.
   bool is_pinned() const { return maker_ != nullptr || !pinning_.empty(); }
 
  private:
+  class Kept;
+
   // Memory that no device knows of.
   bool allocate_pageable(const DeviceSet& devices, size_t size, int node, Sharing sharing);
   void pin_for_more(DeviceSet& devices);
   void pin(const DeviceSet& devices, size_t count);
   void free();
+  bool is_used(const AbandonedCopies::List& copies) const;
 
   DeviceSet* devices_ = nullptr;   // where some device knows of the memory
   const Device* maker_ = nullptr;  // its allocator made the memory
@@ -74,6 +81,7 @@ class PinnedMemory {
   std::byte* bytes_ = nullptr;
   size_t size_ = 0;
   size_t met_ = 0;  // this many devices were asked to pin it; 0: none is to
+  AbandonedCopies* abandoned_ = nullptr;
 };
 
 }  // namespace hetcomm

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -161,7 +162,7 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
     return {};
   }
   const uint64_t at = piece.offset + offset;
-  return submit(job, direction, piece.memory->device_index(), length,
+  return submit(job, direction, piece.memory->device_index(), length, HostRange::of(host, length),
                 [&](const Device& device, void* stream) {
                   void* const address = piece.memory->address();
                   return direction == StreamDirection::kToHost
@@ -175,8 +176,10 @@ Status Staging::start_piece(CopyJob& job, StreamDirection direction, const Buffe
 // copies(device, stream) starts the copies of |length| bytes that device |number| makes.
 template <typename Submit>
 Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, uint64_t length,
-                       Submit&& copies) {
+                       const HostRange& host, Submit&& copies) {
   const Device& device = devices_.device(number);
+  if (devices_.is_abandoned(number)) [[unlikely]]
+    return devices_.check(number);
   job.make_room();
   meet_devices();
   Result<void*> stream = devices_.stream(number, direction);
@@ -190,17 +193,25 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
   }
   if (status != HETCOMM_OK) {
     // Copies may run, and nothing would tell of their end.
-    job.unended_ = CopyJob::Unended{number, direction};
+    job.unended_ = CopyJob::Unended{number, direction, host};
     end_copies(job);
     return copy_failed(device, status);
   }
-  const size_t index = load_of(number, direction);
+  const uint32_t index = load_of(number, direction);
   Load& load = loads_[index];
   const uint64_t end_ns = now_ns();
   load.copies.start(length, end_ns);
   load.start_s = least_lately(load.start_s, static_cast<double>(end_ns - begin_ns) * 1e-9);
   if (is_near) spin_->begin_near_work();
-  job.push({&device, event, index, length, is_near, false});
+  devices_.copy_started(number, end_ns);
+  job.push({.device = &device,
+            .event = event,
+            .bytes = length,
+            .host = host,
+            .started_ns = end_ns,
+            .load = index,
+            .is_near = is_near,
+            .ends_sleep = false});
   return {};
 }
 
@@ -208,7 +219,7 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
 // user's stream is held back, tries to get such an event again: the stream's end might wait for the
 // user's. A device that is lost runs nothing any more.
 void Staging::end_copies(CopyJob& job) {
-  const auto [number, direction] = *job.unended_;
+  const auto [number, direction, host] = *job.unended_;
   if (const NoHolds none(devices_.calls()); none) {
     devices_.end_stream(number, direction, none);
     job.unended_.reset();
@@ -224,9 +235,18 @@ void Staging::end_copies(CopyJob& job) {
   if (status != HETCOMM_OK && status != HETCOMM_DEVICE_LOST) return;
   job.unended_.reset();
   if (status != HETCOMM_OK) return;
-  const size_t index = load_of(number, direction);
-  loads_[index].copies.start(0, now_ns());
-  job.push({&device, event, index, 0, false, false});
+  const uint32_t index = load_of(number, direction);
+  const uint64_t now = now_ns();
+  loads_[index].copies.start(0, now);
+  devices_.copy_started(number, now);
+  job.push({.device = &device,
+            .event = event,
+            .bytes = 0,
+            .host = host,
+            .started_ns = now,
+            .load = index,
+            .is_near = false,
+            .ends_sleep = false});
 }
 
 void Staging::enlist(CopyJob& job, CopyHandler& handler) {
@@ -247,8 +267,14 @@ Status Staging::submit_alike(CopyJob& job, StreamDirection direction,
   const Memory& first = *(pieces.front().*memory);
   size_t count = 0;
   uint64_t bytes = 0;
+  HostRange host;
   while (count < pieces.size() && (pieces[count].*memory)->device_index() == first.device_index()) {
-    bytes += bytes_of(pieces[count++].*rows);
+    const uint64_t length = bytes_of(pieces[count].*rows);
+    if constexpr (std::is_same_v<Piece, StagedRows>) {
+      host.extend(HostRange::of(pieces[count].host, length));
+    }
+    bytes += length;
+    ++count;
   }
   const std::span<const Piece> alike = pieces.first(count);
   pieces = pieces.subspan(count);
@@ -260,7 +286,7 @@ Status Staging::submit_alike(CopyJob& job, StreamDirection direction,
     return status;
   };
   try {
-    return submit(job, direction, first.device_index(), bytes, copies);
+    return submit(job, direction, first.device_index(), bytes, host, copies);
   } catch (const std::bad_alloc&) {
     return Status(Code::kOutOfMemory);
   }
@@ -302,7 +328,7 @@ bool Staging::try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork&
                         CopyHandler& handler) {
   Status status;
   try {
-    status = submit(job, StreamDirection::kAside, device, bytes,
+    status = submit(job, StreamDirection::kAside, device, bytes, work.host(),
                     [&](const Device& own, void* stream) { return work.start(own, stream); });
   } catch (const std::bad_alloc&) {
     status = Status(Code::kOutOfMemory);
@@ -383,6 +409,7 @@ int Staging::progress() {
       devices_.calls().release_event(*last.device, last.event);
       loads_[last.load].copies.finish(last.bytes, now);
       if (last.is_near) spin_->end_near_work();
+      devices_.copy_ended(device_of(last), now);
       job.pop();
     }
     if (job.has_events() || job.unended_) {
@@ -397,6 +424,46 @@ int Staging::progress() {
     job.handler_->on_copied(status);
   }
   return done;
+}
+
+void Staging::on_abandoned(size_t index) {
+  const uint64_t now = now_ns();
+  for (CopyJob* job = running_; job != nullptr; job = job->next_) {
+    bool is_used = false;
+    job->take_events([&](const CopyJob::Event& event) HETCOMM_UNDER_BATON {
+      if (device_of(event) != index) return false;
+      const bool is_aside = event.load == load_of(index, StreamDirection::kAside);
+      devices_.abandoned().add(
+          {.device = event.device, .event = event.event, .host = event.host, .is_aside = is_aside});
+      loads_[event.load].copies.finish(event.bytes, now);
+      if (event.is_near) spin_->end_near_work();
+      devices_.copy_ended(index, now);
+      is_used = true;
+      return true;
+    });
+    if (job->unended_ && job->unended_->device == index) {
+      devices_.abandoned().add(
+          {.device = &devices_.device(index), .event = nullptr, .host = job->unended_->host});
+      job->unended_.reset();
+    }
+    if (is_used && job->status_.ok()) job->status_ = devices_.check(index);
+  }
+}
+
+void Staging::describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
+                                   std::string* text) {
+  constexpr const char* kWays[] = {"to the host", "from the host", "inside of devices"};
+  for (CopyJob* job = running_; job != nullptr; job = job->next_) {
+    const auto look = [&](const CopyJob::Event& event) HETCOMM_UNDER_BATON {
+      if (device_of(event) != index || event.started_ns >= *started_ns) return false;
+      *started_ns = event.started_ns;
+      *text = fmt::format("{} bytes {} for {}, under way for {:.1f} s", event.bytes,
+                          kWays[event.load % kStreamDirections], job->handler_->copy_purpose(),
+                          static_cast<double>(now_ns - event.started_ns) / 1e9);
+      return false;
+    };
+    job->take_events(look);
+  }
 }
 
 }  // namespace hetcomm

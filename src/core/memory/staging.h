@@ -11,11 +11,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/core/memory/abandoned_copies.h"
 #include "src/core/memory/chunk_pools.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/stand_ins.h"
@@ -27,8 +29,12 @@ namespace hetcomm {
 
 class CopyHandler {
  public:
-  // The copy is over, and touches the memory of neither side any more.
+  // The copy is over, and touches the memory of neither side any more; unless its device was given up
+  // (DeviceSet::is_abandoned): then it may go on. Host memory that it may touch is not used again
+  // before it has ended (DeviceSet::abandoned).
   virtual void on_copied(const Status& status) HETCOMM_UNDER_BATON = 0;
+  // What the copy is for, for people.
+  virtual std::string copy_purpose() const HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~CopyHandler() = default;
@@ -44,8 +50,10 @@ class CopyJob {
   struct Event {
     const Device* device;
     void* event;
-    size_t load;  // index of the load that counts it
     uint64_t bytes;
+    HostRange host;  // what it touches there
+    uint64_t started_ns;
+    uint32_t load;    // index of the load that counts it
     bool is_near;     // processors of this host do it
     bool ends_sleep;  // the device has promised to
   };
@@ -53,6 +61,7 @@ class CopyJob {
   struct Unended {
     size_t device;
     StreamDirection direction;
+    HostRange host;  // what they touch there
   };
   static constexpr size_t kFewEvents = 2;
 
@@ -71,6 +80,19 @@ class CopyJob {
   }
   Event& last() HETCOMM_UNDER_BATON {
     return more_events_.empty() ? first_events_[few_ - 1] : more_events_.back();
+  }
+  // Takes events out of it for which take(event) is true.
+  template <typename Take>
+  void take_events(Take&& take) HETCOMM_UNDER_BATON {
+    std::erase_if(more_events_, take);
+    for (size_t i = few_; i-- > 0;) {
+      if (!take(first_events_[i])) continue;
+      for (size_t j = i; j + 1 < few_; ++j) first_events_[j] = first_events_[j + 1];
+      --few_;
+      if (more_events_.empty()) continue;
+      first_events_[few_++] = more_events_.front();
+      more_events_.erase(more_events_.begin());
+    }
   }
   void pop() HETCOMM_UNDER_BATON {
     if (more_events_.empty()) {
@@ -110,6 +132,8 @@ class DeviceWork {
  public:
   // Puts all of it into |stream| of |device|, and fails with the first call that fails.
   virtual hetcomm_status_t start(const Device& device, void* stream) = 0;
+  // The host memory that it reads and writes.
+  virtual HostRange host() const = 0;
   // Whether start() has come so far that its results may have been written.
   virtual bool has_begun_to_write() const = 0;
 
@@ -150,6 +174,12 @@ class Staging {
   bool try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
                  CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
+  // See DeviceUser. The copies of the device end with its reason in the next progress().
+  void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
+  void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
+                            std::string* text) HETCOMM_UNDER_BATON;
+  // Copies that were abandoned may touch memory of these.
+  AbandonedCopies& abandoned() HETCOMM_UNDER_BATON { return devices_.abandoned(); }
   bool idle() const HETCOMM_UNDER_BATON { return running_ == nullptr; }
   // Asks the devices to end a sleep when the next copies complete. False: there is something to do,
   // or a device cannot.
@@ -187,13 +217,14 @@ class Staging {
                       Copy&& copy) HETCOMM_UNDER_BATON;
   template <typename Submit>
   Status submit(CopyJob& job, StreamDirection direction, size_t device, uint64_t length,
-                Submit&& copies) HETCOMM_UNDER_BATON;
+                const HostRange& host, Submit&& copies) HETCOMM_UNDER_BATON;
   Status start_piece(CopyJob& job, StreamDirection direction, const BufferPiece& piece,
                      uint64_t offset, std::byte* host, uint64_t length) HETCOMM_UNDER_BATON;
   size_t place_of(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  static size_t load_of(size_t device, StreamDirection direction) {
-    return device * kStreamDirections + static_cast<size_t>(direction);
+  static uint32_t load_of(size_t device, StreamDirection direction) {
+    return static_cast<uint32_t>(device * kStreamDirections) + static_cast<uint32_t>(direction);
   }
+  static size_t device_of(const CopyJob::Event& event) { return event.load / kStreamDirections; }
 
   DeviceSet& devices_;
   SpinPolicy* const spin_;

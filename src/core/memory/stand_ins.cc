@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
+#include <utility>
 
 namespace hetcomm {
 
@@ -16,6 +18,8 @@ uint64_t StandIns::rounded(uint64_t size) {
 StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
   Memory memory;
   kept_.reserve(made_ + 1);  // give() never needs memory
+  if (!stranded_.empty()) [[unlikely]]
+    take_back_stranded();
   const uint64_t bytes = rounded(size);
   const Place pageable{.node = place.node, .allocator = place.allocator, .pins = false};
   Block* const block = &memory.block_;
@@ -63,7 +67,19 @@ bool StandIns::make(uint64_t size, const Place& place, Block* block) {
   return true;
 }
 
+void StandIns::take_back_stranded() {
+  for (Block& block : std::exchange(stranded_, {})) give(std::move(block));
+}
+
 void StandIns::give(Block block) {
+  if (devices_.abandoned().touch(block.bytes.range())) [[unlikely]] {
+    try {
+      stranded_.push_back(std::move(block));
+    } catch (const std::bad_alloc&) {
+      --made_;  // it is freed when the copy has ended
+    }
+    return;
+  }
   kept_bytes_ += block.size;
   kept_.push_back(std::move(block));
   trim(std::max(most_kept_, 2 * largest_));

@@ -73,6 +73,7 @@ class StandIns {
   bool take_kept(uint64_t size, const Place& place, Block* block) HETCOMM_UNDER_BATON;
   bool make(uint64_t size, const Place& place, Block* block) HETCOMM_UNDER_BATON;
   void give(Block block) HETCOMM_UNDER_BATON;
+  void take_back_stranded() HETCOMM_UNDER_BATON;
   void trim(uint64_t most) HETCOMM_UNDER_BATON;
 
   DeviceSet& devices_;
@@ -81,6 +82,7 @@ class StandIns {
   uint64_t kept_bytes_ = 0;
   size_t made_ = 0;  // blocks kept and in use
   std::vector<Block> kept_;
+  std::vector<Block> stranded_;  // copies that were abandoned may touch them
 };
 
 }  // namespace hetcomm

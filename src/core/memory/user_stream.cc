@@ -50,6 +50,13 @@ void StreamPlace::forget_event() {
   stream->drop_use();
 }
 
+void StreamPlace::abandon() {
+  if (event == nullptr) return;
+  stream->devices_.abandoned().add(
+      {.device = &stream->device(), .event = std::exchange(event, nullptr), .host = {}});
+  stream->drop_use();
+}
+
 Result<UserStream::Opened> UserStream::open(const DeviceSet& devices, size_t index, void* native,
                                             bool held) {
   const Device& device = devices.device(index);
@@ -88,14 +95,33 @@ Result<UserStream::Opened> UserStream::create(const DeviceSet& devices, size_t i
   return opened;
 }
 
-UserStream::~UserStream() {
-  devices_.calls().make_all_of(this);
-  close(device(), opened_);
-}
-
 void UserStream::close(const Device& device, const Opened& opened) {
   device.table->user_stream_close(device.instance, opened.user_stream);
   if (opened.own != nullptr) device.table->stream_destroy(device.instance, opened.own);
+}
+
+// A stream of a device that was given up is closed when no call for that can wait any more.
+class KeptUserStream final : public AbandonedCopies::Kept {
+ public:
+  KeptUserStream(const Device& device, const UserStream::Opened& opened)
+      : device_(device), opened_(opened) {}
+  ~KeptUserStream() override { UserStream::close(device_, opened_); }
+  bool is_used(const AbandonedCopies::List& copies) const override { return copies.use(device_); }
+  bool needs(const Device& device) const override { return &device == &device_; }
+  void forget(const Device& /*device*/) override {}
+
+ private:
+  const Device& device_;
+  const UserStream::Opened opened_;
+};
+
+UserStream::~UserStream() {
+  devices_.calls().make_all_of(this);
+  const auto is_used = [&](const auto& copies) { return copies.use(device()); };
+  const auto make = [&] { return new (std::nothrow) KeptUserStream(device(), opened_); };
+  if (devices_.abandoned().none() || !devices_.abandoned().keep_if(is_used, make)) {
+    close(device(), opened_);
+  }
 }
 
 Status UserStream::failed(hetcomm_status_t status) const {
@@ -109,6 +135,7 @@ Status UserStream::failed(hetcomm_status_t status) const {
 }
 
 Result<StreamPlace> UserStream::record() {
+  HETCOMM_RETURN_IF_ERROR(devices_.check(index_));
   StreamPlace place;
   place.stream = this;
   const std::lock_guard lock(recording_);

@@ -55,6 +55,8 @@ struct StreamPlace {
     forget_event();
   }
   void forget_event();
+  // Its device was given up, which may never come here: calls that could wait for that are put off.
+  void abandon();
 
   UserStream* stream = nullptr;
   uint64_t number = 0;         // the stream comes to places in the order of their numbers
@@ -86,6 +88,7 @@ class UserStream {
   UserStream& operator=(const UserStream&) = delete;
 
   const Device& device() const { return devices_.device(index_); }
+  size_t device_index() const { return index_; }
   void* native() const { return opened_.native; }
   // Puts a place at the end of the stream, which holds nothing back yet. [any-thread]
   Result<StreamPlace> record();

@@ -31,16 +31,43 @@ void EndingCall::make() {
   memory.reset();
 }
 
-void WaitingCalls::make_or_put_off(EndingCall call) {
-  if (!may_hold_.load(std::memory_order_acquire)) [[likely]] {
+// A call of a device that was given up.
+class KeptCall final : public AbandonedCopies::Kept {
+ public:
+  explicit KeptCall(EndingCall&& call) noexcept : call_(std::move(call)) {}
+  ~KeptCall() override { call_.make(); }
+  bool is_used(const AbandonedCopies::List& copies) const override {
+    return copies.use(*call_.device);
+  }
+  bool needs(const Device& device) const override { return &device == call_.device; }
+  void forget(const Device& /*device*/) override {}
+
+ private:
+  EndingCall call_;
+};
+
+// Makes |call|, or leaves it to be made when no copy that was abandoned makes it wait.
+void WaitingCalls::finish(EndingCall& call) {
+  const auto is_used = [&](const auto& copies) { return copies.use(*call.device); };
+  const auto make = [&] { return new (std::nothrow) KeptCall(std::move(call)); };
+  if (abandoned_ == nullptr || abandoned_->none() ||
+      call.kind == EndingCall::Kind::kEventRelease || !abandoned_->keep_if(is_used, make)) {
     call.make();
     return;
   }
+  static_cast<void>(call.memory.release());  // of a call that could not be noted
+}
+
+void WaitingCalls::make_or_put_off(EndingCall call) {
   const bool is_event = call.kind == EndingCall::Kind::kEventRelease;
+  if (!may_hold_.load(std::memory_order_acquire) && (is_event || !some_hang())) [[likely]] {
+    finish(call);
+    return;
+  }
   // Devices that have pinned one memory let go of it one after the other.
   if (is_event || others_left_.load(std::memory_order_acquire) == 0) {
     if (const NoHolds none(*this); none) {
-      call.make();
+      finish(call);
       return;
     }
   }
@@ -65,7 +92,7 @@ bool WaitingCalls::take(std::deque<EndingCall>& from, EndingCall* call) {
 }
 
 void WaitingCalls::make(EndingCall& call) {
-  call.make();
+  finish(call);
   if (call.kind != EndingCall::Kind::kEventRelease) {
     others_left_.fetch_sub(1, std::memory_order_release);
   }
@@ -96,7 +123,7 @@ void WaitingCalls::make_all_of(const void* owner) {
     events_.erase(own);
     put_off_.fetch_sub(1, std::memory_order_relaxed);
     lock.unlock();
-    call.make();
+    finish(call);
     lock.lock();
   }
   changed_.wait(lock, [&] { return !helps_ || helped_ != owner; });
@@ -135,7 +162,7 @@ void WaitingCalls::help() {
     helps_ = true;
     helped_ = call.owner;
     lock.unlock();
-    call.make();
+    finish(call);
     lock.lock();
     helps_ = false;
     changed_.notify_all();

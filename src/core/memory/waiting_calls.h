@@ -8,6 +8,9 @@
 // A thread that waited under the baton would wait for ever: the hold ends with an operation, which
 // goes on only under the baton.
 //
+// A device whose copies do not end counts as held back. Calls of one that was given up wait until the
+// copies that were abandoned have ended (AbandonedCopies).
+//
 // Memory that is put off still counts where it came from. Of events, which nobody counts, at most
 // kMostEvents wait; the oldest of more are released by a thread of its own, which may wait.
 #pragma once
@@ -22,6 +25,7 @@
 
 #include "devices/device.h"
 #include "src/base/numa_memory.h"
+#include "src/core/memory/abandoned_copies.h"
 
 namespace hetcomm {
 
@@ -46,6 +50,14 @@ class WaitingCalls {
   WaitingCalls(const WaitingCalls&) = delete;
   WaitingCalls& operator=(const WaitingCalls&) = delete;
 
+  // Before anything else: |hangs|(|subject|) says whether copies of some device do not end. Both, and
+  // |abandoned|, outlive this.
+  void set_abandoned(AbandonedCopies& abandoned, bool (*hangs)(const void*), const void* subject) {
+    abandoned_ = &abandoned;
+    hangs_ = hangs;
+    subject_ = subject;
+  }
+
   // [any-thread], all but may_make() and make_put_off():
 
   // A hold is begun with this mutex. A call that may wait is made with it, if no hold stands.
@@ -55,7 +67,7 @@ class WaitingCalls {
     holds_.fetch_add(1, std::memory_order_relaxed);
   }
   void drop_hold() { holds_.fetch_sub(1, std::memory_order_release); }
-  bool has_holds() const { return holds_.load(std::memory_order_acquire) != 0; }
+  bool has_holds() const { return holds_.load(std::memory_order_acquire) != 0 || some_hang(); }
   // Holds may begin once this has returned and every thread has given up the baton that had it.
   void expect_holds() { may_hold_.store(true, std::memory_order_release); }
 
@@ -80,11 +92,16 @@ class WaitingCalls {
   int make_put_off();
 
  private:
+  bool some_hang() const { return hangs_ != nullptr && hangs_(subject_); }
+  void finish(EndingCall& call);
   bool take(std::deque<EndingCall>& from, EndingCall* call);
   void make(EndingCall& call);
   void start_helper();
   void help();
 
+  AbandonedCopies* abandoned_ = nullptr;
+  bool (*hangs_)(const void*) = nullptr;
+  const void* subject_ = nullptr;
   std::mutex holding_;
   std::atomic<int64_t> holds_{0};
   std::atomic<bool> may_hold_{false};

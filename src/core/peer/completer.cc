@@ -62,6 +62,22 @@ void Completer::complete_other(Operation& operation) {
   if (access.started) access.ledger->ended(access.batch, code);
 }
 
+// Whatever ends an operation: where a device of its memory was given up, that memory may not be quiet.
+void Completer::tell_of_abandoned(Operation& operation) {
+  if (operation.outcome.code == Code::kDeviceLost) return;
+  for (const BufferPiece& piece : operation.buffers.pieces) {
+    if (piece.memory == nullptr || piece.memory->check().ok()) continue;
+    operation.outcome.code = Code::kDeviceLost;
+    try {
+      operation.outcome.text = std::make_unique<std::string>(
+          fmt::format("{}: {}", describe(operation), piece.memory->check().text()));
+    } catch (const std::bad_alloc&) {
+      operation.outcome.text.reset();  // the code has to do
+    }
+    return;
+  }
+}
+
 void Completer::let_stream_go_on(Operation& operation) {
   StreamHold* const hold = std::exchange(operation.order.hold, nullptr);
   if (hold != nullptr) hold->drop_operation();

@@ -54,9 +54,10 @@ class Completer {
     }
     if (operation.options.on_stream) [[unlikely]]
       let_stream_go_on(operation);
-    if (!operation.buffers.pieces.empty() && (!operation.prepared || operation.detached))
-        [[unlikely]]
-      drop_uses(operation);
+    if (!operation.buffers.pieces.empty()) [[unlikely]] {
+      if (operation.outcome.code != Code::kOk) tell_of_abandoned(operation);
+      if (!operation.prepared || operation.detached) drop_uses(operation);
+    }
     communicator.operation_ended();
     if (operation.options.on_lane) [[unlikely]] {
       operation.transfer.lane->give_place();
@@ -77,6 +78,7 @@ class Completer {
 
  private:
   static void drop_stream(Operation& operation);
+  static void tell_of_abandoned(Operation& operation) HETCOMM_UNDER_BATON;
   static void let_stream_go_on(Operation& operation) HETCOMM_UNDER_BATON;
   void complete_other(Operation& operation) HETCOMM_UNDER_BATON;
 

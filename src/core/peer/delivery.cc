@@ -31,6 +31,7 @@ class Delivery::ToDevice final : public CopyHandler, public Mortal {
  private:
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
     if (!status.ok()) {
+      bytes_.leave_to(delivery_.staging_.abandoned());
       delivery_.completer_.complete(receive_, status.code(),
                                     text_or_none([&] { return std::string(status.text()); }));
     } else {
@@ -38,6 +39,8 @@ class Delivery::ToDevice final : public CopyHandler, public Mortal {
     }
     delivery_.graveyard_.add(PoolPtr<ToDevice>(this, {&delivery_.blocks_}));
   }
+
+  std::string copy_purpose() const override HETCOMM_UNDER_BATON { return describe(receive_); }
 
   Delivery& delivery_;
   Operation& receive_;

@@ -105,6 +105,7 @@ struct PairCommons {
         rank(own_rank),
         detection_ns(config.number(Variable::kDetectionTime)),
         cool_down_ns(config.number(Variable::kCoolDown)),
+        host_blocks(128u << 20, &devices.abandoned()),
         staging(devices,
                 {.chunk_bytes = config.number(Variable::kStagingChunk),
                  .depth = config.number(Variable::kStagingDepth),
@@ -160,7 +161,7 @@ struct PairCommons {
   BlockPool blocks;  // for what lives as long as an operation
   // Where messages of redistributions are packed and land, and what lies between their stages. What is
   // kept is as much as two of them land at a time, while there are some.
-  HostBlocks host_blocks{128u << 20};
+  HostBlocks host_blocks;
   Graveyard graveyard;
   Staging staging;
   DeviceSums sums;

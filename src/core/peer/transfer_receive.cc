@@ -191,19 +191,24 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     bool copying() const HETCOMM_UNDER_BATON { return copy_.running(); }
     // |region| is mapped until the copy has ended.
     CopyJob& hold(const MappedRegion& region) {
+      region_ = HostRange::of(region.address, offer_.region_bytes);
       hold_ = region.hold;
       return copy_;
     }
+    // The copy may go on, though it is not waited for.
+    void leave_to(AbandonedCopies& abandoned) { abandoned.keep_if_touched(region_, hold_); }
 
    private:
     void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
       chunk_.copied(*this, status);
     }
+    std::string copy_purpose() const override HETCOMM_UNDER_BATON { return chunk_.copy_purpose(); }
 
     Chunk& chunk_;
     const OfferBody offer_;
     const uint64_t sender_id_;
     CopyJob copy_;
+    HostRange region_;
     std::shared_ptr<const void> hold_;
   };
 
@@ -304,6 +309,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
       took(taking);
       return;
     }
+    if (!status.ok()) taking.leave_to(staging().abandoned());
     association().common().retire(takings_.take(taking));
     if (!status.ok()) transfer_.chunk_failed(status.code(), status.text());
     if (state_ != State::kEnding || !takings_.empty()) return;
@@ -376,6 +382,9 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     staging().start(copy_, StreamDirection::kFromHost, transfer_.receive_->buffers.pieces,
                     offset_ + begin, staging_chunk_ + begin, copied_ - begin, *this);
     return true;
+  }
+  std::string copy_purpose() const override HETCOMM_UNDER_BATON {
+    return transfer_.receive_ != nullptr ? hetcomm::describe(*transfer_.receive_) : "a message";
   }
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON {
     if (status.ok() && !transfer_.ending_ && copy_next()) return;

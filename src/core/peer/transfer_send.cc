@@ -100,6 +100,9 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     }
     place_ ? offer() : put_from(Extents(&extent_, 1), 0);
   }
+  std::string copy_purpose() const override HETCOMM_UNDER_BATON {
+    return transfer_.send_ != nullptr ? hetcomm::describe(*transfer_.send_) : "a message";
+  }
   // Where the peer finds the chunk. Without memory it does not: the bytes are put.
   void locate() HETCOMM_UNDER_BATON {
     try {

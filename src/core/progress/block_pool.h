@@ -93,8 +93,21 @@ class PoolBytes {
   void reset() HETCOMM_UNDER_BATON {
     if (data_ != nullptr) pool_->give(std::exchange(data_, nullptr), size_);
   }
+  // Leaves the bytes to |keeper| if it has to keep them: see AbandonedCopies::keep_if_touched().
+  template <typename Keeper>
+  void leave_to(Keeper& keeper) HETCOMM_UNDER_BATON {
+    if (data_ == nullptr || keeper.none()) return;
+    std::unique_ptr<void, Unpooled> owner(data_);
+    const bool is_kept = keeper.keep_if_touched({data_, data_ + size_}, owner);
+    static_cast<void>(owner.release());
+    if (is_kept) data_ = nullptr;
+  }
 
  private:
+  struct Unpooled {
+    void operator()(void* block) const { ::operator delete(block); }
+  };
+
   BlockPool* pool_ = nullptr;
   std::byte* data_ = nullptr;
   size_t size_ = 0;

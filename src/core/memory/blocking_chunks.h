@@ -1,0 +1,48 @@
+// Host memory of the library for copies that a caller waits for. Some of it is kept for use again.
+// [any-thread]
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace hetcomm {
+
+class BlockingChunks {
+ public:
+  using Memory = std::unique_ptr<std::byte[]>;
+  // Most bytes of a chunk. NVIDIA's OpenCL (driver 580) may stand still for ever in a copy of more than
+  // 4 MiB to host memory that is not pinned, while its threads finish commands of another queue.
+  static constexpr uint64_t kBytes = 2u << 20;
+
+  // A chunk of |bytes|. May throw std::bad_alloc.
+  Memory take(uint64_t bytes) {
+    if (bytes > kLeastKept) {
+      const std::lock_guard lock(mutex_);
+      for (Memory& kept : kept_) {
+        if (kept != nullptr) return std::move(kept);
+      }
+    }
+    return Memory(new std::byte[bytes > kLeastKept ? kBytes : bytes]);
+  }
+  // Gives back what take(bytes) gave.
+  void give(Memory memory, uint64_t bytes) {
+    if (bytes <= kLeastKept) return;
+    const std::lock_guard lock(mutex_);
+    for (Memory& kept : kept_) {
+      if (kept != nullptr) continue;
+      kept = std::move(memory);
+      return;
+    }
+  }
+
+ private:
+  static constexpr uint64_t kLeastKept = 64u << 10;  // shorter ones are cheap
+  std::mutex mutex_;
+  std::array<Memory, 2> kept_;  // under |mutex_|
+};
+
+}  // namespace hetcomm
