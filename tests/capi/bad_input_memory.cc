@@ -54,10 +54,18 @@ TEST_F(BadInput, DeviceCallsAreRefused) {
          return from_native(context(), "sim-handle", &native, out.first<int32_t>());
        }},
   });
+  expect_refused({
+      {"abandon: no context", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_device_abandon(nullptr, 1, nullptr); }},
+      {"abandon: the host", HETCOMM_INVALID_ARGUMENT,
+       [&](Outputs&) { return hetcomm_device_abandon(context(), 0, nullptr); }},
+  });
   for (const int32_t device : kWrongDevices) {
     SCOPED_TRACE(device);
     char host[8];
     expect_refused({
+        {"abandon", HETCOMM_OUT_OF_RANGE,
+         [&](Outputs&) { return hetcomm_device_abandon(context(), device, nullptr); }},
         {"info", HETCOMM_OUT_OF_RANGE,
          [&](Outputs& out) {
            return hetcomm_device_get_info(context(), device, out.first<hetcomm_device_info_t>());

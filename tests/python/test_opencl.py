@@ -84,6 +84,24 @@ class Framework:
         self.cl.clReleaseEvent(number(event))
 
 
+def gives_up(world, context):
+    framework = Framework(world.rank)
+    device = context.device_from_native("opencl", framework.context)
+    own = numpy.zeros(COUNT, numpy.float32)
+    mine = context.wrap(device, framework.buffer(own), own.nbytes, "float32")
+    request = world.recv(mine, 1 - world.rank)
+    context.abandon_device(device, "a test")
+    for call in (request.wait, lambda: world.send(mine, 1 - world.rank),
+                 lambda: context.abandon_device(0)):
+        try:
+            call()
+            raise AssertionError("it works")
+        except hetcomm.Error as error:
+            assert error.status in ("DEVICE_LOST", "INVALID_ARGUMENT"), error
+    world.barrier().wait()
+    return True
+
+
 def calls(world, context):
     framework = Framework(world.rank)
     device = context.device_from_native("opencl", framework.context)
@@ -308,6 +326,9 @@ class OpenCl(unittest.TestCase):
 
     def test_calls(self):
         self.assertEqual(run(2, calls), [True] * 2)
+
+    def test_gives_up(self):
+        self.assertEqual(run(2, gives_up), [True] * 2)
 
     def test_ordered(self):
         self.assertEqual(run(2, ordered, thread=True), [True] * 2)

@@ -38,6 +38,7 @@ class DeviceSumsTest : public ::testing::Test, protected CopyHandler {
     ended_ = true;
     status_ = status;
   }
+  std::string copy_purpose() const override { return "a test"; }
   void run(DeviceSums& sums, const DeviceSum& sum) {
     CopyJob job;
     ended_ = false;

@@ -1,0 +1,701 @@
+// Devices that hang and are given up (hetcomm_device_abandon, HETCOMM_DEVICE_TIMEOUT):
+//
+//   * a cancel does not end an operation whose copy does not end; giving the device up does, whatever
+//     the operation, on whichever rank, and however far it has come
+//   * so does the limit, if it was asked to; the log names device, copy and operation
+//   * no host memory of the caller is written afterwards, and no chunk is used again before its late
+//     copy has ended; then it is
+//   * other devices and memory of the host go on; what names the device is refused
+//   * everything can be destroyed while the copy hangs, and what it uses stays
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "tests/conformance/capi_job.h"
+#include "tests/support/hanging_device.h"
+
+namespace hetcomm_test {
+namespace {
+
+using hetcomm::now_ns;
+using hetcomm::test::HangingDevice;
+using Way = HangingDevice::Way;
+
+constexpr uint64_t kBytes = 4u << 20;
+
+std::vector<CapiCase> cases() {
+  std::vector<CapiCase> all;
+  for (const char* transport : {"shm", "tcp"}) {
+    for (const bool thread : {false, true}) {
+      all.push_back({.name = std::string(transport) + (thread ? "_thread" : ""),
+                     .transports = transport,
+                     .settings = "STAGING_CHUNK=256K;",
+                     .thread_progress = thread});
+    }
+  }
+  return all;
+}
+
+// A rank with a device of its own.
+class Rank {
+ public:
+  Rank(Member& me, HangingDevice& device, uint64_t bytes)
+      : me_(me), device_(device), bytes_(bytes), host_(bytes) {
+    const hetcomm_device_t own = device.device();
+    const hetcomm_status_t added = hetcomm_device_add(me.context(), &own, &number_);
+    EXPECT_EQ(added, HETCOMM_OK) << hetcomm_last_error();
+    if (added != HETCOMM_OK) abort();  // nothing here makes sense
+    EXPECT_EQ(hetcomm_memory_allocate(me.context(), number_, bytes, &memory_), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_write(memory_, 0, host_.data(), bytes), HETCOMM_OK);
+  }
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+  ~Rank() { EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error(); }
+
+  Member& me() { return me_; }
+  int32_t rank() const { return me_.rank(); }
+  int32_t peer() const { return 1 - me_.rank(); }
+  HangingDevice& device() { return device_; }
+  int32_t number() const { return number_; }
+  hetcomm_memory_t* memory() { return memory_; }
+  uint64_t bytes() const { return bytes_; }
+  hetcomm_buffer_t on_device(uint64_t offset, uint64_t length) {
+    return hetcomm_buffer_memory(memory_, offset, length);
+  }
+  std::vector<std::byte>& host() { return host_; }
+  hetcomm_buffer_t on_host(uint64_t offset, uint64_t length) {
+    return hetcomm_buffer_host(host_.data() + offset, length);
+  }
+  void abandon() {
+    EXPECT_EQ(hetcomm_device_abandon(me_.context(), number_, "the test says so"), HETCOMM_OK)
+        << hetcomm_last_error();
+  }
+
+ private:
+  Member& me_;
+  HangingDevice& device_;
+  const uint64_t bytes_;
+  std::vector<std::byte> host_;
+  int32_t number_ = -1;
+  hetcomm_memory_t* memory_ = nullptr;
+};
+
+using Requests = std::vector<hetcomm_request_t*>;
+
+bool is_pending(hetcomm_request_t* request) {
+  return hetcomm_request_test(request, nullptr) == HETCOMM_PENDING;
+}
+
+// An operation that is looked at now and then; null: there is none.
+class Running {
+ public:
+  explicit Running(hetcomm_request_t* request) : request_(request) {}
+  bool exists() const { return request_ != nullptr || is_over_; }
+  hetcomm_request_t* request() const { return request_; }
+  bool is_over() {
+    if (is_over_ || request_ == nullptr) return is_over_;
+    hetcomm_completion_t completion{};
+    const hetcomm_status_t call = hetcomm_request_test(request_, &completion);
+    if (call == HETCOMM_PENDING) return false;
+    EXPECT_EQ(call, HETCOMM_OK) << hetcomm_last_error();
+    outcome_.status = completion.status;
+    outcome_.text = completion.text;
+    request_ = nullptr;
+    is_over_ = true;
+    return true;
+  }
+  Outcome finish_now() {
+    if (!is_over()) outcome_ = finish(request_);
+    request_ = nullptr;
+    is_over_ = true;
+    return outcome_;
+  }
+
+ private:
+  hetcomm_request_t* request_;
+  bool is_over_ = false;
+  Outcome outcome_;
+};
+
+// One kind of operation between two ranks, whose memory is that of their devices.
+class Kind {
+ public:
+  virtual ~Kind() = default;
+  virtual void set_up(Rank& /*own*/) {}
+  virtual hetcomm_request_t* start(Rank& own) = 0;
+  virtual void tear_down(Rank& /*own*/) {}
+};
+
+class Messages final : public Kind {
+ public:
+  Messages(uint64_t bytes, bool pieces) : bytes_(bytes), pieces_(pieces) {}
+  hetcomm_request_t* start(Rank& own) override {
+    hetcomm_request_t* request = nullptr;
+    if (pieces_) {
+      const hetcomm_buffer_t all[] = {own.on_host(0, bytes_ / 2), own.on_device(0, bytes_ / 2)};
+      const hetcomm_status_t status =
+          own.rank() == 0 ? hetcomm_sendv(own.me().communicator(), 1, 1, all, 2, nullptr, &request)
+                          : hetcomm_recvv(own.me().communicator(), 0, 1, HETCOMM_EXACT_TAG, all, 2,
+                                          nullptr, &request);
+      EXPECT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
+      return request;
+    }
+    return start_move(own.me(), own.on_device(0, bytes_));
+  }
+
+ private:
+  const uint64_t bytes_;
+  const bool pieces_;
+};
+
+// Rank 0 accesses memory of rank 1.
+class Accesses final : public Kind {
+ public:
+  explicit Accesses(bool puts) : puts_(puts) {}
+  void set_up(Rank& own) override {
+    std::vector<std::byte> exported(HETCOMM_EXPORT_MAX_BYTES);
+    if (own.rank() == 1) {
+      const uint32_t flags =
+          own.me().test_case().thread_progress ? 0 : HETCOMM_REGISTER_CALLER_PROGRESS;
+      ASSERT_EQ(hetcomm_memory_register(own.memory(), own.me().communicator(),
+                                        HETCOMM_ACCESS_PUT | HETCOMM_ACCESS_GET, flags),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+      size_t size = 0;
+      ASSERT_EQ(hetcomm_memory_export(own.memory(), exported.size(), exported.data(), &size),
+                HETCOMM_OK);
+      EXPECT_EQ(finish(own.me().send(0, 7, exported.data(), size)).status, HETCOMM_OK);
+    } else {
+      const Outcome told = finish(own.me().recv(1, 7, exported.data(), exported.size()));
+      EXPECT_EQ(told.status, HETCOMM_OK) << told.text;
+      exported.resize(told.bytes_received);
+      ASSERT_EQ(hetcomm_memory_import(own.me().communicator(), exported.data(), exported.size(),
+                                      &remote_),
+                HETCOMM_OK)
+          << hetcomm_last_error();
+    }
+  }
+  hetcomm_request_t* start(Rank& own) override {
+    if (own.rank() == 1) return nullptr;
+    hetcomm_request_t* request = nullptr;
+    const hetcomm_buffer_t buffer = own.on_device(0, own.bytes());
+    EXPECT_EQ(puts_ ? hetcomm_put(remote_, 0, buffer, nullptr, &request)
+                    : hetcomm_get(remote_, 0, buffer, nullptr, &request),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    return request;
+  }
+  void tear_down(Rank& own) override {
+    if (own.rank() == 1) {
+      EXPECT_EQ(hetcomm_memory_unregister(own.memory(), kPatienceNs), HETCOMM_OK)
+          << hetcomm_last_error();
+    } else {
+      EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK) << hetcomm_last_error();
+    }
+  }
+
+ private:
+  const bool puts_;
+  hetcomm_remote_memory_t* remote_ = nullptr;
+};
+
+class Items final : public Kind {
+ public:
+  void set_up(Rank& own) override {
+    hetcomm_queue_options_t options{};
+    options.struct_size = sizeof(options);
+    options.max_item_bytes = own.bytes();
+    EXPECT_EQ(hetcomm_queue_create(own.me().communicator(), own.peer(),
+                                   own.rank() == 0 ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL,
+                                   &options, &queues_[static_cast<size_t>(own.rank())]),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+  }
+  hetcomm_request_t* start(Rank& own) override {
+    hetcomm_queue_t* const queue = queues_[static_cast<size_t>(own.rank())];
+    hetcomm_request_t* request = nullptr;
+    const hetcomm_buffer_t buffer = own.on_device(0, own.bytes());
+    EXPECT_EQ(own.rank() == 0 ? hetcomm_queue_push(queue, buffer, nullptr, &request)
+                              : hetcomm_queue_pull(queue, buffer, nullptr, &request),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    return request;
+  }
+  void tear_down(Rank& own) override {
+    EXPECT_EQ(hetcomm_queue_destroy(queues_[static_cast<size_t>(own.rank())]), HETCOMM_OK)
+        << hetcomm_last_error();
+  }
+
+ private:
+  std::array<hetcomm_queue_t*, 2> queues_{};
+};
+
+class Collectives final : public Kind {
+ public:
+  // |mixed|: the result goes to memory of the host.
+  explicit Collectives(bool sums, bool mixed = false) : sums_(sums), mixed_(mixed) {}
+  hetcomm_request_t* start(Rank& own) override {
+    hetcomm_request_t* request = nullptr;
+    const uint64_t half = own.bytes() / 2;
+    const hetcomm_status_t status =
+        sums_ ? hetcomm_allreduce(own.me().communicator(), own.on_device(0, half),
+                                  mixed_ ? own.on_host(half, half) : own.on_device(half, half),
+                                  HETCOMM_FLOAT32, HETCOMM_REDUCE_SUM, nullptr, &request)
+              : hetcomm_broadcast(own.me().communicator(), 0, own.on_device(0, own.bytes()),
+                                  HETCOMM_UINT8, nullptr, &request);
+    EXPECT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
+    return request;
+  }
+
+ private:
+  const bool sums_;
+  const bool mixed_;
+};
+
+// Rank 0 has the first half of rank 1's elements, and rank 1 the other one already. Rows are short, or
+// one is long.
+class Redistributions final : public Kind {
+ public:
+  void set_up(Rank& own) override {
+    const uint64_t n = own.bytes() / 2;
+    const uint64_t shape[] = {n};
+    hetcomm_part_t sources[2] = {};
+    sources[0] = {.rank = 0,
+                  .copy = 0,
+                  .term = 0,
+                  .reserved = 0,
+                  .begin = {0},
+                  .end = {n / 2},
+                  .offset = 0,
+                  .strides = {1}};
+    sources[1] = {.rank = 1,
+                  .copy = 0,
+                  .term = 0,
+                  .reserved = 0,
+                  .begin = {n / 2},
+                  .end = {n},
+                  .offset = 0,
+                  .strides = {1}};
+    const hetcomm_part_t target = {.rank = 1,
+                                   .copy = 0,
+                                   .term = 0,
+                                   .reserved = 0,
+                                   .begin = {0},
+                                   .end = {n},
+                                   .offset = 0,
+                                   .strides = {1}};
+    hetcomm_layout_t* from = nullptr;
+    hetcomm_layout_t* to = nullptr;
+    ASSERT_EQ(hetcomm_layout_from_parts(1, shape, sources, 2, nullptr, &from), HETCOMM_OK)
+        << hetcomm_last_error();
+    ASSERT_EQ(hetcomm_layout_from_parts(1, shape, &target, 1, nullptr, &to), HETCOMM_OK)
+        << hetcomm_last_error();
+    hetcomm_reshard_tensor_t tensor{};
+    tensor.source = from;
+    tensor.destination = to;
+    tensor.source_type = HETCOMM_UINT8;
+    tensor.destination_type = HETCOMM_UINT8;
+    EXPECT_EQ(hetcomm_reshard_create(own.me().communicator(), &tensor, 1, nullptr,
+                                     &plans_[static_cast<size_t>(own.rank())]),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_layout_destroy(from), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_layout_destroy(to), HETCOMM_OK);
+  }
+  hetcomm_request_t* start(Rank& own) override {
+    hetcomm_request_t* request = nullptr;
+    const uint64_t half = own.bytes() / 2;
+    const hetcomm_buffer_t source = own.on_device(0, half);
+    const hetcomm_buffer_t target = own.on_device(half, half);
+    EXPECT_EQ(hetcomm_reshard_start(plans_[static_cast<size_t>(own.rank())], &source,
+                                    own.rank() == 1 ? &target : nullptr, nullptr, &request),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    return request;
+  }
+  void tear_down(Rank& own) override {
+    EXPECT_EQ(hetcomm_reshard_destroy(plans_[static_cast<size_t>(own.rank())]), HETCOMM_OK)
+        << hetcomm_last_error();
+  }
+
+ private:
+  std::array<hetcomm_reshard_t*, 2> plans_{};
+};
+
+struct Row {
+  const char* name;
+  std::function<std::unique_ptr<Kind>()> make;
+  bool needs_thread = false;
+  const char* settings = "";
+  bool unified = false;
+  uint64_t bytes = kBytes;
+};
+
+std::vector<Row> rows() {
+  return {
+      {"message", [] { return std::make_unique<Messages>(kBytes, false); }},
+      {"short message", [] { return std::make_unique<Messages>(512, false); }},
+      {"pieces", [] { return std::make_unique<Messages>(kBytes, true); }},
+      {"put", [] { return std::make_unique<Accesses>(true); }},
+      {"get", [] { return std::make_unique<Accesses>(false); }},
+      {"queue", [] { return std::make_unique<Items>(); }, true},
+      {"broadcast", [] { return std::make_unique<Collectives>(false); }},
+      {"allreduce", [] { return std::make_unique<Collectives>(true); }},
+      {"sums on devices", [] { return std::make_unique<Collectives>(true); }, false,
+       "DEVICE_SUMS=on;COLLECTIVE_SHARED=0;"},
+      {"mixed sums", [] { return std::make_unique<Collectives>(true, true); }, false,
+       "DEVICE_SUMS=on;COLLECTIVE_SHARED=0;"},
+      {"long allreduce", [] { return std::make_unique<Collectives>(true); }, false, "", true,
+       32u << 20},
+      {"redistribution", [] { return std::make_unique<Redistributions>(); }},
+  };
+}
+
+// One round: the copies of rank |hanging|'s device hang after some. True: one has.
+struct Round {
+  const Row& row;
+  int32_t hanging;
+  Way way;
+  int64_t copies;
+  bool lets_go;  // before everything is destroyed
+  bool by_limit;
+};
+
+bool run_round(const CapiCase& given, const Round& round) {
+  std::array<HangingDevice, 2> devices{HangingDevice(round.row.unified),
+                                       HangingDevice(round.row.unified)};
+  CapiCase own = given;
+  own.settings += round.row.settings;
+  if (round.by_limit) own.settings += "DEVICE_TIMEOUT=100ms;DEVICE_TIMEOUT_ABANDON=on;";
+  const std::unique_ptr<Kind> kind = round.row.make();
+  std::atomic<bool> has_hung{false};
+  std::atomic<bool> is_over{false};
+  run_job(own, 2, [&](Member& me) {
+    HangingDevice& device = devices[static_cast<size_t>(me.rank())];
+    {
+      Rank rank(me, device, round.row.bytes);
+      kind->set_up(rank);
+      if (!me.meet()) return;
+      const bool hangs = me.rank() == round.hanging;
+      if (hangs) device.hang(round.way, round.copies);
+      Running running(kind->start(rank));
+      const bool starts = running.exists();
+      if (hangs) {
+        // An owner that others access has no request.
+        me.until([&] { return device.hangs() || (starts ? running.is_over() : is_over.load()); });
+        has_hung = device.hangs();
+        if (has_hung && !round.by_limit) {
+          if (running.request() != nullptr) {
+            EXPECT_EQ(hetcomm_request_cancel(running.request()), HETCOMM_OK);
+            EXPECT_FALSE(me.until([&] { return running.is_over(); }, 20 * kMs));
+          }
+          rank.abandon();
+        }
+      }
+      if (starts) {
+        const Outcome outcome = running.finish_now();
+        if (hangs && has_hung) {
+          EXPECT_EQ(outcome.status, HETCOMM_DEVICE_LOST) << outcome.text;
+          EXPECT_NE(outcome.text.find("given up"), std::string::npos) << outcome.text;
+        }
+        EXPECT_NE(outcome.status, HETCOMM_PENDING);
+        is_over = true;
+      }
+      if (hangs && has_hung) {
+        me.until([&] { return is_over.load(); });
+        EXPECT_FALSE(device.will_write(rank.host().data(), rank.bytes()));
+        hetcomm_request_t* refused = nullptr;
+        EXPECT_EQ(hetcomm_send(me.communicator(), rank.peer(), 9, rank.on_device(0, 8), nullptr,
+                               &refused),
+                  HETCOMM_DEVICE_LOST);
+        EXPECT_EQ(hetcomm_memory_read(rank.memory(), 0, rank.host().data(), 8),
+                  HETCOMM_DEVICE_LOST);
+      }
+      if (!me.meet()) return;
+      // Memory of the host goes on.
+      uint64_t word = static_cast<uint64_t>(me.rank());
+      const Outcome sent = finish(me.rank() == 0 ? me.send(1, 5, &word, sizeof(word))
+                                                 : me.recv(0, 5, &word, sizeof(word)));
+      EXPECT_EQ(sent.status, HETCOMM_OK) << sent.text;
+      if (hangs && round.lets_go) device.let_go();
+      kind->tear_down(rank);
+    }
+    EXPECT_TRUE(me.meet());
+  });
+  HangingDevice& hung = devices[static_cast<size_t>(round.hanging)];
+  if (!has_hung || round.lets_go) {
+    EXPECT_EQ(hung.allocations(), 0u);
+    EXPECT_TRUE(hung.is_destroyed());
+  } else {
+    EXPECT_GT(hung.allocations(), 0u);
+    EXPECT_FALSE(hung.is_destroyed());
+    hung.let_go();  // the late copies still have their memory
+  }
+  EXPECT_TRUE(devices[static_cast<size_t>(1 - round.hanging)].is_destroyed());
+  return has_hung;
+}
+
+class Abandon : public CapiTest {};
+
+TEST_P(Abandon, EndsEveryKindOfOperation) {
+  for (const Row& row : rows()) {
+    if (row.needs_thread && !GetParam().thread_progress) continue;
+    int hung = 0;
+    for (const int32_t hanging : {0, 1}) {
+      for (const int64_t copies : {0, 1, 3}) {
+        SCOPED_TRACE(std::string(row.name) + ", rank " + std::to_string(hanging) + ", after " +
+                     std::to_string(copies));
+        const Way way = (copies + hanging) % 2 == 0 ? Way::kCopies : Way::kEvents;
+        if (run_round(GetParam(), {row, hanging, way, copies, copies == 0, false})) ++hung;
+        if (HasFailure()) return;
+      }
+    }
+    EXPECT_GE(hung, 2) << row.name;
+  }
+}
+
+TEST_P(Abandon, AtTheLimitIfItWasAskedTo) {
+  for (const Row& row : rows()) {
+    if (row.needs_thread && !GetParam().thread_progress) continue;
+    for (const int32_t hanging : {0, 1}) {
+      SCOPED_TRACE(std::string(row.name) + ", rank " + std::to_string(hanging));
+      EXPECT_TRUE(run_round(GetParam(), {row, hanging, Way::kCopies, 0, hanging == 0, true}));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Sends of rank 0's second device go on while a copy of the first one hangs, through other chunks.
+TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
+  constexpr uint64_t kMessage = 256u << 10;  // a chunk
+  constexpr int kMessages = 40;
+  std::array<HangingDevice, 4> devices;  // two of each rank
+  CapiCase own = GetParam();
+  own.settings += "STAGING_PIN=off;STAGING_DEPTH=1;";
+  run_job(own, 2, [&](Member& me) {
+    const auto first = static_cast<size_t>(2 * me.rank());
+    HangingDevice& hung = devices[first];
+    HangingDevice& well = devices[first + 1];
+    {
+      Rank rank(me, hung, kMessage);
+      Rank other(me, well, kMessage);
+      const auto send_some = [&] {
+        for (int i = 0; i < kMessages; ++i) {
+          const Outcome outcome = finish(start_move(me, other.on_device(0, kMessage)));
+          EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+        }
+      };
+      if (!me.meet()) return;
+      const std::byte* late = nullptr;
+      if (me.rank() == 0) hung.hang(Way::kCopies);
+      hetcomm_request_t* const request = start_move(me, rank.on_device(0, kMessage));
+      if (me.rank() == 0) {
+        me.until([&] { return hung.hangs(); });
+        ASSERT_EQ(hung.targets().size(), 1u);
+        late = hung.targets().front();
+        rank.abandon();
+      }
+      EXPECT_NE(finish(request).status, HETCOMM_OK);
+      send_some();
+      const auto uses = [&](const std::byte* chunk) {
+        const std::vector<const std::byte*> all = well.targets();
+        return std::find(all.begin(), all.end(), chunk) != all.end();
+      };
+      EXPECT_FALSE(me.rank() == 0 && uses(late));
+      if (!me.meet()) return;
+      if (me.rank() == 0) hung.let_go();
+      bool again = false;
+      for (int i = 0; i < 20 && !again; ++i) {
+        send_some();
+        if (me.rank() == 0) again = uses(late);
+        if (!me.meet()) return;
+        // Both ranks send and receive as often.
+        uint64_t word = again ? 1 : 0;
+        EXPECT_EQ(finish(me.rank() == 0 ? me.send(1, 3, &word, 8) : me.recv(0, 3, &word, 8)).status,
+                  HETCOMM_OK);
+        again = word != 0;
+      }
+      EXPECT_TRUE(again);
+    }
+    EXPECT_TRUE(me.meet());
+  });
+}
+
+// A thread that is inside of a call.
+TEST_P(Abandon, EndsCallsThatWait) {
+  for (const bool reads : {true, false}) {
+    for (const bool by_limit : {true, false}) {
+      SCOPED_TRACE(std::string(reads ? "read" : "write") + (by_limit ? ", by limit" : ""));
+      std::array<HangingDevice, 2> devices;
+      CapiCase own = GetParam();
+      if (by_limit) own.settings += "DEVICE_TIMEOUT=200ms;DEVICE_TIMEOUT_ABANDON=on;";
+      run_job(own, 2, [&](Member& me) {
+        HangingDevice& device = devices[static_cast<size_t>(me.rank())];
+        {
+          Rank rank(me, device, 3 * kBytes + 5);
+          std::vector<std::byte>& host = rank.host();
+          fill_bytes(host, std::byte{7});
+          device.hang(me.rank() == 0 ? Way::kCopies : Way::kEvents, 2);
+          std::atomic<hetcomm_status_t> status{HETCOMM_PENDING};
+          std::thread thread([&] {
+            status = reads ? hetcomm_memory_read(rank.memory(), 0, host.data(), host.size())
+                           : hetcomm_memory_write(rank.memory(), 0, host.data(), host.size());
+          });
+          EXPECT_TRUE(me.until([&] { return device.hangs(); }));
+          if (!by_limit) {
+            me.until([] { return false; }, 20 * kMs);
+            EXPECT_EQ(status, HETCOMM_PENDING);
+            rank.abandon();
+          }
+          thread.join();
+          EXPECT_EQ(status, HETCOMM_DEVICE_LOST);
+          EXPECT_FALSE(device.will_write(host.data(), host.size()));
+          if (me.rank() == 0) device.let_go();
+          hetcomm_memory_t* refused = nullptr;
+          EXPECT_EQ(hetcomm_memory_allocate(me.context(), rank.number(), 8, &refused),
+                    HETCOMM_DEVICE_LOST);
+        }
+        EXPECT_TRUE(me.meet());
+      });
+      EXPECT_TRUE(devices[0].is_destroyed());
+      EXPECT_EQ(devices[0].allocations(), 0u);
+      EXPECT_FALSE(devices[1].is_destroyed());
+    }
+  }
+}
+
+// What a read brings is right, whatever its length.
+TEST_P(Abandon, CallsThatWaitCopyEveryByte) {
+  std::array<HangingDevice, 2> devices;
+  run_job(GetParam(), 2, [&](Member& me) {
+    {
+      Rank rank(me, devices[static_cast<size_t>(me.rank())], 3 * kBytes);
+      for (const uint64_t bytes : {uint64_t{1}, uint64_t{4096}, uint64_t{70'000}, kBytes / 2,
+                                   kBytes / 2 + 1, 3 * kBytes - 3}) {
+        const std::vector<std::byte> sent = pattern(bytes, bytes);
+        EXPECT_EQ(hetcomm_memory_write(rank.memory(), 3, sent.data(), bytes), HETCOMM_OK);
+        std::vector<std::byte> read(bytes);
+        EXPECT_EQ(hetcomm_memory_read(rank.memory(), 3, read.data(), bytes), HETCOMM_OK);
+        EXPECT_EQ(find_mismatch(read, bytes), std::nullopt) << bytes;
+      }
+    }
+    EXPECT_TRUE(me.meet());
+  });
+}
+
+TEST_P(Abandon, EndsWhatWaitsForItsStreams) {
+  if (!GetParam().thread_progress) GTEST_SKIP() << "streams need a thread";
+  std::array<HangingDevice, 2> devices;
+  std::array<std::array<std::byte, 64>, 2> users{};
+  run_job(GetParam(), 2, [&](Member& me) {
+    HangingDevice& device = devices[static_cast<size_t>(me.rank())];
+    {
+      Rank rank(me, device, kBytes);
+      hetcomm_stream_t* stream = nullptr;
+      ASSERT_EQ(hetcomm_stream_create(me.context(), rank.number(), 0, &stream), HETCOMM_OK)
+          << hetcomm_last_error();
+      void* native = nullptr;
+      ASSERT_EQ(hetcomm_stream_native(stream, &native), HETCOMM_OK);
+      const hetcomm_device_t own = device.device();
+      if (!me.meet()) return;
+      device.hang(Way::kCopies);
+      // The user's own copy, which hangs.
+      void* address = nullptr;
+      EXPECT_EQ(hetcomm_memory_address(rank.memory(), &address), HETCOMM_OK);
+      EXPECT_EQ(
+          own.table->copy_to_host(own.instance, native,
+                                  users[static_cast<size_t>(me.rank())].data(), address, 0, 64),
+          HETCOMM_OK);
+      hetcomm_operation_options_t options{};
+      options.struct_size = sizeof(options);
+      options.stream = stream;
+      std::vector<hetcomm_request_t*> requests(2);
+      uint64_t word = 0;
+      // One of host memory, and one of the device's.
+      const hetcomm_buffer_t buffers[] = {hetcomm_buffer_host(&word, 8), rank.on_device(0, 64)};
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(me.rank() == 0
+                      ? hetcomm_send(me.communicator(), 1, i, buffers[i], &options, &requests[i])
+                      : hetcomm_recv(me.communicator(), 0, i, HETCOMM_EXACT_TAG, buffers[i],
+                                     &options, &requests[i]),
+                  HETCOMM_OK)
+            << hetcomm_last_error();
+      }
+      me.until([] { return false; }, 20 * kMs);
+      for (hetcomm_request_t* const request : requests) EXPECT_TRUE(is_pending(request));
+      rank.abandon();
+      for (hetcomm_request_t* const request : requests) {
+        const Outcome outcome = finish(request);
+        EXPECT_EQ(outcome.status, HETCOMM_DEVICE_LOST) << outcome.text;
+      }
+      hetcomm_request_t* refused = nullptr;
+      EXPECT_EQ(hetcomm_send(me.communicator(), rank.peer(), 9, buffers[0], &options, &refused),
+                HETCOMM_DEVICE_LOST);
+      if (me.rank() == 0) device.let_go();
+      EXPECT_EQ(hetcomm_stream_release(stream), HETCOMM_OK) << hetcomm_last_error();
+    }
+    EXPECT_TRUE(me.meet());
+  });
+  EXPECT_TRUE(devices[0].is_destroyed());
+  EXPECT_FALSE(devices[1].is_destroyed());
+  devices[1].let_go();
+}
+
+// Lines of the log of each rank.
+std::mutex lines_mutex;
+std::array<std::string, 2> lines;
+
+void log_line(void* user, int32_t /*level*/, const char* text) {
+  const std::lock_guard lock(lines_mutex);
+  lines[static_cast<size_t>(*static_cast<const int32_t*>(user))] += std::string(text) + "\n";
+}
+
+bool has_logged(size_t rank, const std::string& part) {
+  const std::lock_guard lock(lines_mutex);
+  return lines[rank].find(part) != std::string::npos;
+}
+
+TEST_P(Abandon, TheLogNamesDeviceAndCopy) {
+  for (std::string& text : lines) text.clear();
+  std::array<HangingDevice, 2> devices;
+  CapiCase own = GetParam();
+  own.settings += "DEVICE_TIMEOUT=200ms;";
+  own.log = log_line;
+  run_job(own, 2, [&](Member& me) {
+    HangingDevice& device = devices[static_cast<size_t>(me.rank())];
+    {
+      Rank rank(me, device, kBytes);
+      if (!me.meet()) return;
+      device.hang(Way::kCopies);
+      hetcomm_request_t* const request = start_move(me, rank.on_device(0, kBytes));
+      if (me.rank() == 0) {
+        // A waiting call, too, drives what tells.
+        hetcomm_completion_t completion{};
+        EXPECT_EQ(hetcomm_request_wait(request, 600 * kMs, &completion), HETCOMM_TIMED_OUT);
+        EXPECT_TRUE(me.until([] { return has_logged(0, "no copy has ended for"); }));
+        EXPECT_TRUE(has_logged(
+            0,
+            "device 1 (a device that hangs): no copy has ended for 0.2 s: 262144 bytes to "
+            "the host for send to rank 1, tag 0x1"))
+            << lines[0];
+        EXPECT_TRUE(is_pending(request));
+        device.let_go();
+      }
+      device.let_go();
+      EXPECT_EQ(finish(request).status, HETCOMM_OK);
+    }
+    EXPECT_TRUE(me.meet());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Abandon, ::testing::ValuesIn(cases()), capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test
