@@ -23,7 +23,7 @@ Claim::Claim(const Program& program) : program_(program) {
   for (const auto* sides : {&program.sources, &program.destinations}) {
     for (const ProgramSide& side : *sides) uses += side.boxes.boxes.empty() ? 0u : 1u;
   }
-  known_.resize(uses);
+  bases_.resize(uses);
   uses_.reserve(uses);
   open_sources_.reserve(uses);
   open_destinations_.reserve(uses);
@@ -37,37 +37,40 @@ Claim::Base Claim::base_of(const hetcomm_buffer_t& buffer) {
   return {.device = 1 + memory->device_index(), .allocation = address, .offset = buffer.offset};
 }
 
-// Whether all of |buffers| lie where those of the claim before did.
-bool Claim::note(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
-                 bool is_destination) {
-  bool is_known = is_known_;
-  for (uint32_t i = 0; i < sides.size(); ++i) {
-    const Footprint& boxes = sides[i].boxes;
-    if (boxes.boxes.empty()) continue;
-    const Base base = base_of(buffers[i]);
-    Base& known = known_[uses_.size()];
-    is_known = is_known && known == base;
-    known = base;
-    uses_.push_back({.base = base,
-                     .begin = base.offset + boxes.begin,
-                     .end = base.offset + boxes.end,
-                     .tensor = i,
-                     .is_destination = is_destination});
+// Calls use(index, tensor, whether it is a destination) for all that is used.
+template <typename Call>
+void Claim::for_each(Call&& use) const {
+  size_t index = 0;
+  for (const bool is_destination : {false, true}) {
+    const auto& sides = is_destination ? program_.destinations : program_.sources;
+    for (uint32_t i = 0; i < sides.size(); ++i) {
+      if (!sides[i].boxes.boxes.empty()) use(index++, i, is_destination);
+    }
   }
-  return is_known;
 }
 
 Code Claim::place(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
                   const UserStream* stream, std::string* text) {
   stream_ = stream;
+  bool is_known = is_known_;
+  for_each([&](size_t index, uint32_t tensor, bool is_destination) {
+    const Base base = base_of((is_destination ? destinations : sources)[tensor]);
+    is_known = is_known && bases_[index] == base;
+    bases_[index] = base;
+  });
+  if (is_known) return Code::kOk;
   uses_.clear();
-  const bool sources_known = note(sources, program_.sources, false);
-  const bool destinations_known = note(destinations, program_.destinations, true);
+  for_each([&](size_t index, uint32_t tensor, bool is_destination) {
+    uses_.push_back({.base = bases_[index], .tensor = tensor, .is_destination = is_destination});
+    Use& use = uses_.back();
+    const Footprint& boxes = boxes_of(use);
+    use.begin = use.base.offset + boxes.begin;
+    use.end = use.base.offset + boxes.end;
+  });
   std::sort(uses_.begin(), uses_.end(), [](const Use& one, const Use& other) {
     return std::tie(one.base.device, one.base.allocation, one.begin) <
            std::tie(other.base.device, other.base.allocation, other.begin);
   });
-  if (sources_known && destinations_known) return Code::kOk;
   is_known_ = is_apart(text);
   return is_known_ ? Code::kOk : Code::kInvalidArgument;
 }

@@ -56,18 +56,17 @@ class Claim {
   using Open = std::vector<const Use*>;
 
   static Base base_of(const hetcomm_buffer_t& buffer);
-  bool note(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
-            bool is_destination);
+  template <typename Call>
+  void for_each(Call&& use) const;
   const Footprint& boxes_of(const Use& use) const;
   Meeting find_meeting(const Use& one, const Use& other) const;
   bool is_apart(std::string* text);
 
   const Program& program_;
   const UserStream* stream_ = nullptr;
-  // Those of the last claim that was sound, sources first; none: there was none.
-  std::vector<Base> known_;
-  bool is_known_ = false;
-  std::vector<Use> uses_;  // in the order of memory
+  std::vector<Base> bases_;  // sources first
+  bool is_known_ = false;    // buffers at these bases were compared, and do not overlap
+  std::vector<Use> uses_;    // in the order of memory
   Open open_sources_;
   Open open_destinations_;
 };
