@@ -56,6 +56,7 @@ void ArenaRunner::start(Task& task, TaskCopies& copies, bool checks) {
 }
 
 ArenaRunner::Outcome ArenaRunner::advance() {
+  if (task_ == nullptr) return Outcome::kWaits;
   bool moved = false;
   for (int steps = 0; is_long_ ? !on_devices_.over() : consumed_ < chunks_; ++steps) {
     if (steps >= (is_long_ ? kLongStepsAtOnce : kStepsAtOnce)) return Outcome::kMoved;

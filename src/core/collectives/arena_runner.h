@@ -45,7 +45,7 @@ class ArenaRunner {
   // |task| stays as it is until the operation is over or dropped, and |copies| with it.
   void start(Task& task, TaskCopies& copies, bool checks) HETCOMM_UNDER_BATON;
   // Goes on for some chunks. kDone: the operation is over. kMismatch: it cannot go on, and
-  // mismatch() says why.
+  // mismatch() says why; from then on it waits to be ended.
   Outcome advance() HETCOMM_UNDER_BATON;
   // The operation under way has failed; no other one follows.
   void drop() HETCOMM_UNDER_BATON { task_ = nullptr; }

@@ -29,8 +29,8 @@ class CallCheck {
   // |checks| says whether calls are compared at all.
   void start(const Task& task, bool checks) HETCOMM_UNDER_BATON {
     checks_ = checks;
-    // Another order of calls is a difference too.
-    hash_ = checks ? mix(task.call().hash(), task.sequence()) : 0;
+    // The calls before it count too: nothing is taken from a rank that has made others.
+    hash_ = checks ? task.history() : 0;
   }
   void write(const Task& task, ChunkSlot& own) const HETCOMM_UNDER_BATON {
     if (!checks_) return;

@@ -15,6 +15,7 @@ struct Head {
   uint64_t team;
   uint64_t sequence;
   uint32_t refusals;
+  uint64_t history;
   Call call;
 };
 static_assert(std::is_trivially_copyable_v<Head>);
@@ -22,7 +23,7 @@ static_assert(std::is_trivially_copyable_v<Head>);
 }  // namespace
 
 std::vector<std::byte> CallNote::encode() const {
-  const Head head{team, sequence, refusals, call};
+  const Head head{team, sequence, refusals, history, call};
   const ConstByteSpan first = std::as_bytes(std::span(&head, 1));
   const ConstByteSpan rest = std::as_bytes(std::span(why));
   std::vector<std::byte> bytes(first.begin(), first.end());
@@ -38,8 +39,9 @@ std::optional<CallNote> CallNote::decode(ConstByteSpan bytes) {
   if (static_cast<size_t>(head.call.kind) >= kKinds) return std::nullopt;
   if (head.refusals == 0 && bytes.size() != sizeof(head)) return std::nullopt;
   const auto* why = reinterpret_cast<const char*>(bytes.data() + sizeof(head));
-  return CallNote{head.team, head.sequence, head.refusals, head.call,
-                  printable(std::string_view(why, bytes.size() - sizeof(head)))};
+  return CallNote{head.team,     head.sequence,
+                  head.refusals, head.history,
+                  head.call,     printable(std::string_view(why, bytes.size() - sizeof(head)))};
 }
 
 }  // namespace hetcomm::collectives

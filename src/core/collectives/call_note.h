@@ -18,6 +18,7 @@ struct CallNote {
   uint64_t sequence = 0;
   // 0: the rank has made the call. Otherwise the number of times that it has refused it.
   uint32_t refusals = 0;
+  uint64_t history = 0;  // Task::history()
   Call call;
   std::string why;  // reason of the refusal
 

@@ -21,7 +21,8 @@ void Collective::reset() {
   in_arena_ = ready_ = false;
   stage_ = Stage::kQueued;
   copies_.reset();
-  started_ns_ = forsaken_ns_ = 0;
+  slow_call_ = {};
+  forsaken_ns_ = 0;
   code_ = Code::kOk;
   text_.clear();
 }
@@ -61,7 +62,7 @@ void Collective::join(Team& team, uint64_t sequence, uint64_t now_ns) {
   team_ = &team;
   task_.set_sequence(sequence);
   task_.set_links(owner_->job().peers().link_model_hash());
-  started_ns_ = now_ns;
+  slow_call_.start(now_ns);
   operation_->stage = OperationStage::kCollective;
 }
 
@@ -139,7 +140,7 @@ void Collective::begin_moving() {
     return;
   }
   runner_.start(owner_->communicator(), *this, count_pipelines(task_.problem()),
-                team_->tag(task_.sequence(), task_.call()));
+                team_->tag(task_.sequence(), task_.history()));
   advance();
 }
 
@@ -243,9 +244,9 @@ std::string Collective::describe() const {
                      owner_->communicator().rank_of(owner_->job().rank()));
 }
 
-std::string Collective::missing() const {
-  if (team_ == nullptr) return {};
+std::vector<int> Collective::awaited() const {
   std::vector<int> peers;
+  if (team_ == nullptr) return peers;
   if (in_arena_ && stage_ == Stage::kMoving) {
     peers = team_->missing_in_arena();
   } else if (stage_ == Stage::kQueued) {
@@ -253,9 +254,14 @@ std::string Collective::missing() const {
   } else {
     for (const int rank : runner_.awaited()) peers.push_back(owner_->communicator().rank_of(rank));
   }
-  if (peers.empty()) return {};
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
+std::string Collective::missing() const {
+  std::vector<int> peers = awaited();
+  if (peers.empty()) return {};
   if (task_.problem().monitored && !task_.waits_for_all()) peers.resize(1);
   return fmt::format("; still waits for rank {}", fmt::join(peers, ", rank "));
 }

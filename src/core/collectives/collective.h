@@ -19,6 +19,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/collectives/plan.h"
+#include "src/core/collectives/slow_call.h"
 #include "src/core/collectives/step_sums.h"
 #include "src/core/collectives/task.h"
 #include "src/core/collectives/task_copies.h"
@@ -59,7 +60,12 @@ class Collective final : public CompositeOperation,
   const std::vector<int32_t>& list() const HETCOMM_UNDER_BATON { return task_.list(); }
   const Call& call() const HETCOMM_UNDER_BATON { return task_.call(); }
   uint64_t sequence() const HETCOMM_UNDER_BATON { return task_.sequence(); }
-  uint64_t started_ns() const HETCOMM_UNDER_BATON { return started_ns_; }
+  uint64_t history() const HETCOMM_UNDER_BATON { return task_.history(); }
+  // When and whom its team tells of it next.
+  SlowCall& slow_call() HETCOMM_UNDER_BATON { return slow_call_; }
+  const SlowCall& slow_call() const HETCOMM_UNDER_BATON { return slow_call_; }
+  // The ranks of the communicator that it waits for, each once, in their order.
+  std::vector<int> awaited() const HETCOMM_UNDER_BATON;
   // Whether its data moves: in the arena, whether its turn has come.
   bool moving() const HETCOMM_UNDER_BATON { return stage_ == Stage::kMoving; }
 
@@ -140,7 +146,7 @@ class Collective final : public CompositeOperation,
     StandIns::Memory pinned;
   };
   std::array<Scratch, plan::Runner::kPipelinesAtOnce> scratch_;
-  uint64_t started_ns_ = 0;
+  SlowCall slow_call_;
   uint64_t forsaken_ns_ = 0;  // when another rank ended it; 0: none did
   Code code_ = Code::kOk;
   std::string text_;

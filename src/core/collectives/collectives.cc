@@ -18,7 +18,14 @@ Collectives::Collectives(JobMember& communicator, Job& job, const Config& config
       checks_(config.number(Variable::kCollectiveCheck) != 0),
       may_share_(config.number(Variable::kCollectiveShared) != 0) {}
 
-Collectives::~Collectives() = default;
+Collectives::~Collectives() {
+  const Channel& channel = communicator_.channel();
+  if (!has_failed() || told_) return;
+  job_.log().warn(
+      "communicator {}: its collective operations had failed, and none was called that would have "
+      "told so: {}",
+      channel.id, channel.collectives_failed.text());
+}
 
 std::unique_ptr<Collective> Collectives::take() {
   if (spare_.empty()) return std::make_unique<Collective>();
@@ -70,6 +77,7 @@ Status Collectives::start(Operation& operation) {
   // A new team hears what was said of its calls before, which may end all operations.
   Team* team = team_of(composite.list());
   if (!channel.collectives_failed.ok()) {
+    note_told();
     return channel.collectives_failed.annotate(
         "the collective operations of the communicator have failed before");
   }

@@ -51,8 +51,13 @@ class Collectives {
   // Teams use the functions below.
   JobMember& communicator() { return communicator_; }
   Job& job() { return job_; }
+  // An operation ends since the operations of the communicator have failed.
+  void note_told() HETCOMM_UNDER_BATON { told_ = true; }
   // Whether the arguments of the ranks are compared.
   bool checks() const HETCOMM_UNDER_BATON { return checks_; }
+  bool has_failed() const HETCOMM_UNDER_BATON {
+    return !communicator_.channel().collectives_failed.ok();
+  }
   // Whether memory that ranks of a host share may be used.
   bool may_share() const HETCOMM_UNDER_BATON { return may_share_; }
 
@@ -64,6 +69,7 @@ class Collectives {
   Job& job_;
   const bool checks_;
   const bool may_share_;
+  bool told_ = false;  // the caller has seen an operation fail
   // There is a team for each list of ranks that was used.
   std::vector<std::unique_ptr<Team>> teams_;
   std::vector<std::unique_ptr<Collective>> spare_;

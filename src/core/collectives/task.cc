@@ -243,7 +243,7 @@ void Task::reset() {
   call_ = {};
   list_.clear();
   wait_all_ = false;
-  sequence_ = 0;
+  sequence_ = history_ = 0;
   send_.reset();
   receive_.reset();
 }

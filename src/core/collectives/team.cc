@@ -13,8 +13,8 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A tag has a bit for agreements, 22 bits of the list, 16 of the number, 16 of the arguments, and 8
-// of the pipeline.
+// A tag has a bit for agreements, 22 bits of the list, 16 of the number, 16 of the calls so far, and
+// 8 of the pipeline.
 constexpr uint64_t kAgreementBit = uint64_t{1} << 62;
 constexpr unsigned kListBits = 22;
 constexpr unsigned kListShift = 40;
@@ -40,6 +40,7 @@ Team::Team(Collectives& owner, std::vector<int32_t> list)
 }
 
 Team::~Team() {
+  for (const Dispute& each : disputes_) owner_.job().log().warn("{}", text_of(each));
   set_busy(false);
   if (agreement_ != nullptr) agreement_->cancel();
   if (arena_ != nullptr) {
@@ -51,10 +52,9 @@ int32_t Team::shown_rank(uint32_t index) const {
   return owner_.communicator().rank_of(ranks_[index]);
 }
 
-uint64_t Team::tag(uint64_t sequence, const Call& call) const {
-  const uint64_t arguments = checks_ ? call.hash() >> 48 : 0;
+uint64_t Team::tag(uint64_t sequence, uint64_t history) const {
   return (hash_ >> (64 - kListBits)) << kListShift | (sequence & 0xffff) << kSequenceShift |
-         arguments << kCallShift;
+         history >> 48 << kCallShift;
 }
 
 uint64_t Team::agreement_tag() const {
@@ -152,13 +152,20 @@ bool Team::advance_arena() {
     in_arena_->refuse_length(shown_rank(found.peer), found.sent, found.expected);
     return true;
   }
-  owner_.fail(
-      Code::kMismatch,
-      found.sequence == in_arena_->sequence()
-          ? disagreement(found.peer, found.call, found.sequence, in_arena_->call())
-          : fmt::format("ranks {} and {} differ in the order: {} is operation #{}, and {} is #{}",
-                        shown_rank(index_), shown_rank(found.peer), describe(in_arena_->call()),
-                        in_arena_->sequence(), describe(found.call), found.sequence));
+  const Call& own = in_arena_->call();
+  if (found.sequence == in_arena_->sequence() && found.call.hash() == own.hash()) {
+    dispute(found.peer, remembered_[found.sequence % kRemembered]);
+    return true;
+  }
+  std::string text;
+  if (found.sequence != in_arena_->sequence()) {
+    text = fmt::format("ranks {} and {} differ in the order: {} is operation #{}, and {} is #{}",
+                       shown_rank(index_), shown_rank(found.peer), describe(own),
+                       in_arena_->sequence(), describe(found.call), found.sequence);
+  } else {
+    text = disagreement(found.peer, found.call, found.sequence, own);
+  }
+  owner_.fail(Code::kMismatch, text);
   return true;
 }
 
@@ -209,7 +216,8 @@ void Team::submit(std::unique_ptr<Collective>& collective) {
   Collective& own = *collective;
   if (way_ == Way::kUnknown) choose_way(own.call());
   own.join(*this, sequence_ + 1, owner_.job().commons().now_ns());
-  if (goes_through_arena(own) && in_arena_ == nullptr && queue_.empty()) {
+  if (checks_) own.task().set_history(mix(history_, own.call().hash() + refusals_));
+  if (goes_through_arena(own) && in_arena_ == nullptr && queue_.empty() && disputes_.empty()) {
     in_arena_ = std::move(collective);
     remember(own);
     own.start(true);
@@ -228,9 +236,9 @@ void Team::remember(Collective& collective) {
   const uint64_t sequence = ++sequence_;
   Remembered& own = remembered_[sequence % kRemembered];
   own.sequence = sequence;
+  own.history = history_ = collective.history();
   own.call = collective.call();
   own.refusals = std::exchange(refusals_, 0);
-  own.told = false;
   if (!early_refusals_.empty()) [[unlikely]] {
     for (const EarlyRefusal& early : std::exchange(early_refusals_, {})) {
       peer_refuses(early.peer, early.note);
@@ -246,15 +254,16 @@ void Team::remember(Collective& collective) {
     return;
   for (const auto& [peer, note] : std::exchange(early_, {})) {
     if (note.sequence == sequence) {
-      compare(peer, note.call, sequence, own.call);
+      compare(peer, note, own);
     } else if (note.sequence > sequence) {
       early_.emplace_back(peer, note);
     }
   }
 }
 
+// Where ranks are known to differ, nothing begins until they have found out in what.
 void Team::activate() {
-  if (way_ == Way::kAgreeing) return;
+  if (way_ == Way::kAgreeing || !disputes_.empty()) return;
   while (!queue_.empty()) {
     Collective& next = *queue_.front();
     const bool in_arena = goes_through_arena(next);
@@ -307,44 +316,57 @@ void Team::sweep_over() {
 uint64_t Team::next_timer_ns() const {
   uint64_t next = kForever;
   for (const auto& collective : active_) next = std::min(next, collective->next_timer_ns());
-  if (!checks_) return next;
-  const auto consider = [&](const Collective& collective) HETCOMM_UNDER_BATON {
-    const Remembered& own = remembered_[collective.sequence() % kRemembered];
-    if (own.sequence != collective.sequence() || own.told) return;
-    next = std::min(next, collective.started_ns() + kTellAfterNs);
-  };
-  for (const auto& collective : active_) consider(*collective);
-  if (in_arena_ != nullptr) consider(*in_arena_);
+  if (!checks_ || size() == 1) return next;
+  for (const auto& collective : active_) next = std::min(next, collective->slow_call().next_ns());
+  if (in_arena_ != nullptr) next = std::min(next, in_arena_->slow_call().next_ns());
+  if (!disputes_.empty()) next = std::min(next, disputes_.front().since_ns + kReasonNs);
   return next;
 }
 
-// Tells the next rank of slow operations, so that the ranks find out if one of them waits for a
-// call that the others do not make.
 void Team::tick(uint64_t now_ns) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->tick(now_ns);
   if (!checks_ || size() == 1) return;
   for (const auto& collective : active_) tell(*collective, now_ns);
   if (in_arena_ != nullptr) tell(*in_arena_, now_ns);
+  end_disputes(now_ns);
 }
 
 void Team::tell_call(int job_rank, const CallNote& note) const {
   owner_.job().control().tell_call(job_rank, owner_.communicator().channel().id, note.encode());
 }
 
-void Team::tell(const Collective& collective, uint64_t now_ns) {
-  Remembered& own = remembered_[collective.sequence() % kRemembered];
-  if (own.sequence != collective.sequence() || own.told) return;
-  if (now_ns < collective.started_ns() + kTellAfterNs) return;
-  own.told = true;
-  tell_call(ranks_[(index_ + 1) % size()], {hash_, own.sequence, 0, own.call, {}});
+void Team::tell_own(uint32_t peer, const Remembered& own) const {
+  tell_call(ranks_[peer], {.team = hash_,
+                           .sequence = own.sequence,
+                           .refusals = 0,
+                           .history = own.history,
+                           .call = own.call,
+                           .why = {}});
 }
 
-// A tag shows that arguments differ. The other rank says in what, when it has heard what was called
-// here.
+void Team::tell(Collective& collective, uint64_t now_ns) {
+  if (collective.over() || now_ns < collective.slow_call().next_ns()) return;
+  const JobMember& communicator = owner_.communicator();
+  const CallNote note{.team = hash_,
+                      .sequence = collective.sequence(),
+                      .refusals = 0,
+                      .history = collective.history(),
+                      .call = collective.call(),
+                      .why = {}};
+  collective.slow_call().tell(now_ns, shown_rank((index_ + 1) % size()), collective.awaited(),
+                              [&](int rank) HETCOMM_UNDER_BATON {
+                                tell_call(communicator.ranks()[static_cast<size_t>(rank)], note);
+                              });
+}
+
+// The tag of a message that nobody waits for shows whether its sender has made the same calls. If
+// not, the sender says in what they differ, when it has heard what was called here.
 void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   if (!checks_ || (tag & kAgreementBit) != 0) return;
   constexpr uint64_t kListMask = ((uint64_t{1} << kListBits) - 1) << kListShift;
   if ((tag & kListMask) != (agreement_tag() & kListMask)) return;
+  const auto at = std::find(ranks_.begin(), ranks_.end(), job_rank);
+  if (at == ranks_.end()) return;
   // Numbers are near each other, so the low bits tell which one is meant.
   const auto ahead =
       static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - sequence_));
@@ -356,11 +378,34 @@ void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   const Remembered& own = remembered_[sequence % kRemembered];
   constexpr uint64_t kCallMask = uint64_t{0xffff} << kCallShift;
   if (own.sequence != sequence ||
-      (this->tag(sequence, own.call) & kCallMask) == (tag & kCallMask)) {
+      (this->tag(sequence, own.history) & kCallMask) == (tag & kCallMask)) {
     return;
   }
-  if (disputed_.size() < kMaxDisputed) disputed_.push_back(own);
-  tell_call(job_rank, {hash_, sequence, 0, own.call, {}});
+  dispute(static_cast<uint32_t>(at - ranks_.begin()), own);
+}
+
+// |peer| does not make |own|, or has made other calls before it.
+void Team::dispute(uint32_t peer, const Remembered& own) {
+  if (owner_.has_failed() || disputes_.size() == kMaxDisputes) return;
+  disputes_.push_back({own, peer, owner_.job().commons().now_ns()});
+  set_busy(true);
+  tell_own(peer, own);
+}
+
+// Where the other rank does not say in what they differ, since it has left or computes, this one says
+// what it knows.
+void Team::end_disputes(uint64_t now_ns) {
+  if (disputes_.empty() || now_ns < disputes_.front().since_ns + kReasonNs) return;
+  const std::string text = text_of(disputes_.front());
+  disputes_.clear();
+  owner_.fail(Code::kMismatch, text);
+}
+
+std::string Team::text_of(const Dispute& dispute) const {
+  return fmt::format(
+      "ranks {} and {} differ in operation #{}, or in one before it; of rank {} it is {}",
+      shown_rank(index_), shown_rank(dispute.peer), dispute.own.sequence, shown_rank(index_),
+      describe(dispute.own.call));
 }
 
 void Team::peer_says(int job_rank, const CallNote& note) {
@@ -378,19 +423,19 @@ void Team::peer_says(int job_rank, const CallNote& note) {
   // An operation that has been under way for long is not remembered any more.
   for (const auto& collective : active_) {
     if (collective->sequence() != note.sequence) continue;
-    compare(peer, note.call, note.sequence, collective->call());
+    compare(peer, note, {note.sequence, collective->history(), collective->call()});
     return;
   }
   const Remembered& own = remembered_[note.sequence % kRemembered];
   if (own.sequence == note.sequence) {
-    compare(peer, note.call, note.sequence, own.call);
+    compare(peer, note, own);
     return;
   }
   // Many other operations were called since.
-  const auto found = std::find_if(disputed_.begin(), disputed_.end(), [&](const Remembered& one) {
-    return one.sequence == note.sequence;
+  const auto found = std::find_if(disputes_.begin(), disputes_.end(), [&](const Dispute& each) {
+    return each.own.sequence == note.sequence;
   });
-  if (found != disputed_.end()) compare(peer, note.call, note.sequence, found->call);
+  if (found != disputes_.end()) compare(peer, note, Remembered(found->own));
 }
 
 void Team::refuse(std::string_view why) {
@@ -423,9 +468,25 @@ void Team::peer_refuses(uint32_t peer, const CallNote& note) {
                                            shown_rank(peer), note.sequence, note.why));
 }
 
-void Team::compare(uint32_t peer, const Call& theirs, uint64_t sequence, const Call& own) {
-  if (theirs.hash() == own.hash()) return;
-  owner_.fail(Code::kMismatch, disagreement(peer, theirs, sequence, own));
+// Calls that are alike come after others that differ, and the ranks look at the one before.
+void Team::compare(uint32_t peer, const CallNote& theirs, const Remembered& own) {
+  if (theirs.history == own.history) return;
+  if (theirs.call.hash() != own.call.hash()) {
+    owner_.fail(Code::kMismatch, disagreement(peer, theirs.call, own.sequence, own.call));
+    return;
+  }
+  const uint64_t before = own.sequence - 1;
+  const Remembered& earlier = remembered_[before % kRemembered];
+  if (before != 0 && earlier.sequence == before) {
+    tell_own(peer, earlier);
+  } else {
+    owner_.fail(Code::kMismatch, earlier_difference(peer, own.sequence));
+  }
+}
+
+std::string Team::earlier_difference(uint32_t peer, uint64_t sequence) const {
+  return fmt::format("ranks {} and {} differ in an operation before #{}", shown_rank(index_),
+                     shown_rank(peer), sequence);
 }
 
 std::string Team::disagreement(uint32_t peer, const Call& theirs, uint64_t sequence,
@@ -438,6 +499,7 @@ std::string Team::disagreement(uint32_t peer, const Call& theirs, uint64_t seque
 void Team::fail_all(Code code, std::string_view text) {
   const auto end = [&](Collective& collective) HETCOMM_UNDER_BATON {
     if (collective.over()) return;
+    owner_.note_told();
     collective.fail(code, text_or_none([&]() HETCOMM_UNDER_BATON {
                       return fmt::format("{}: {}", collective.describe(), text);
                     }));
@@ -449,6 +511,7 @@ void Team::fail_all(Code code, std::string_view text) {
   }
   for (size_t i = 0; i < active_.size(); ++i) end(*active_[i]);
   for (size_t i = 0; i < queue_.size(); ++i) end(*queue_[i]);
+  disputes_.clear();
   ready_ = true;
 }
 

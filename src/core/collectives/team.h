@@ -3,7 +3,12 @@
 // Every operation has a number, the same on all ranks. Messages carry it in their tag, so several
 // operations may be under way. Operations in the arena run one after the other. The first operation
 // that may go there waits until the ranks have found out whether they share an arena. A barrier or
-// a split that is the very first operation goes by messages. All under the baton.
+// a split that is the very first operation goes by messages.
+//
+// A rank takes data only from ranks that have made the same calls so far: tags, and the checks in the
+// arena, have a hash of all of them (ADR 12). A message of another rank that has made other calls
+// shows that they differ. Both then find out in what, and the operations fail on all ranks. All under
+// the baton.
 #pragma once
 
 #include <array>
@@ -40,7 +45,7 @@ class Team final : public JobTask {
   // The rank in the communicator, which texts for users show.
   int32_t shown_rank(uint32_t index) const HETCOMM_UNDER_BATON;
   // Tag of the messages of an operation, without the number of a pipeline.
-  uint64_t tag(uint64_t sequence, const Call& call) const HETCOMM_UNDER_BATON;
+  uint64_t tag(uint64_t sequence, uint64_t history) const HETCOMM_UNDER_BATON;
   uint64_t agreement_tag() const HETCOMM_UNDER_BATON;
   // Whether another team's messages could be taken for those of this team.
   bool collides_with(const Team& other) const HETCOMM_UNDER_BATON;
@@ -83,14 +88,20 @@ class Team final : public JobTask {
   enum class Way : uint8_t { kUnknown, kAgreeing, kMessages, kArena };
   static constexpr size_t kMaxActive = 8;
   static constexpr size_t kRemembered = 128;
-  static constexpr size_t kMaxDisputed = 16;
-  // Time after which the next rank is told what was called here.
-  static constexpr uint64_t kTellAfterNs = 20'000'000;
+  static constexpr size_t kMaxDisputes = 16;
+  // Time in which a rank that has made another call says in what it differs.
+  static constexpr uint64_t kReasonNs = 1'000'000'000;
   struct Remembered {
     uint64_t sequence = 0;  // 0: none
+    uint64_t history = 0;   // Task::history()
     Call call;
     uint32_t refusals = 0;  // times that this rank refused before it made the call
-    bool told = false;
+  };
+  // A message of |peer| does not fit a call of this rank.
+  struct Dispute {
+    Remembered own;
+    uint32_t peer = 0;
+    uint64_t since_ns = 0;
   };
   struct EarlyRefusal {
     uint32_t peer;
@@ -98,7 +109,8 @@ class Team final : public JobTask {
   };
 
   bool idle() const HETCOMM_UNDER_BATON {
-    return active_.empty() && queue_.empty() && in_arena_ == nullptr && agreement_ == nullptr;
+    return active_.empty() && queue_.empty() && in_arena_ == nullptr && agreement_ == nullptr &&
+           disputes_.empty();
   }
   void set_busy(bool busy) HETCOMM_UNDER_BATON;
   void choose_way(const Call& next) HETCOMM_UNDER_BATON;
@@ -111,12 +123,16 @@ class Team final : public JobTask {
   bool advance_arena() HETCOMM_UNDER_BATON;
   void look_for_lost() HETCOMM_UNDER_BATON;
   void tell_call(int job_rank, const CallNote& note) const HETCOMM_UNDER_BATON;
-  void tell(const Collective& collective, uint64_t now_ns) HETCOMM_UNDER_BATON;
-  void compare(uint32_t peer, const Call& theirs, uint64_t sequence,
-               const Call& own) HETCOMM_UNDER_BATON;
+  void tell_own(uint32_t peer, const Remembered& own) const HETCOMM_UNDER_BATON;
+  void tell(Collective& collective, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void dispute(uint32_t peer, const Remembered& own) HETCOMM_UNDER_BATON;
+  void end_disputes(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  std::string text_of(const Dispute& dispute) const HETCOMM_UNDER_BATON;
+  void compare(uint32_t peer, const CallNote& theirs, const Remembered& own) HETCOMM_UNDER_BATON;
   void peer_refuses(uint32_t peer, const CallNote& note) HETCOMM_UNDER_BATON;
   std::string disagreement(uint32_t peer, const Call& theirs, uint64_t sequence,
                            const Call& own) const HETCOMM_UNDER_BATON;
+  std::string earlier_difference(uint32_t peer, uint64_t sequence) const HETCOMM_UNDER_BATON;
   void sweep_over() HETCOMM_UNDER_BATON;
 
   Collectives& owner_;
@@ -137,7 +153,8 @@ class Team final : public JobTask {
   std::deque<std::unique_ptr<Collective>> queue_;
   std::vector<std::unique_ptr<Collective>> active_;
   std::array<Remembered, kRemembered> remembered_;
-  std::vector<Remembered> disputed_;  // calls that a message of another rank did not fit
+  uint64_t history_ = 0;           // of the last operation
+  std::vector<Dispute> disputes_;  // the oldest first
   // Job ranks and tags of messages that came before the call was made here.
   std::vector<std::pair<int, uint64_t>> early_messages_;
   std::vector<std::pair<int, uint64_t>> seen_messages_;  // empty between calls

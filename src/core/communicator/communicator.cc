@@ -286,6 +286,7 @@ Status Communicator::check_source(int32_t source) {
 void Communicator::flush(uint64_t timeout_ns) {
   {
     const Engine::Baton baton(engine_);
+    job_->events().read_mail();  // what other ranks have found is told
     if (job_->members().others_stay(*this)) return;
   }
   const uint64_t end = deadline_after(now_ns(), timeout_ns);

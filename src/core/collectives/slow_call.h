@@ -1,0 +1,54 @@
+// When and whom a rank tells of a call that takes long, so that the ranks find out if they wait for
+// calls that the others do not make.
+//
+// The next rank is told first, and then those that the operation waits for, some at a time. Where a
+// rank waits that has made another call than the one it waits for, that one hears of it. Under the
+// baton.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/base/clock.h"
+
+namespace hetcomm::collectives {
+
+class SlowCall {
+ public:
+  void start(uint64_t now_ns) HETCOMM_UNDER_BATON { at_ns_ = now_ns + kFirstNs; }
+  uint64_t next_ns() const HETCOMM_UNDER_BATON { return at_ns_; }
+  // Calls tell(rank) for |next|, the first time, and for some of |awaited|, which are in order. Each
+  // round through these takes twice as long as the one before.
+  template <typename Tell>
+  void tell(uint64_t now_ns, int next, const std::vector<int>& awaited,
+            Tell&& tell) HETCOMM_UNDER_BATON {
+    constexpr size_t kAtOnce = 8;
+    if (now_ns < at_ns_) return;
+    if (told_ < 0) {
+      tell(next);
+      told_ = 0;
+    }
+    auto rank = std::lower_bound(awaited.begin(), awaited.end(), told_);
+    for (size_t i = 0; i < kAtOnce && rank != awaited.end(); ++i, ++rank) {
+      if (*rank != next || period_ns_ > kFirstNs) tell(*rank);
+      told_ = *rank + 1;
+    }
+    if (rank == awaited.end()) {
+      told_ = 0;
+      period_ns_ *= 2;
+    }
+    at_ns_ = now_ns + period_ns_;
+  }
+
+ private:
+  static constexpr uint64_t kFirstNs = 20'000'000;
+
+  uint64_t at_ns_ = kForever;
+  uint64_t period_ns_ = kFirstNs;
+  int told_ = -1;  // awaited ranks before this one were told in this round; -1: nobody was told
+};
+
+}  // namespace hetcomm::collectives

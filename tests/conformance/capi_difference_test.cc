@@ -1,0 +1,282 @@
+// Ranks that make different collective calls, for all pairs of kinds of calls, among 2 to 4 ranks, by
+// shared memory and by messages:
+//
+//   * the call ends with MISMATCH, or with OK on a rank that does not wait for the others
+//   * the next call that all ranks have to make ends with MISMATCH on every rank, also where nobody
+//     waits between the two, and where calls that do not wait for all ranks lie between them
+//   * no rank waits for its deadline
+//   * where no call follows, the log tells what was found when the communicator is destroyed
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/conformance/capi_collective.h"
+
+namespace hetcomm_test {
+namespace {
+
+constexpr size_t kCount = 12;  // elements of a buffer; all ranks' parts together
+constexpr int32_t kMostRanks = 4;
+
+enum class Kind : uint8_t {
+  kBarrier,
+  kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
+  kAllreduce,
+  kAllgather,
+  kReduceScatter,
+  kAlltoall,
+  kScan
+};
+
+// The arguments of a call.
+struct Arguments {
+  const char* name;
+  Kind kind;
+  int32_t root = 0;
+  size_t count = kCount;
+  int32_t type = HETCOMM_INT64;
+};
+
+const std::vector<Arguments> kCalls = {
+    {"barrier", Kind::kBarrier},
+    {"broadcast", Kind::kBroadcast},
+    {"broadcast from 1", Kind::kBroadcast, 1},
+    {"short broadcast", Kind::kBroadcast, 0, 5},
+    {"broadcast of unsigned", Kind::kBroadcast, 0, kCount, HETCOMM_UINT64},
+    {"reduce", Kind::kReduce},
+    {"reduce to 1", Kind::kReduce, 1},
+    {"short reduce", Kind::kReduce, 0, 5},
+    {"reduce of unsigned", Kind::kReduce, 0, kCount, HETCOMM_UINT64},
+    {"gather", Kind::kGather},
+    {"gather to 1", Kind::kGather, 1},
+    {"gather of unsigned", Kind::kGather, 0, kCount, HETCOMM_UINT64},
+    {"scatter", Kind::kScatter},
+    {"scatter from 1", Kind::kScatter, 1},
+    {"scatter of unsigned", Kind::kScatter, 0, kCount, HETCOMM_UINT64},
+    {"allreduce", Kind::kAllreduce},
+    {"short allreduce", Kind::kAllreduce, 0, 5},
+    {"allgather", Kind::kAllgather},
+    {"reduce_scatter", Kind::kReduceScatter},
+    {"alltoall", Kind::kAlltoall},
+    {"scan", Kind::kScan},
+};
+// Each of these waits for all ranks.
+const std::vector<Arguments> kWaiting = {{"barrier", Kind::kBarrier},
+                                         {"allreduce", Kind::kAllreduce},
+                                         {"allgather", Kind::kAllgather},
+                                         {"reduce_scatter", Kind::kReduceScatter},
+                                         {"alltoall", Kind::kAlltoall}};
+
+// One call of this rank, and its memory.
+class Call {
+ public:
+  Call(hetcomm_communicator_t* communicator, const Arguments& arguments) {
+    const auto& [name, kind, root, count, type] = arguments;
+    int32_t rank = 0;
+    int32_t size = 0;
+    EXPECT_EQ(hetcomm_communicator_rank(communicator, &rank, &size), HETCOMM_OK);
+    const hetcomm_buffer_t all = part(sent_, 0, count);
+    const hetcomm_buffer_t result = part(received_, 0, count);
+    const size_t each = kCount / static_cast<size_t>(size);
+    const hetcomm_buffer_t block = part(sent_, 0, each);
+    const hetcomm_buffer_t own = part(received_, 0, each);
+    constexpr int32_t kSum = HETCOMM_REDUCE_SUM;
+    hetcomm_communicator_t* const on = communicator;
+    hetcomm_status_t status = HETCOMM_INTERNAL;
+    switch (kind) {
+      case Kind::kBarrier:
+        status = hetcomm_barrier(on, nullptr, &request_);
+        break;
+      case Kind::kBroadcast:
+        status = hetcomm_broadcast(on, root, result, type, nullptr, &request_);
+        break;
+      case Kind::kReduce:
+        status = hetcomm_reduce(on, root, all, result, type, kSum, nullptr, &request_);
+        break;
+      case Kind::kGather:
+        status = hetcomm_gather(on, root, block, result, type, nullptr, &request_);
+        break;
+      case Kind::kScatter:
+        status = hetcomm_scatter(on, root, all, own, type, nullptr, &request_);
+        break;
+      case Kind::kAllreduce:
+        status = hetcomm_allreduce(on, all, result, type, kSum, nullptr, &request_);
+        break;
+      case Kind::kAllgather:
+        status = hetcomm_allgather(on, block, result, type, nullptr, &request_);
+        break;
+      case Kind::kReduceScatter:
+        status = hetcomm_reduce_scatter(on, all, own, type, kSum, nullptr, &request_);
+        break;
+      case Kind::kAlltoall:
+        status = hetcomm_alltoall(on, all, result, type, nullptr, &request_);
+        break;
+      case Kind::kScan:
+        status = hetcomm_scan(on, all, result, type, kSum, nullptr, &request_);
+        break;
+    }
+    EXPECT_EQ(status, HETCOMM_OK) << name << ": " << hetcomm_last_error();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  Outcome end() { return finish(request_); }
+
+ private:
+  std::vector<int64_t> sent_ = std::vector<int64_t>(kCount, 1);
+  std::vector<int64_t> received_ = std::vector<int64_t>(kCount);
+  hetcomm_request_t* request_ = nullptr;
+};
+
+void expect_mismatch(Call& call, const char* what) {
+  const Outcome outcome = call.end();
+  EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << what << ": " << outcome.text;
+}
+
+void expect_mismatch_or_ok(Call& call, const char* what) {
+  const Outcome outcome = call.end();
+  EXPECT_TRUE(outcome.status == HETCOMM_OK || outcome.status == HETCOMM_MISMATCH)
+      << what << ": " << outcome.text;
+}
+
+struct Difference {
+  const Arguments* one;
+  const Arguments* other;
+  uint32_t others = 0;   // a bit for each rank that makes the other call
+  bool waits = false;    // for the end of each call before the next one
+  bool between = false;  // a call that does not wait for all ranks follows
+  const Arguments* next;
+};
+
+// On a communicator of its own, which is ruined by it.
+void differ(Member& me, const Difference& difference) {
+  hetcomm_communicator_t* own = nullptr;
+  ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &own), HETCOMM_OK)
+      << hetcomm_last_error();
+  // The ranks know by then whether they share memory.
+  Call before(own, kWaiting[1]);
+  EXPECT_EQ(before.end().status, HETCOMM_OK);
+  ASSERT_TRUE(me.meet());
+  const uint64_t start = clock_ns();
+  const bool is_other = (difference.others >> me.rank() & 1) != 0;
+  {
+    const Arguments& arguments = is_other ? *difference.other : *difference.one;
+    Call first(own, arguments);
+    if (difference.waits) expect_mismatch_or_ok(first, arguments.name);
+    const Arguments& rooted = kCalls[1];
+    std::unique_ptr<Call> between;
+    if (difference.between) between = std::make_unique<Call>(own, rooted);
+    if (difference.waits && between != nullptr) expect_mismatch_or_ok(*between, "between");
+    Call next(own, *difference.next);
+    expect_mismatch(next, difference.next->name);
+    if (!difference.waits) {
+      expect_mismatch_or_ok(first, arguments.name);
+      if (between != nullptr) expect_mismatch_or_ok(*between, "between");
+    }
+  }
+  EXPECT_LT(clock_ns() - start, 5 * kSec);
+  ASSERT_TRUE(me.meet());
+  EXPECT_EQ(hetcomm_communicator_destroy(own), HETCOMM_OK) << hetcomm_last_error();
+}
+
+// Short runs make each pair once, and long ones among all numbers of ranks in both ways.
+std::vector<Difference> differences(int32_t ranks) {
+  const bool all = std::getenv("HETCOMM_TEST_LONG") != nullptr;
+  std::vector<Difference> made;
+  size_t number = 0;
+  for (const Arguments& one : kCalls) {
+    for (const Arguments& other : kCalls) {
+      if (&one >= &other) continue;
+      ++number;
+      if (!all && number % (kMostRanks - 1) != static_cast<size_t>(ranks) - 2) continue;
+      const uint32_t groups = (1u << ranks) - 2;  // not all, and not none
+      const size_t turn = number / (kMostRanks - 1);
+      for (const bool waits : {false, true}) {
+        if (!all && waits != (turn % 2 == 0)) continue;
+        made.push_back({&one, &other, 1 + static_cast<uint32_t>(turn * 5) % groups, waits,
+                        turn % 3 == 0, &kWaiting[turn % kWaiting.size()]});
+      }
+    }
+  }
+  return made;
+}
+
+class Differences : public CapiTest {};
+
+TEST_P(Differences, AreToldByTheNextCallOnEveryRank) {
+  for (int32_t ranks = 2; ranks <= kMostRanks; ++ranks) {
+    run(ranks, [ranks](Member& me) {
+      for (const Difference& difference : differences(ranks)) {
+        SCOPED_TRACE(testing::Message()
+                     << difference.one->name << " and " << difference.other->name << ", ranks "
+                     << ranks << ", others " << difference.others << ", then "
+                     << difference.next->name << (difference.waits ? ", waits" : "")
+                     << (difference.between ? ", one between" : ""));
+        differ(me, difference);
+        if (testing::Test::HasFailure()) return;
+      }
+    });
+  }
+}
+
+// Two ranks send to one of their own kind, and the two that wait wait for each other: no message of
+// one kind comes to a rank of the other kind.
+TEST_P(Differences, AreFoundWhereNoMessageShowsThem) {
+  run(4, [](Member& me) {
+    static const Arguments kToFirst{"gather to 0", Kind::kGather, 0};
+    static const Arguments kToThird{"gather to 2", Kind::kGather, 2};
+    for (const bool waits : {false, true}) {
+      differ(me, {&kToFirst, &kToThird, 0b1100, waits, false, &kWaiting[0]});
+    }
+  });
+}
+
+std::mutex lines_mutex;
+std::vector<std::string> lines;
+void keep_line(void* /*user_data*/, int32_t /*level*/, const char* text) {
+  const std::lock_guard lock(lines_mutex);
+  lines.emplace_back(text);
+}
+size_t count_lines(const std::string& part_of_text) {
+  const std::lock_guard lock(lines_mutex);
+  size_t count = 0;
+  for (const std::string& line : lines) {
+    if (line.find(part_of_text) != std::string::npos) ++count;
+  }
+  return count;
+}
+
+// Both ranks send, and nobody waits.
+TEST(DifferencesAtTheEnd, AreLogged) {
+  lines.clear();
+  const CapiCase tcp{.name = "tcp", .transports = "tcp", .settings = "LOG=warn;", .log = keep_line};
+  run_job(tcp, 2, [](Member& me) {
+    hetcomm_communicator_t* own = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &own), HETCOMM_OK);
+    Call before(own, kWaiting[1]);
+    EXPECT_EQ(before.end().status, HETCOMM_OK);
+    ASSERT_TRUE(me.meet());
+    Call broadcast(own, {"broadcast from itself", Kind::kBroadcast, me.rank()});
+    EXPECT_EQ(broadcast.end().status, HETCOMM_OK) << "a root does not wait";
+    EXPECT_TRUE(me.until([] { return count_lines("differ in the root (") >= 2; }));
+    ASSERT_TRUE(me.meet());
+    EXPECT_EQ(hetcomm_communicator_destroy(own), HETCOMM_OK) << hetcomm_last_error();
+  });
+  EXPECT_EQ(count_lines("none was called that would have told so: "), 2U);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Differences,
+    ::testing::Values(
+        CapiCase{.name = "shm", .transports = "shm", .settings = ""},
+        CapiCase{.name = "shm_messages", .transports = "shm", .settings = "COLLECTIVE_SHARED=0;"},
+        CapiCase{.name = "tcp", .transports = "tcp", .settings = ""}),
+    capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test
