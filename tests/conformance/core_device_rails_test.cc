@@ -4,6 +4,7 @@
 //     two ranks sends first;
 //   * where subnets do not join the two interfaces, or connections between them fail, the data goes
 //     over others, and over its own again when they work;
+//   * devices that are added later use the nearest of the interfaces that the job has;
 //   * every message arrives once, whole, while connections break and are made.
 //
 // The ranks see a recorded machine of eight accelerators and eight network interfaces.
@@ -167,6 +168,28 @@ TEST(CoreDeviceRails, DataOfADeviceGoesOverItsInterface) {
       });
     }
   }
+}
+
+// Devices that come while the job is there keep to the nearest of its interfaces.
+TEST(CoreDeviceRails, LateDevicesUseTheNearestInterface) {
+  run_pair(bound_plan(), "RAILS=1;", [&](CoreMember& me) {
+    for (const Device& late : devices_at({"0000:93:00.0", "0000:13:00.0"})) {
+      Result<size_t> index = me.context().add_device(late);
+      ASSERT_TRUE(index.ok()) << index.status().text();
+    }
+    uint64_t seed = 1;
+    for (const size_t device : {3u, 4u}) {
+      for (const int sender : {0, 1}) {
+        const std::vector<uint64_t> before = loads(me);
+        meet(me);
+        ASSERT_NO_FATAL_FAILURE(pass(me, sender, device, device, seed++));
+        meet(me);
+        if (me.rank() != sender) continue;  // the sender counts
+        EXPECT_EQ(used_since(before, me), std::vector<size_t>{transport_of(device == 3 ? 2 : 1)})
+            << "device " << device << " of rank " << sender;
+      }
+    }
+  });
 }
 
 // Only its own rank sees such a device: the recorded machine does not show it.
