@@ -122,12 +122,17 @@ void stream_destroy(void* device, void* stream) {
 }
 
 // Puts into |stream| what |call| does with tensors that are not to be tracked. It is the current stream
-// meanwhile.
+// meanwhile. A synchronous device has done it by the end.
 template <typename Call>
 hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
   return guarded(device, [&] {
     // Tensors of that mode are written in it alone, and others in it as well.
     const c10::InferenceMode mode;
+    if (of(device).is_synchronous()) {
+      call();
+      finish(current_stream(of(device).device()));
+      return HETCOMM_OK;
+    }
     const c10::StreamGuard there(copies_of(stream).stream);
     call();
     // Not before: a copy that has failed must not let the stream's end wait for a user's work.
@@ -381,7 +386,24 @@ void error_text(void* device, char* text, uint64_t size) {
   }
 }
 
-const hetcomm_device_table_t& table() {
+// Without events a device has no streams: its copies are over when the call returns, and the host sums.
+hetcomm_device_table_t without_streams(hetcomm_device_table_t all) {
+  all.stream_create = nullptr;
+  all.stream_destroy = nullptr;
+  all.event_record = nullptr;
+  all.event_query = nullptr;
+  all.event_wait = nullptr;
+  all.event_release = nullptr;
+  all.event_notify = nullptr;
+  all.user_stream_open = nullptr;
+  all.user_stream_close = nullptr;
+  all.user_stream_record = nullptr;
+  all.stream_native = nullptr;
+  all.reduce = nullptr;
+  return all;
+}
+
+const hetcomm_device_table_t& table(bool synchronous) {
   static const hetcomm_device_table_t entries = [] {
     hetcomm_device_table_t all{};
     all.struct_size = sizeof(all);
@@ -415,7 +437,8 @@ const hetcomm_device_table_t& table() {
     all.reduce = reduce;
     return all;
   }();
-  return entries;
+  static const hetcomm_device_table_t entries_of_synchronous = without_streams(entries);
+  return synchronous ? entries_of_synchronous : entries;
 }
 
 }  // namespace
@@ -424,7 +447,13 @@ bool is_movable(c10::Device device) {
   return !device.is_cpu() && !device.is_meta() && c10::impl::hasDeviceGuardImpl(device.type());
 }
 
-hetcomm_device_t make_device(c10::Device device) { return {&table(), new DeviceState(device)}; }
+hetcomm_device_t make_device(c10::Device device) {
+  auto state = std::make_unique<DeviceState>(device);
+  const hetcomm_device_table_t& entries = table(state->is_synchronous());
+  return {&entries, state.release()};
+}
+
+bool is_synchronous(void* instance) { return of(instance).is_synchronous(); }
 
 void* name_memory(void* instance, const at::Tensor& packed) {
   // The version counter of the tensor itself stays as it is.

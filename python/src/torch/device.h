@@ -7,6 +7,9 @@
 //   host memory for copies     the back-end's pinned memory
 //   a user's stream            the current one of whoever posts: it is recorded, and never held back
 //
+// A back-end without events, or without streams to copy in, is a synchronous device: copies are over
+// when the call returns, and who posts waits for the current stream first.
+//
 // Addresses and native streams are names that the device gives (device_state.h). Pointers of tensors
 // tell nothing but how they are aligned: some back-ends have handles in their place, or storages of
 // their own.
@@ -25,6 +28,10 @@ bool is_movable(c10::Device device);
 
 // A device for hetcomm_device_add(). Its destroy() frees it.
 hetcomm_device_t make_device(c10::Device device);
+
+// Whether work of the device |instance| is over when finish() of its stream returns (streams.h): it has no
+// streams that the library knows.
+bool is_synchronous(void* instance);
 
 // Names the contents of |packed|, which is contiguous, to the device |instance|, until the library
 // releases the address or drop_memory() is called.

@@ -27,7 +27,10 @@ bool ends_soon(const c10::Event& event) {
 }  // namespace
 
 DeviceState::DeviceState(c10::Device device)
-    : device_(device), name_("torch " + device.str()), reductions_(device) {}
+    : device_(device),
+      name_("torch " + device.str()),
+      synchronous_(torch_backend::is_synchronous(device)),
+      reductions_(device) {}
 
 void* DeviceState::add(at::Tensor bytes) {
   auto memory = std::make_unique<at::Tensor>(std::move(bytes));
@@ -43,6 +46,12 @@ void* DeviceState::add(at::Tensor bytes) {
 void* DeviceState::allocate(size_t size) {
   constexpr int kTries = 32;  // back-ends have pools of about that size
   const auto options = at::TensorOptions().dtype(at::kByte).device(device_);
+  if (synchronous_) {
+    const c10::InferenceMode mode(false);
+    at::Tensor bytes = at::empty({static_cast<int64_t>(size)}, options);
+    finish(current_stream(device_));
+    return add(std::move(bytes));
+  }
   std::unique_lock lock(mutex_);
   std::optional<c10::Stream> stream = allocating_;
   lock.unlock();

@@ -24,6 +24,8 @@ class DeviceState {
 
   c10::Device device() const { return device_; }
   const char* name() const { return name_.c_str(); }
+  // The back-end has no events, or no streams to copy in: work is over when finish() returns.
+  bool is_synchronous() const { return synchronous_; }
 
   // Names |bytes|, of one dimension, and keeps them until drop().
   void* add(at::Tensor bytes);
@@ -54,6 +56,7 @@ class DeviceState {
  private:
   const c10::Device device_;
   const std::string name_;
+  const bool synchronous_;
   std::mutex mutex_;  // of what follows, up to failure_
   std::map<const void*, std::unique_ptr<at::Tensor>> memory_;
   std::map<c10::StreamId, c10::Stream> streams_;

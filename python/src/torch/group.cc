@@ -125,10 +125,6 @@ void check_not_captured(const char* operation, const c10::Stream& stream) {
                       ": the current stream is captured into a graph [UNSUPPORTED]");
 }
 
-c10::Stream current_stream(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
 }  // namespace
 
 hetcomm_stream_t* Group::stream_of(const OperationWork& work) {
@@ -143,6 +139,7 @@ hetcomm_stream_t* Group::stream_of_message(const OperationWork& work) {
     if (device) {
       const c10::Stream current = current_stream(*device);
       check_not_captured(work.name(), current);
+      if (!context_->has_streams(*device)) return context_->stream(current);
       if (!message_stream_) message_stream_ = make_stream(*device);
       // Events know streams of one type.
       TORCH_CHECK_VALUE(message_stream_->device_type() == device->type(), "hetcomm ", work.name(),

@@ -64,20 +64,27 @@ SharedContext::~SharedContext() {
 SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
   const auto key = std::make_pair(device.type(), device.index());
   if (const auto found = devices_.find(key); found != devices_.end()) return found->second;
-  DeviceEntry entry{.copy_stream = make_stream(device)};
   const hetcomm_device_t made = make_device(device);
+  const bool synchronous = is_synchronous(made.instance);
+  DeviceEntry entry{.instance = made.instance,
+                    .synchronous = synchronous,
+                    .copy_stream = synchronous ? current_stream(device) : make_stream(device)};
   const hetcomm_status_t status = hetcomm_device_add(context_, &made, &entry.index);
   if (status != HETCOMM_OK) {
     made.table->destroy(made.instance);
     fail("using " + device.str(), status);
   }
-  entry.instance = made.instance;
   return devices_.emplace(key, entry).first->second;
 }
 
 hetcomm_stream_t* SharedContext::stream(const c10::Stream& torchs) {
-  const std::scoped_lock lock(mutex_);
+  std::unique_lock lock(mutex_);
   const DeviceEntry& entry = entry_of(torchs.device());
+  if (entry.synchronous) {
+    lock.unlock();
+    finish(torchs);
+    return nullptr;
+  }
   hetcomm_stream_t*& stream = streams_[{entry.index, torchs.id()}];
   if (stream == nullptr) {
     check("using a stream",
@@ -87,7 +94,13 @@ hetcomm_stream_t* SharedContext::stream(const c10::Stream& torchs) {
   return stream;
 }
 
+bool SharedContext::has_streams(c10::Device device) {
+  const std::scoped_lock lock(mutex_);
+  return !entry_of(device).synchronous;
+}
+
 hetcomm_stream_t* SharedContext::joint_stream(c10::Device device) {
+  if (!has_streams(device)) return stream(current_stream(device));
   c10::Event reached(device.type());
   reached.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   std::unique_lock lock(mutex_);

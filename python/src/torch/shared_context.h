@@ -29,6 +29,9 @@ class SharedContext {
   // False in a forked child.
   bool alive() const;
 
+  // Whether |device| has streams that operations wait for. Where it has none the two below wait for what
+  // the current stream holds, and give null. [any-thread]
+  bool has_streams(c10::Device device);
   // Gives what the library calls the stream |torchs|. It stays the context's. [any-thread]
   hetcomm_stream_t* stream(const c10::Stream& torchs);
   // Gives a stream that waits for what the current streams of |device|, and of others of its type, held
@@ -46,6 +49,7 @@ class SharedContext {
   struct DeviceEntry {
     int32_t index = 0;
     void* instance = nullptr;
+    bool synchronous = false;
     c10::Stream copy_stream;
   };
   DeviceEntry& entry_of(c10::Device device);

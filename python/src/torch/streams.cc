@@ -1,7 +1,9 @@
 #include "python/src/torch/streams.h"
 
+#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <string>
 
 namespace hetcomm::torch_backend {
 namespace {
@@ -18,6 +20,11 @@ bool guard_knows_captured(const AnyGuard& guard, const c10::Stream& stream) {
   }
 }
 
+// Whether a back-end lacks what was asked for: torch's own guard says so in these words.
+bool is_missing(const c10::Error& error) {
+  return std::string(error.what_without_backtrace()).find("doesn't support") != std::string::npos;
+}
+
 }  // namespace
 
 c10::Stream make_stream(c10::Device device) {
@@ -29,6 +36,28 @@ c10::Stream make_stream(c10::Device device) {
     return guard.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
   }
 }
+
+bool is_synchronous(c10::Device device) {
+  try {
+    c10::Event event(device.type());
+    event.record(make_stream(device));
+    static_cast<void>(event.query());
+    return false;
+  } catch (const c10::Error& error) {
+    if (!is_missing(error)) throw;
+    return true;
+  }
+}
+
+void finish(const c10::Stream& stream) {
+  try {
+    Guard(stream.device_type()).synchronizeStream(stream);
+  } catch (const c10::Error& error) {
+    if (!is_missing(error)) throw;
+  }
+}
+
+c10::Stream current_stream(c10::Device device) { return Guard(device.type()).getStream(device); }
 
 bool is_captured(const c10::Stream& stream) {
   return guard_knows_captured(Guard(stream.device_type()), stream);

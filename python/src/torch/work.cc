@@ -12,6 +12,7 @@
 #include "python/src/torch/group.h"
 #include "python/src/torch/interrupts.h"
 #include "python/src/torch/status.h"
+#include "python/src/torch/streams.h"
 
 namespace hetcomm::torch_backend {
 namespace {
@@ -172,6 +173,10 @@ void OperationWork::copy_on_device() {
   const c10::Stream stream = group_->context().copy_stream(*device_);
   const c10::StreamGuard there(stream);
   for (const CopyBack& copy : copies_) copy.to.copy_(copy.from);
+  if (!group_->context().has_streams(*device_)) {
+    torch_backend::finish(stream);
+    return;
+  }
   c10::Event done(device_->type());
   done.record(stream);
   done.synchronize();

@@ -2,6 +2,8 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <cstdlib>
+#include <cstring>
 
 #include "tests/python/standin/generator.h"
 #include "tests/python/standin/memory.h"
@@ -26,7 +28,14 @@ c10::Stream stream_at(int device, int64_t id) {
   return c10::Stream(c10::Stream::UNSAFE, device_at(device), id);
 }
 
+// Whether HETCOMM_STANDIN_WITHOUT names |what|: then the device lacks it, and torch says so.
+bool lacks(const char* what) {
+  const char* const without = std::getenv("HETCOMM_STANDIN_WITHOUT");
+  return without != nullptr && std::strstr(without, what) != nullptr;
+}
+
 struct Guard final : c10::impl::DeviceGuardImplInterface {
+  using Base = c10::impl::DeviceGuardImplInterface;
   c10::DeviceType type() const override { return kType; }
   c10::Device exchangeDevice(c10::Device device) const override {
     const c10::Device old = getDevice();
@@ -47,10 +56,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device device) const override {
     return stream_at(index_of(device), 0);
   }
-  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool is_high) const override {
+    if (lacks("streams")) return Base::getStreamFromGlobalPool(device, is_high);
     return stream_at(index_of(device), next_pool_stream(index_of(device)));
   }
-  c10::Stream getNewStream(c10::Device device, int) const override {
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    if (lacks("streams")) return Base::getNewStream(device, priority);
     return getStreamFromGlobalPool(device, false);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
@@ -82,6 +93,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
               const c10::EventFlag flag) const override {
+    if (lacks("events")) return Base::record(event, stream, device, flag);
     check_alive();
     TORCH_CHECK(device == -1 || device == stream.device_index(),
                 "standin: an event is recorded on a stream of another device");
@@ -92,10 +104,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     static_cast<Event*>(*event)->record(stream.device_index(), stream_of(stream));
   }
   void block(void* event, const c10::Stream& stream) const override {
+    if (lacks("events")) return Base::block(event, stream);
     check_alive();
     if (event != nullptr) static_cast<Event*>(event)->block(stream_of(stream));
   }
   bool queryEvent(void* event) const override {
+    if (lacks("events")) return Base::queryEvent(event);
     check_alive();
     return event == nullptr || static_cast<Event*>(event)->query();
   }
@@ -130,7 +144,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     if (device >= 0) set_current_device(device);
     return old;
   }
-  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    if (lacks("pins")) return at::PrivateUse1HooksInterface::getPinnedMemoryAllocator();
+    return &pinned_allocator();
+  }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   c10::Device getDeviceFromPtr(void* data) const override {
     const int device = device_of(data);

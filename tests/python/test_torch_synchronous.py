@@ -1,0 +1,68 @@
+"""Back-ends of torch that lack events, streams to copy in, or pinned memory (HETCOMM_STANDIN_WITHOUT).
+
+Proves: operations of every kind give the right results, behind what the caller's stream held when they
+were called, also on memory that was freed and given out again; messages go both ways; nothing fails
+with DEVICE_LOST.
+"""
+
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import ranks
+from test_torch_device import COUNT, collectives, filled, init, is_all
+
+
+def all_kinds(rank, size, folder):
+    standin = init(rank, size, folder)
+    for _ in range(2):
+        for operation in collectives(rank, size):
+            own = filled(-1)
+            standin._sleep(20)
+            own.fill_(rank + 1.0)
+            work, result, expected = operation(own)
+            work.wait()
+            assert is_all(result, expected), operation.__name__
+    dist.barrier()
+    return True
+
+
+def messages(rank, size, folder):
+    init(rank, size, folder)
+    for i in range(10):
+        own = filled(10 * rank + i)
+        into = filled(-1)
+        works = [dist.irecv(into, (rank - 1) % size), dist.isend(own, (rank + 1) % size)]
+        del own  # it is freed, and poisoned, when the message has left
+        for work in works:
+            work.wait()
+        assert is_all(into, 10 * ((rank - 1) % size) + i), i
+    # Rows of a larger tensor, whose neighbours stay.
+    whole = torch.zeros(100, 64, device="standin:0")
+    dist.all_reduce(whole[:, 8:24].fill_(rank + 1.0))
+    assert is_all(whole[:, :8], 0) and is_all(whole[:, 24:], 0)
+    return True
+
+
+def mixed(rank, size, folder):
+    """Ranks of the device and of the host are in one operation."""
+    init(rank, size, folder)
+    own = filled(rank + 1, COUNT, "standin:0" if rank % 2 == 0 else "cpu")
+    dist.all_reduce(own)
+    return is_all(own, sum(range(1, size + 1)))
+
+
+class Synchronous(ranks.TestCase):
+    def test_all_kinds(self):
+        self.all_equal(ranks.run(2, all_kinds), True)
+
+    def test_messages(self):
+        self.all_equal(ranks.run(2, messages), True)
+
+    def test_mixed(self):
+        self.all_equal(ranks.run(2, mixed), True)
+
+
+if __name__ == "__main__":
+    unittest.main()
