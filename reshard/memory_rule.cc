@@ -70,7 +70,7 @@ bool are_pieces_of_one_array(const std::vector<Held>& held) {
   return find_repeat(array) == Meeting::kApart && !find_overlap(pieces);
 }
 
-// By their places in memory: what is open at a time is compared.
+// Sweeps through the memory, and compares the boxes that are open at a time.
 Status check_places(std::vector<Held> held) {
   std::stable_sort(held.begin(), held.end(), [](const Held& one, const Held& other) {
     return one.part->offset < other.part->offset;

@@ -13,8 +13,8 @@
 
 namespace hetcomm::reshard {
 
-// INVALID_ARGUMENT: a rank's boxes lie over each other in its memory. The text names the rank and
-// the box. For layouts that are destinations.
+// Refuses a destination in which boxes of a rank lie over each other in its memory. INVALID_ARGUMENT:
+// the text names the rank and the box.
 Status check_destination(const Layout& layout);
 
 // A box of a rank, in bytes from the beginning of the rank's buffer.

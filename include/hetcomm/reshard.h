@@ -42,9 +42,9 @@ extern "C" {
 /* Says which rank holds which boxes of a tensor, and where in its memory. Does not change. */
 typedef struct hetcomm_layout hetcomm_layout_t;
 
-/* A box of the tensor that one rank holds. It is empty only where the tensor has no elements. Element i (one index for each dimension, counted from
- * the box's beginning) lies offset + sum(i[d] * strides[d]) elements after the beginning of the
- * rank's buffer. */
+/* A box of the tensor that one rank holds, empty only where the tensor has no elements. Element i
+ * (one index for each dimension, counted from the box's beginning) lies
+ * offset + sum(i[d] * strides[d]) elements after the beginning of the rank's buffer. */
 typedef struct hetcomm_part {
   int32_t rank;
   /* Ranks with one number hold the tensor once: replicas have different numbers. */

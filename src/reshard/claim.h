@@ -44,7 +44,7 @@ class Claim {
     uint64_t offset = 0;
     bool operator==(const Base&) const = default;
   };
-  // What is used of a buffer.
+  // The part of a buffer that boxes use.
   struct Use {
     Base base;
     uint64_t begin = 0;

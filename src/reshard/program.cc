@@ -266,7 +266,7 @@ Conversion conversion_of(const Plan& plan, const TypePair& types) {
   conversion.sum_type = sum_type_of(types.source, types.destination);
   if (!conversion.is_sum) return conversion;
   conversion.divisor = plan.source.divisor;
-  // As in collective operations.
+  // A sum that keeps its type overflows as collective operations do.
   if (types.source == types.destination) conversion.types.overflow = Overflow::kIsNan;
   return conversion;
 }

@@ -77,7 +77,7 @@ struct TypePair {
   Overflow overflow = Overflow::kSaturates;
 };
 
-// What becomes of the elements of a tensor on their way.
+// Says how the elements of a tensor are converted and summed on their way.
 struct Conversion {
   TypePair types;
   // The destination has the sum of terms, which are sent as they are. Other elements are converted by

@@ -116,8 +116,8 @@ struct CopySide {
   ElementType type{};
 };
 
-// What becomes of a number that is too large for float8_e4m3fn, which has no infinity: the largest
-// one of its sign, as in torch, or NaN, as in collective operations.
+// A number that is too large for float8_e4m3fn, which has no infinity, becomes the largest one of
+// its sign, as in torch, or NaN, as in collective operations.
 enum class Overflow : uint8_t { kSaturates, kIsNan };
 
 // Copies the elements of |from| to |to|, which has as many; converts them where the types differ.
