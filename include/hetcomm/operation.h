@@ -48,6 +48,10 @@ typedef struct hetcomm_operation_options {
   /* The operation starts after what this stream holds, and the stream waits for it
    * (hetcomm/stream.h). NULL: it is in no stream's order. */
   hetcomm_stream_t* stream;
+  /* The label of an execution of a redistribution (hetcomm/reshard.h): the step and the micro-batch
+   * that it belongs to. Other operations do not look at it. */
+  uint64_t step;
+  uint64_t micro_batch;
 } hetcomm_operation_options_t;
 
 /* Creates an empty group for operations on |communicator|, which cannot be destroyed before the

@@ -10,25 +10,55 @@
  * and shapes have the slowest dimension first. A rank may be in the source, in the destination, in
  * both, or in none.
  *
- * All ranks that are in a layout of a plan create it alike, and start its executions in the same
- * order. Nothing is said to other ranks until then, and no rank waits for another when it creates a
- * plan. An execution is asynchronous and completes on each rank when that rank's share is done: its
- * destinations are there and its sources may be written again.
+ * All ranks that are in a layout of a plan create it alike, and start as many executions of it. No
+ * rank waits for another when it creates a plan. An execution is asynchronous and completes on each
+ * rank when that rank's share is done: its destinations are there and its sources may be written
+ * again. Without the progress thread (hetcomm/context.h) nothing moves between this rank's calls:
+ * an execution goes on only while the rank is in a call of the library, and the ranks that need it
+ * wait meanwhile. When one has waited a second for its own rank's next call, the log says so once,
+ * at level info.
  *
- * A plan is made of integers only and the same on all ranks and processors, so that the ranks need
- * not exchange it. Ranks that have made different plans find out with their first message to each
- * other: the execution ends with MISMATCH, and the text names a rank.
+ * Order.
+ *   - Executions of one plan start in the order of their calls on every rank, whatever streams they
+ *     name: one that is called later starts later. Execution n of one rank belongs to execution n
+ *     of the others.
+ *   - Executions of different plans have no order: ranks may start them in different orders. One
+ *     that waits for a stream holds back no execution of another plan.
+ *   - Executions and collective operations have no order either. Collective operations keep their
+ *     own (hetcomm/collective.h).
+ *   - Within one stream that is held back the stream's order stands: what is put into it later
+ *     starts when the earlier one has ended. A group (hetcomm/operation.h) lifts that for its
+ *     members, which start together. Executions of several plans may be in one group; one counts as
+ *     called when its group is started. Two ranks that each send to the other in one held stream
+ *     need that.
  *
- * An execution that fails on one rank, by its deadline, a cancel, the loss of a rank or for want of
- * memory, fails on the ranks that have something to do with that one (ABORTED, or PEER_LOST), and
- * ends the plan: later executions end at once with the reason. Whoever goes on destroys it on all
- * ranks and creates another one. Where ranks were lost, hetcomm_reshard_rebuild() makes the plan
- * again among those that are left.                                                            */
+ * Plans that differ. A plan is made of integers only and the same on all ranks and processors, so
+ * that the ranks need not exchange it. A rank that starts its first execution tells the ranks with
+ * which it exchanges messages the plan's tag, its number among the plans that the two ranks have
+ * made with that tag, and a hash of layouts, types and options. Where the other rank has made
+ * another plan in its place, both end with MISMATCH, and so do later executions. Where it has made
+ * none that fits, the rank waits, since the plan may come. Reports of stalls, and the text at the
+ * deadline, then say which plans the other rank has, and the status at the deadline is MISMATCH.
+ *
+ * Labels. An execution may carry a label (step and micro_batch in its options), which the ranks
+ * compare before data moves between them. Where two labels differ, both ranks end with MISMATCH,
+ * and the text has both labels. 0 and 0, which is also what an execution without a label has, is
+ * told to nobody but compared with what others tell.
+ *
+ * Failures. An execution that is refused, cancelled or late before any rank has sent data of it
+ * ends alone, on all ranks that have something to do with it: on this rank with its reason, on the
+ * others with ABORTED, or MISMATCH where it was refused. The plan goes on with the next one. Any
+ * other failure, by a deadline or a cancel after data has moved, the loss of a rank or for want of
+ * memory, fails the execution on the ranks that have something to do with that one (ABORTED,
+ * MISMATCH or PEER_LOST), and ends the plan: later executions end at once with the reason. Whoever
+ * goes on destroys it on all ranks and creates another one. Where ranks were lost,
+ * hetcomm_reshard_rebuild() makes the plan again among those that are left. */
 #ifndef HETCOMM_RESHARD_H_
 #define HETCOMM_RESHARD_H_
 
 #include <hetcomm/collective.h>
 #include <hetcomm/operation.h>
+#include <hetcomm/queue.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -266,6 +296,14 @@ typedef struct hetcomm_reshard_options {
   int32_t prove;
   /* One of HETCOMM_OVERFLOW_*: conversions of elements. */
   int32_t overflow;
+  /* What this rank sends to each other rank shares a network interface with queues, and with other
+   * plans that have a weight, as a queue of this weight does (hetcomm/queue.h); 0: it takes no part
+   * in that. At most HETCOMM_QUEUE_MAX_WEIGHT. This rank alone. */
+  uint32_t weight;
+  /* This rank sends data of the plan at this rate at most, in bytes a second, as a queue does; 0:
+   * without a limit. The lanes to other ranks have shares of it in proportion to their bytes. This
+   * rank alone. */
+  uint64_t max_bytes_per_second;
 } hetcomm_reshard_options_t;
 
 /* Plans to move |tensors| together, and prepares this rank's share. Layouts may be destroyed
@@ -299,7 +337,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_rebuild(
 /* Starts to move the tensors from |sources| to |destinations|, which have a buffer for each tensor,
  * in host or device memory, that is not looked at where this rank holds no part. An array is NULL
  * where this rank holds no part at all. They belong to the execution until the request has
- * completed. Of |options|, which may be NULL, time limit, priority and stream count.
+ * completed. Of |options|, which may be NULL, all but the value of a notification count. A call that
+ * was rejected does not count, and nobody hears of it: it may be made again, or
+ * hetcomm_reshard_refuse() tells the others.
  *
  * Sources may share memory. No element of a destination may lie where another one of any
  * destination, or an element of a source, lies: of this execution, or of one of this plan that is
@@ -308,7 +348,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_rebuild(
  * converted or summed. Buffers are compared in memory that the host reaches, and in one allocation
  * of a device.
  *   BUSY              |in_flight| executions are under way.
- *   INVALID_ARGUMENT  An array is missing; the options ask for a group or have flags; a destination
+ *   INVALID_ARGUMENT  An array is missing; the options have flags; a destination
  *                     overlaps another one or a source. The text names the tensors.
  *   OUT_OF_RANGE      A buffer is shorter than the layout needs.
  * [any-thread] */
@@ -316,6 +356,55 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_start(
     hetcomm_reshard_t* reshard, const hetcomm_buffer_t* sources,
     const hetcomm_buffer_t* destinations, const hetcomm_operation_options_t* options,
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
+
+/* Tells the other ranks that this rank refuses one execution, for callers that check arguments
+ * before they call: the next one that it would start. There that execution ends with MISMATCH and
+ * |reason|, of which 400 bytes are told and which may be NULL; here it counts as started. If all
+ * ranks refuse the same one, nothing fails. Does not wait, and does nothing once the plan has
+ * ended. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_reshard_refuse(hetcomm_reshard_t* reshard, const char* reason) HETCOMM_NOEXCEPT;
+
+/* The number of executions under way on this rank: collected in a group, behind a stream, or
+ * started. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_reshard_pending(hetcomm_reshard_t* reshard, uint32_t* out_count) HETCOMM_NOEXCEPT;
+
+/* Waits until no execution is under way on this rank. Their requests still have to be waited for or
+ * released. |timeout_ns| 0: HETCOMM_TIMEOUT. TIMED_OUT: some still are. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
+hetcomm_reshard_drain(hetcomm_reshard_t* reshard, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
+
+/* Asks to end all executions under way on this rank with CANCELLED, as hetcomm_request_cancel.
+ * Those of which no rank has sent data end alone. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_cancel(hetcomm_reshard_t* reshard)
+    HETCOMM_NOEXCEPT;
+
+/* What a plan is, in numbers. */
+typedef struct hetcomm_reshard_facts {
+  /* The caller sets it to sizeof(hetcomm_reshard_facts_t). */
+  size_t struct_size;
+  /* How the first tensor is moved: one of HETCOMM_STRATEGY_* but AUTO. */
+  int32_t strategy;
+  /* 1: all tensors are moved so. */
+  int32_t is_strategy_of_all;
+  /* How long an execution takes by the communicator's link model, over all ranks: the sum of the
+   * tensors' forecasts; 0: there is no model. */
+  uint64_t forecast_ns;
+  /* What this rank sends and receives in an execution. */
+  uint64_t bytes_sent;
+  uint64_t bytes_received;
+  uint64_t messages_sent;
+  uint64_t messages_received;
+  /* Host memory of this rank that an execution needs besides landing_bytes, between hops. */
+  uint64_t scratch_bytes;
+} hetcomm_reshard_facts_t;
+
+/* Writes the facts of a plan to |*out_facts|, as many as struct_size has room for. Plans anew for
+ * the forecast, where there is a link model.
+ * INVALID_ARGUMENT: struct_size is 0 or not a size that this version knows. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_get_facts(
+    hetcomm_reshard_t* reshard, hetcomm_reshard_facts_t* out_facts) HETCOMM_NOEXCEPT;
 
 /* How a plan is described. */
 enum {

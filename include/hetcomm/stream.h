@@ -16,7 +16,8 @@
  * for that; what threads post at the same time may run at the same time. Operations that shall run
  * at the same time, such as a send and a receive with the same peer, are collected in a group
  * (hetcomm/operation.h). Collective operations keep the order of their calls: one that is called
- * later, with a stream or without, starts later.
+ * later, with a stream or without, starts later. So do the executions of one redistribution
+ * (hetcomm/reshard.h).
  *
  * Loss. An operation whose stream has not come to it ends, as others do, when its peer is lost or
  * cannot be reached, when its communicator is aborted, and when collective operations of its

@@ -28,6 +28,8 @@ inline constexpr size_t kFirstSize<hetcomm_link_resource_t> = 152;
 template <>
 inline constexpr size_t kFirstSize<hetcomm_remote_memory_info_t> = 24;
 template <>
+inline constexpr size_t kFirstSize<hetcomm_reshard_facts_t> = 64;
+template <>
 inline constexpr size_t kFirstSize<hetcomm_transport_info_t> = 232;
 template <>
 inline constexpr size_t kFirstSize<hetcomm_variable_info_t> = 32;

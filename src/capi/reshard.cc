@@ -138,6 +138,10 @@ Status check_options(const hetcomm_reshard_options_t& options) {
   if (options.overflow != HETCOMM_OVERFLOW_SATURATE && options.overflow != HETCOMM_OVERFLOW_NAN) {
     return Status(Code::kInvalidArgument, "overflow is not one of HETCOMM_OVERFLOW_*");
   }
+  if (options.weight > HETCOMM_QUEUE_MAX_WEIGHT) {
+    return Status(Code::kOutOfRange, fmt::format("a weight of {} is more than {}", options.weight,
+                                                 HETCOMM_QUEUE_MAX_WEIGHT));
+  }
   return {};
 }
 
@@ -149,7 +153,10 @@ reshard::OrderOptions order_options(const hetcomm_reshard_options_t& known) {
           .in_flight = std::max(known.in_flight, 1u),
           .prove = known.prove == 1,
           .overflow = static_cast<reshard::Overflow>(known.overflow),
-          .landing_bytes = known.landing_bytes};
+          .landing_bytes = known.landing_bytes,
+          // What has a rate shares.
+          .weight = known.max_bytes_per_second > 0 ? std::max(known.weight, 1u) : known.weight,
+          .bytes_per_second = known.max_bytes_per_second};
 }
 
 Result<reshard::TensorOrder> order_of(const hetcomm_reshard_tensor_t& tensor, size_t index) {
@@ -473,30 +480,95 @@ hetcomm_status_t hetcomm_reshard_start(hetcomm_reshard_t* reshard, const hetcomm
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(context));
     hetcomm_operation_options_t known;
     HETCOMM_RETURN_IF_ERROR(capi::read_options(options, &known));
-    if (known.group != nullptr) {
-      return Status(Code::kInvalidArgument, "a redistribution cannot be in a group");
-    }
     if (known.flags != 0) {
       return Status(Code::kInvalidArgument, "a redistribution has no flags");
     }
     if (known.priority != HETCOMM_PRIORITY_NORMAL && known.priority != HETCOMM_PRIORITY_HIGH) {
       return Status(Code::kInvalidArgument, "priority is not one of HETCOMM_PRIORITY_*");
     }
-    const capi::Refusal refusal = capi::check_stream(known.stream, &own.communicator());
-    if (refusal.code != Code::kOk) return Status(refusal.code, std::string(refusal.text));
+    for (const capi::Refusal& refusal : {capi::check_group(known.group, &own.communicator()),
+                                         capi::check_stream(known.stream, &own.communicator())}) {
+      if (refusal.code != Code::kOk) return Status(refusal.code, std::string(refusal.text));
+    }
     HETCOMM_RETURN_IF_ERROR(check_buffers(context.devices(), sources, own.program().sources));
     HETCOMM_RETURN_IF_ERROR(
         check_buffers(context.devices(), destinations, own.program().destinations));
+    if (known.group != nullptr) known.group->entries.reserve(known.group->entries.size() + 1);
     Operation* operation = nullptr;
     std::string text;
     const Code code = own.start(sources, destinations,
                                 {.timeout_ns = known.timeout_ns,
                                  .high_priority = known.priority == HETCOMM_PRIORITY_HIGH,
-                                 .stream = hetcomm::stream_of(known.stream)},
+                                 .stream = hetcomm::stream_of(known.stream),
+                                 .in_group = known.group != nullptr,
+                                 .label = {known.step, known.micro_batch}},
                                 &operation, &text);
     if (code != Code::kOk) return text.empty() ? Status(code) : Status(code, std::move(text));
+    if (known.group != nullptr) {
+      known.group->entries.push_back({operation, operation->generation()});
+    }
     *out_request = hetcomm::encode_handle(operation);
     return {};
+  });
+}
+
+hetcomm_status_t hetcomm_reshard_refuse(hetcomm_reshard_t* reshard, const char* reason) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(reshard);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(reshard->impl->communicator().context()));
+    reshard->impl->refuse(reason != nullptr ? reason : "no reason given");
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_reshard_pending(hetcomm_reshard_t* reshard, uint32_t* out_count) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(reshard);
+    HETCOMM_REQUIRE(out_count);
+    *out_count = reshard->impl->pending();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_reshard_drain(hetcomm_reshard_t* reshard, uint64_t timeout_ns) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(reshard);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(reshard->impl->communicator().context()));
+    if (reshard->impl->drain(timeout_ns)) return {};
+    return Status(Code::kTimedOut,
+                  fmt::format("{} executions are still under way", reshard->impl->pending()));
+  });
+}
+
+hetcomm_status_t hetcomm_reshard_cancel(hetcomm_reshard_t* reshard) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(reshard);
+    HETCOMM_RETURN_IF_ERROR(capi::check_alive(reshard->impl->communicator().context()));
+    reshard->impl->cancel();
+    return {};
+  });
+}
+
+hetcomm_status_t hetcomm_reshard_get_facts(hetcomm_reshard_t* reshard,
+                                           hetcomm_reshard_facts_t* out_facts) noexcept {
+  return capi::guard([&]() -> Status {
+    HETCOMM_REQUIRE_HANDLE(reshard);
+    HETCOMM_REQUIRE(out_facts);
+    HETCOMM_RETURN_IF_ERROR(capi::check_output(*out_facts));
+    Result<reshard::Facts> facts = reshard->order->facts();
+    if (!facts.ok()) return facts.status();
+    const reshard::Program& program = reshard->impl->program();
+    hetcomm_reshard_facts_t own{};
+    own.strategy = static_cast<int32_t>(facts->strategy);
+    own.is_strategy_of_all = facts->is_of_all ? 1 : 0;
+    own.forecast_ns = facts->forecast_ns;
+    own.bytes_sent = program.sent_bytes;
+    own.bytes_received = program.received_bytes;
+    for (const reshard::ProgramLane& lane : program.lanes) {
+      (lane.sends ? own.messages_sent : own.messages_received) += lane.messages;
+    }
+    own.scratch_bytes = program.scratch_bytes;
+    return capi::write_output(own, out_facts);
   });
 }
 

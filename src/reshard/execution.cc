@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "src/base/text.h"
+#include "src/core/peer/transfer.h"
 
 namespace hetcomm::reshard {
 namespace {
@@ -57,6 +58,8 @@ Execution::Execution(ExecutionOwner& owner, ExecutionCommons& shared)
 
 Execution::~Execution() {
   shared_.claims.leave(claim_);
+  if (is_lined_up_) owner_.leave_line(*this);
+  if (operation_ != nullptr) owner_.note_over();
   if (has_place_) owner_.give_place();
 }
 
@@ -69,7 +72,7 @@ Code Execution::claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* d
 }
 
 void Execution::bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
-                     Operation& operation) {
+                     const Label& label, Operation& operation) {
   const Program& program = shared_.program;
   for (size_t i = 0; i < sources_.size(); ++i) {
     if (program.sources[i].bytes > 0) sources_[i].bind(sources[i], program.sources[i]);
@@ -88,12 +91,12 @@ void Execution::bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* de
     }
   }
   for (const BufferPiece& piece : operation.buffers.pieces) piece.memory->add_use();
+  label_ = label;
+  operation_ = &operation;
 }
 
-void Execution::start(uint64_t number, Operation& operation) {
-  number_ = number;
-  operation_ = &operation;
-  operation.stage = OperationStage::kCollective;
+void Execution::start() {
+  operation_->stage = OperationStage::kCollective;
   uint32_t next = 0;
   for (size_t i = 0; i < phases_.size(); ++i) {
     const ProgramPhase& phase = shared_.program.phases[i];
@@ -127,11 +130,12 @@ void Execution::start(uint64_t number, Operation& operation) {
   } catch (const std::bad_alloc&) {
     fail(Code::kOutOfMemory, "out of memory");
   }
+  compare_labels();
 }
 
 void Execution::reset() {
-  operation_ = nullptr;
   stage_ = Stage::kFresh;
+  has_number_ = false;
   code_ = Code::kOk;
   text_.clear();
   has_place_ = false;
@@ -203,6 +207,8 @@ void Execution::start_storing() {
 void Execution::complete() {
   stage_ = Stage::kOver;
   Operation& operation = *std::exchange(operation_, nullptr);
+  owner_.note_over();
+  shared_.talk.forget_labels(number_);
   if (code_ == Code::kOk) {
     operation.outcome.bytes_sent = shared_.program.sent_bytes;
     operation.outcome.bytes_received = shared_.program.received_bytes;
@@ -238,42 +244,110 @@ void Execution::drop_landings() {
 
 void Execution::fail(Code code, std::string_view text) {
   if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  stop(code, text_or_none([&]() HETCOMM_UNDER_BATON {
+         return fmt::format("{}: {}{}", name(), text, waits());
+       }));
+  // The reason of the first to fail is that of the others.
+  owner_.break_off(status_or_code(code, [&] { return std::string(text); }));
+  try_to_end();
+}
+
+void Execution::end_alone(const Status& why) {
+  if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  stop(why.code(), text_or_none([&] { return std::string(why.text()); }));
+  try_to_end();
+}
+
+// Its messages end. It is over when their memory is quiet.
+void Execution::stop(Code code, std::string text) {
   stage_ = Stage::kEnding;
   code_ = code;
-  text_ = text_or_none(
-      [&]() HETCOMM_UNDER_BATON { return fmt::format("{}: {}{}", describe(), text, missing()); });
+  text_ = std::move(text);
   for (MessageState& state : messages_) {
     // Some end at once.
     if (state.operation == nullptr) continue;
     shared_.communicator.end(*state.operation, Code::kCancelled,
                              "the redistribution that it belongs to has failed");
   }
-  // The reason of the first to fail is that of the others.
-  owner_.break_off(status_or_code(code, [&] { return std::string(text); }));
-  try_to_end();
 }
 
 void Execution::try_to_end() {
   if (stage_ == Stage::kEnding && under_way_ == 0 && copies_ == 0) complete();
 }
 
-void Execution::end(Code code, const std::string& text) { fail(code, text); }
+// The caller cancels it, or it is late, or its communicator ends.
+void Execution::end(Code code, const std::string& text) {
+  if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  const bool is_alone = (code == Code::kCancelled || code == Code::kTimedOut) && !has_moved() &&
+                        owner_.give_up(*this, status_or_code(code, [&] { return text; }));
+  // The peers that it waits for have no such plan.
+  if (code == Code::kTimedOut && shared_.talk.is_lacking()) code = Code::kMismatch;
+  const Status why = status_or_code(code, [&] { return text; });
+  if (is_alone) {
+    end_alone(why);
+  } else if (stage_ != Stage::kEnding && stage_ != Stage::kOver) {
+    stop(code, text_or_none([&] { return std::string(why.text()); }));
+    owner_.break_off(why);
+    try_to_end();
+  }
+}
 
 // No rank ends its part before this one has begun its own.
 bool Execution::fails_without(int rank, bool /*has_left*/) const {
-  return std::any_of(shared_.lanes.begin(), shared_.lanes.end(),
-                     [rank](const auto& own)
-                         HETCOMM_UNDER_BATON { return own->lane.peer() == rank; });
+  const LaneTurns& turns = shared_.turns;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    if (turns.lane(i).peer() == rank) return true;
+  }
+  return false;
+}
+
+bool Execution::has_moved() const {
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    const ProgramPhase& phase = shared_.program.phases[i];
+    if (phases_[i].sends_left < phase.sends.size()) return true;
+    if (phases_[i].receives_left < phase.receives.size()) return true;
+  }
+  return std::any_of(
+      messages_.begin(), messages_.end(), [](const MessageState& state) HETCOMM_UNDER_BATON {
+        const Operation* const message = state.operation;
+        return message != nullptr && message->kind == OperationKind::kSend &&
+               message->stage == OperationStage::kTransfer && message->transfer.send->has_moved();
+      });
+}
+
+void Execution::compare_labels() {
+  if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  const auto* const other = shared_.talk.find_other(number_, label_);
+  if (other == nullptr) return;
+  // Who has none has not told that.
+  if (!label_.is_set()) shared_.talk.tell(number_, label_);
+  const Label theirs = other->second;
+  const int32_t rank = shared_.communicator.rank_of(other->first.second);
+  fail(Code::kMismatch, text_or_none([&]() HETCOMM_UNDER_BATON {
+         return fmt::format(
+             "rank {} has the label step {}, micro-batch {}, and this rank step {}, "
+             "micro-batch {}",
+             rank, theirs.step, theirs.micro_batch, label_.step, label_.micro_batch);
+       }));
+}
+
+// Data does not leave before the receiver's label is known, if this rank has one.
+bool Execution::may_send_to(int peer) const {
+  return !label_.is_set() || shared_.talk.told(peer, number_) != nullptr;
+}
+
+std::string Execution::name() const {
+  return fmt::format("redistribution #{} of {} tensor{}", number_, shared_.program.tensors.size(),
+                     shared_.program.tensors.size() == 1 ? "" : "s");
 }
 
 std::string Execution::describe() const {
-  const size_t tensors = shared_.program.tensors.size();
-  return fmt::format("redistribution #{} of {} tensor{}", number_, tensors,
-                     tensors == 1 ? "" : "s");
+  return has_number_ ? name() + waits() : "redistribution that has not started";
 }
 
-// The ranks that this one waits for.
-std::string Execution::missing() const {
+// The ranks that it waits for, and what they have instead of its plan.
+std::string Execution::waits() const {
+  if (stage_ != Stage::kLoading && stage_ != Stage::kMoving && stage_ != Stage::kEnding) return {};
   std::set<int> peers;
   for (size_t i = first_; i < std::min(first_ + kWindow, phases_.size()); ++i) {
     const ProgramPhase& phase = shared_.program.phases[i];
@@ -285,8 +359,9 @@ std::string Execution::missing() const {
       peers.insert(shared_.program.lanes[message.lane].peer);
     }
   }
-  if (peers.empty()) return {};
-  return fmt::format("; still waits for rank {}", fmt::join(peers, ", rank "));
+  std::string text;
+  if (!peers.empty()) text = fmt::format("; still waits for rank {}", fmt::join(peers, ", rank "));
+  return text + shared_.talk.lacking();
 }
 
 // --- messages ----------------------------------------------------------------
@@ -323,10 +398,11 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   const ProgramMessage& message = sends ? phase.sends[index] : phase.receives[index];
   MessageState& state =
       messages_[phases_[phase_index].first_message + (sends ? index : phase.sends.size() + index)];
-  CountedLane& lane = *shared_.lanes[message.lane];
+  Lane& lane = shared_.turns.lane(message.lane);
   const bool fetches = sends && state.way == Way::kStaged;
   // What comes from a device may be fetched before its turn.
-  const bool has_turn = lane.started == number_ * lane.messages + message.place;
+  const bool has_turn = shared_.turns.has_turn(message.lane, number_, message.place) &&
+                        (!sends || may_send_to(lane.peer()));
   if (!has_turn && (!fetches || no_room_)) return false;
   if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
     if (!take_memory(message, state, sends, must)) {
@@ -341,7 +417,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
     }
   }
   if (!has_turn || state.copying) return false;
-  if (!lane.lane.take_place()) {
+  if (!lane.take_place()) {
     if (!fetches) let_go(state, sends);
     return false;
   }
@@ -360,26 +436,29 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
     }
     operation = shared_.communicator.make_internal(
         {.kind = sends ? OperationKind::kSend : OperationKind::kReceive,
-         .peer = lane.lane.peer(),
+         .peer = lane.peer(),
          .tag = 0,
          .bytes = {},
          .handler = this,
          .high_priority = operation_->options.high_priority,
-         .lane = &lane.lane,
+         .lane = &lane,
          .buffers = buffers_,
          .lists = &state.lists});
     if (operation == nullptr) throw std::bad_alloc();
   } catch (const std::bad_alloc&) {
-    lane.lane.give_place();
+    lane.give_place();
     let_go(state, sends);
     throw;
   }
-  ++lane.started;
+  shared_.turns.started(message.lane);
   operation->access.id = message_id(phase_index, index, sends);
   state.operation = operation;
   state.started = true;
   ++under_way_;
-  shared_.communicator.start_internal(*operation);
+  LaneTurns& turns = shared_.turns;
+  const size_t index_of_lane = message.lane;
+  shared_.communicator.start_internal(*operation);  // this may be over afterwards
+  turns.settle(index_of_lane);
   return true;
 }
 

@@ -20,27 +20,18 @@
 #include "src/base/status.h"
 #include "src/base/text.h"
 #include "src/core/memory/staging.h"
-#include "src/core/peer/lane.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
 #include "src/reshard/claim.h"
 #include "src/reshard/device_copies.h"
 #include "src/reshard/landing.h"
+#include "src/reshard/lane_turns.h"
+#include "src/reshard/plan_talk.h"
 #include "src/reshard/program.h"
 #include "src/reshard/side_memory.h"
 
 namespace hetcomm::reshard {
-
-// A lane, and how many of its messages have started in all executions.
-struct CountedLane {
-  template <typename... Arguments>
-  explicit CountedLane(uint32_t of_each, Arguments&&... arguments)
-      : messages(of_each), lane(std::forward<Arguments>(arguments)...) {}
-  const uint32_t messages;  // of each execution
-  uint64_t started = 0;
-  Lane lane;
-};
 
 class Execution;
 
@@ -50,7 +41,8 @@ struct ExecutionCommons {
   PairCommons& commons;
   const Program program;
   Claims claims;
-  std::vector<std::unique_ptr<CountedLane>> lanes;
+  LaneTurns turns;
+  PlanTalk talk;
   Landing packed;  // messages that are sent
   Landing landed;  // messages that are received
 };
@@ -58,14 +50,21 @@ struct ExecutionCommons {
 // Owns executions.
 class ExecutionOwner {
  public:
-  // CompositeOperation::begin() of |execution|.
+  // CompositeOperation's functions of the same names, for |execution|.
+  virtual void lined_up(Execution& execution) HETCOMM_UNDER_BATON = 0;
   virtual Status begin(Execution& execution, Operation& operation) HETCOMM_UNDER_BATON = 0;
-  // One will not begin, though other ranks wait for it.
-  virtual void withdraw(const Status& why) HETCOMM_UNDER_BATON = 0;
+  virtual void withdraw(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
+  // |execution|, of which this rank has moved no data, ends for |why|. True: it ends alone, and the
+  // other ranks have been told.
+  virtual bool give_up(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
   // An execution has something to do.
   virtual void note_ready() HETCOMM_UNDER_BATON = 0;
   // An execution has failed for |why|: no other can go on.
   virtual void break_off(const Status& why) HETCOMM_UNDER_BATON = 0;
+  // |execution|, which was lined up, goes without having begun.
+  virtual void leave_line(Execution& execution) HETCOMM_UNDER_BATON = 0;
+  // An execution that was bound does not count as under way any more. [any-thread]
+  virtual void note_over() = 0;
   // An execution does not exist any more, or is fresh again. [any-thread]
   virtual void give_place() = 0;
 
@@ -90,22 +89,44 @@ class Execution final : public CompositeOperation,
   // given back when the execution is over. kInvalidArgument with |*text|: it overlaps. [any-thread]
   Code claim(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const UserStream* stream, std::string* text);
-  // A fresh execution takes the buffers of all tensors, which have been checked. Then |operation|
-  // stands for it. May throw std::bad_alloc. [any-thread]
+  // A fresh execution takes the buffers of all tensors, which have been checked. From now on
+  // |operation| stands for it, and it counts as under way. May throw std::bad_alloc. [any-thread]
   void bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
-            Operation& operation);
+            const Label& label, Operation& operation);
+  // Its place among all executions, from when it is called.
+  uint64_t number() const HETCOMM_UNDER_BATON { return number_; }
+  bool has_number() const HETCOMM_UNDER_BATON { return has_number_; }
+  void set_number(uint64_t number) HETCOMM_UNDER_BATON {
+    number_ = number;
+    has_number_ = true;
+  }
+  const Label& label() const { return label_; }
+  Operation& operation() HETCOMM_UNDER_BATON { return *operation_; }
+  bool is_lined_up() const HETCOMM_UNDER_BATON { return is_lined_up_; }
+  void set_lined_up(bool is) HETCOMM_UNDER_BATON { is_lined_up_ = is; }
 
+  // The executions of one redistribution start in the order of their calls.
+  const void* order() const override HETCOMM_UNDER_BATON { return &owner_; }
+  void lined_up() override HETCOMM_UNDER_BATON { owner_.lined_up(*this); }
   Status begin(Operation& operation) override HETCOMM_UNDER_BATON {
     return owner_.begin(*this, operation);
   }
   void withdraw(Code code, const std::string& text) override HETCOMM_UNDER_BATON {
-    owner_.withdraw(status_or_code(code, [&] { return text; }));
+    owner_.withdraw(*this, status_or_code(code, [&] { return text; }));
   }
-  // Begins as number |number| of all executions.
-  void start(uint64_t number, Operation& operation) HETCOMM_UNDER_BATON;
+  // Begins, having a number.
+  void start() HETCOMM_UNDER_BATON;
   // Does what can be done now. |oldest|: of those under way. True: there is more to do.
   bool advance(bool oldest) HETCOMM_UNDER_BATON;
+  // It fails, and the redistribution with it.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
+  // It ends, and nothing else does: another rank has given it up, and this one has moved no data of
+  // it.
+  void end_alone(const Status& why) HETCOMM_UNDER_BATON;
+  // Some of its data has left this rank or come to it, or may have.
+  bool has_moved() const HETCOMM_UNDER_BATON;
+  // A peer's label may have come.
+  void compare_labels() HETCOMM_UNDER_BATON;
   bool is_over() const HETCOMM_UNDER_BATON { return stage_ == Stage::kOver; }
   // An execution that is over gives its place back, and is fresh.
   void reset() HETCOMM_UNDER_BATON;
@@ -176,8 +197,11 @@ class Execution final : public CompositeOperation,
   void start_storing() HETCOMM_UNDER_BATON;
   void complete() HETCOMM_UNDER_BATON;
   void drop_landings() HETCOMM_UNDER_BATON;
+  void stop(Code code, std::string text) HETCOMM_UNDER_BATON;
   void try_to_end() HETCOMM_UNDER_BATON;
-  std::string missing() const HETCOMM_UNDER_BATON;
+  bool may_send_to(int peer) const HETCOMM_UNDER_BATON;
+  std::string name() const HETCOMM_UNDER_BATON;
+  std::string waits() const HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
   std::string copy_purpose() const override HETCOMM_UNDER_BATON { return describe(); }
@@ -188,7 +212,10 @@ class Execution final : public CompositeOperation,
   Operation* operation_ = nullptr;
   Stage stage_ = Stage::kFresh;
   bool has_place_ = false;
+  bool has_number_ = false;
+  bool is_lined_up_ = false;
   uint64_t number_ = 0;
+  Label label_;
   std::vector<SideMemory> sources_;       // by tensor
   std::vector<SideMemory> destinations_;  // by tensor
   // By tensor: devices copy from its source to its destination by themselves.

@@ -57,6 +57,18 @@ std::set<int> ranks_of(const Layout& layout) {
   return ranks;
 }
 
+// Those that some layout has.
+std::vector<int> ranks_of(const std::vector<TensorOrder>& orders) {
+  std::set<int> ranks;
+  std::set<const Layout*> seen;  // many tensors of a model have the same layouts
+  for (const TensorOrder& order : orders) {
+    for (const auto& layout : {order.source, order.destination}) {
+      if (seen.insert(layout.get()).second) ranks.merge(ranks_of(*layout));
+    }
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
 Status check_ranks(const Layout& layout, const char* name, int32_t size) {
   for (const Part& part : layout.parts) {
     if (part.rank < 0 || part.rank >= size) {
@@ -305,7 +317,23 @@ std::unique_ptr<Redistribution> Order::prepare() {
       {.tag = options_.tag,
        .content = content_,
        .in_flight = options_.in_flight,
-       .landing_bytes = options_.landing_bytes != 0 ? options_.landing_bytes : kLandingBytes});
+       .ranks = ranks_of(orders_),
+       .landing_bytes = options_.landing_bytes != 0 ? options_.landing_bytes : kLandingBytes,
+       .share = {.weight = options_.weight, .bytes_per_second = options_.bytes_per_second}});
+}
+
+Result<Facts> Order::facts() const {
+  Facts facts;
+  facts.strategy = strategy_named(choices_.front().plan.strategy).value_or(Strategy::kAuto);
+  for (const Choice& choice : choices_) {
+    facts.is_of_all = facts.is_of_all && choice.plan.strategy == choices_.front().plan.strategy;
+  }
+  if (!links_) return facts;
+  Result<std::vector<Choice>> all =
+      reshard::make_plans(tensors_of(orders_), wishes_of(orders_, options_, &*links_));
+  if (!all.ok()) return all.status();
+  for (const Choice& choice : all.value()) facts.forecast_ns += choice.forecast.ns;
+  return facts;
 }
 
 Result<std::string> Order::describe(PlanFormat format) const {

@@ -32,7 +32,17 @@ struct OrderOptions {
   uint32_t in_flight = 1;
   bool prove = false;
   Overflow overflow = Overflow::kSaturates;
-  uint64_t landing_bytes = 0;  // 0: chosen. This rank alone.
+  // This rank alone:
+  uint64_t landing_bytes = 0;  // 0: chosen
+  uint32_t weight = 0;         // among what shares network interfaces; 0: it takes no part in that
+  uint64_t bytes_per_second = 0;  // 0: without a limit
+};
+
+// What the plans of all ranks are.
+struct Facts {
+  Strategy strategy = Strategy::kAuto;  // of the first tensor
+  bool is_of_all = true;                // and of all others
+  uint64_t forecast_ns = 0;             // of all tensors; 0: nothing is known of the links
 };
 
 enum class PlanFormat : uint8_t { kText, kJson, kSvg };
@@ -60,6 +70,8 @@ class Order {
   std::unique_ptr<Redistribution> prepare();
   const std::vector<TensorOrder>& tensors() const { return orders_; }
   const OrderOptions& options() const { return options_; }
+  // May take as long as planning.
+  Result<Facts> facts() const;
   // The plans of all ranks. May take as long as planning.
   Result<std::string> describe(PlanFormat format) const;
 

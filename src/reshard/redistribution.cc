@@ -1,14 +1,62 @@
 #include "src/reshard/redistribution.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
+#include "src/core/job/context.h"
 
 namespace hetcomm::reshard {
+namespace {
+
+constexpr size_t kMaxGivenUp = 1u << 16;  // that are remembered
+constexpr size_t kMaxReason = 400;        // bytes of the text of a refusal
+constexpr uint64_t kPauseNs = 1'000'000'000;
+
+// The ranks of the job with which |program| has lanes.
+std::vector<int> peers_of(const Program& program, const Communicator& communicator) {
+  std::set<int> peers;
+  for (const ProgramLane& lane : program.lanes) {
+    peers.insert(communicator.ranks()[static_cast<size_t>(lane.peer)]);
+  }
+  return {peers.begin(), peers.end()};
+}
+
+PlanBoard::Terms board_terms(const Communicator& communicator, const RedistributionTerms& terms) {
+  PlanBoard::Terms own{.tag = terms.tag, .content = terms.content, .ranks = {}};
+  // The others do not count a plan in which this rank has no part.
+  const bool has_part =
+      std::find(terms.ranks.begin(), terms.ranks.end(), communicator.rank()) != terms.ranks.end();
+  if (!has_part) return own;
+  for (const int rank : terms.ranks) {
+    if (rank != communicator.rank()) {
+      own.ranks.push_back(communicator.ranks()[static_cast<size_t>(rank)]);
+    }
+  }
+  return own;
+}
+
+// What |lane| has of the share of all lanes: of a rate, in proportion to its bytes.
+LaneShare share_of(const ProgramLane& lane, const Program& program, const LaneShare& share) {
+  if (!lane.sends || share.bytes_per_second == 0 || program.sent_bytes == 0) return share;
+  uint64_t bytes = 0;
+  for (const ProgramPhase& phase : program.phases) {
+    for (const ProgramMessage& message : phase.sends) {
+      if (&program.lanes[message.lane] == &lane) bytes += message.bytes;
+    }
+  }
+  LaneShare own = share;
+  const double part = static_cast<double>(bytes) / static_cast<double>(program.sent_bytes);
+  own.bytes_per_second = std::max<uint64_t>(
+      1, static_cast<uint64_t>(static_cast<double>(share.bytes_per_second) * part));
+  return own;
+}
+
+}  // namespace
 
 std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicator, Program program,
                                                        const RedistributionTerms& terms) {
@@ -17,37 +65,51 @@ std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicato
   for (const ProgramLane& lane : own.lanes) {
     const MemberChannel& peer = communicator.poster().filler().member(lane.peer);
     const uint64_t depth = uint64_t{lane.messages} * terms.in_flight;
-    made->shared_.lanes.push_back(std::make_unique<CountedLane>(
+    made->shared_.turns.add(
         lane.messages, lane.sends ? Lane::End::kSending : Lane::End::kReceiving, communicator,
         peer.rank, lane.sends ? peer.channel : communicator.id(),
         LaneTerms{.tag = terms.tag,
                   .most_bytes = lane.most_bytes,
                   .depth = static_cast<uint32_t>(std::min<uint64_t>(depth, Lane::kMaxDepth)),
                   .use = 1 + lane.stage,
-                  .content = terms.content}));
+                  .content = terms.content},
+        share_of(lane, own, terms.share));
   }
   {
     const Engine::Baton baton(communicator.engine());
     made->active_.reserve(terms.in_flight);
     made->spare_.reserve(terms.in_flight);
+    made->lined_up_.reserve(terms.in_flight);
   }
-  for (size_t i = 0; i < made->shared_.lanes.size(); ++i) {
-    try {
-      communicator.poster().open_lane(made->shared_.lanes[i]->lane);
-    } catch (const std::bad_alloc&) {
-      while (i-- > 0) {
-        // No message has begun: it cannot fail.
-        [[maybe_unused]] const Code code =
-            communicator.poster().close_lane(made->shared_.lanes[i]->lane);
-      }
-      throw;
-    }
-  }
+  made->open_lanes();
   const Engine::Baton baton(communicator.engine());
-  made->lanes_open_ = true;
   made->shared_.commons.host_blocks.add_user();
   communicator.add_lane_user();
   return made;
+}
+
+// All of them, and the plan is on its board then; or none.
+void Redistribution::open_lanes() {
+  Poster& poster = communicator_.poster();
+  const LaneTurns& turns = shared_.turns;
+  size_t open = 0;
+  try {
+    for (; open < turns.size(); ++open) poster.open_lane(turns.lane(open));
+    const Engine::Baton baton(communicator_.engine());
+    lanes_open_ = true;
+    shared_.talk.open();
+  } catch (const std::bad_alloc&) {
+    {
+      const Engine::Baton baton(communicator_.engine());
+      lanes_open_ = false;
+      shared_.talk.close();
+    }
+    while (open-- > 0) {
+      // No message has begun: it cannot fail.
+      [[maybe_unused]] const Code code = poster.close_lane(turns.lane(open));
+    }
+    throw;
+  }
 }
 
 Redistribution::Redistribution(Communicator& communicator, Program program,
@@ -57,7 +119,9 @@ Redistribution::Redistribution(Communicator& communicator, Program program,
               .commons = communicator.job().commons(),
               .program = std::move(program),
               .claims = Claims(terms.in_flight),
-              .lanes = {},
+              .turns = LaneTurns(communicator.job()),
+              .talk = PlanTalk(communicator, *this, board_terms(communicator, terms),
+                               peers_of(shared_.program, communicator)),
               .packed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes),
               .landed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes)},
       in_flight_(terms.in_flight) {}
@@ -129,6 +193,9 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
   if (code == Code::kOk)
     code = check(destinations, shared_.program.destinations, "destination", text);
   if (code != Code::kOk) return code;
+  std::unique_ptr<Departure> departure;
+  if (!options.in_group) code = Poster::book(options.stream, &departure, text);
+  if (code != Code::kOk) return code;
   std::unique_ptr<Execution> execution = take();
   if (execution == nullptr) {
     *text = fmt::format(
@@ -137,8 +204,6 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
   }
   code = execution->claim(sources, destinations, options.stream, text);
   if (code != Code::kOk) return code;
-  std::unique_ptr<Departure> departure;
-  if (code = Poster::book(options.stream, &departure, text); code != Code::kOk) return code;
   Engine& engine = communicator_.engine();
   Poster& poster = communicator_.poster();
   Operation* operation = poster.allocate();
@@ -153,7 +218,8 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
   operation->length = 0;
   operation->clear_pieces();
   try {
-    execution->bind(sources, destinations, *operation);
+    execution->bind(sources, destinations, options.label, *operation);
+    pending_.fetch_add(1, std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {
     operation->clear_pieces();
     engine.pool().recycle(operation);
@@ -164,39 +230,174 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
   if (departure != nullptr) operation->order.departure = departure.release();
   {
     const Engine::Baton baton(engine);
-    operation->set_state(OperationState::kPending);
-    poster.start_now(*operation);
+    if (options.in_group) {
+      poster.collect(*operation);
+    } else {
+      operation->set_state(OperationState::kPending);
+      poster.start_now(*operation);
+    }
   }
-  if (engine.threaded()) engine.note_pending();
+  if (!options.in_group && engine.threaded()) engine.note_pending();
   *out = operation;
   return Code::kOk;
 }
 
-Status Redistribution::begin(Execution& execution, Operation& operation) {
+// --- executions ---------------------------------------------------------------
+
+// |execution| is called: it takes its place among all, and the other ranks hear of it.
+void Redistribution::call(Execution& execution) {
+  if (execution.has_number()) return;
+  execution.set_number(next_number_++);
+  if (!broken_.ok()) return;
+  shared_.talk.introduce();
+  if (execution.label().is_set()) shared_.talk.tell(execution.number(), execution.label());
+}
+
+void Redistribution::lined_up(Execution& execution) {
+  call(execution);
+  execution.set_lined_up(true);
+  lined_up_.push_back(&execution);  // there is room for as many as can be under way
+}
+
+void Redistribution::leave_line(Execution& execution) {
+  if (!execution.is_lined_up()) return;
+  execution.set_lined_up(false);
+  std::erase(lined_up_, &execution);
+}
+
+Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
+  call(execution);
+  leave_line(execution);
   if (!broken_.ok()) {
-    return broken_.annotate("an earlier execution has failed; prepare it anew on all ranks");
+    return differs_
+               ? broken_
+               : broken_.annotate("an earlier execution has failed; prepare it anew on all ranks");
+  }
+  if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
+    return found->second.status();
   }
   try {
     active_.reserve(active_.size() + 1);
     set_busy(true);
   } catch (const std::bad_alloc&) {
     // The other ranks count on this execution.
-    break_off(Code::kOutOfMemory);
-    sweep_over();
+    break_off_and_sweep(Code::kOutOfMemory);
     return Code::kOutOfMemory;
   }
   active_.emplace_back(&execution);
   ready_ = true;
-  execution.start(next_number_++, operation);
+  seen_ns_ = now_ns();
+  execution.start();
   return {};
 }
 
-void Redistribution::withdraw(const Status& why) {
-  break_off(why);
-  sweep_over();
+// It will not begin. One that is cancelled or late ends alone.
+void Redistribution::withdraw(Execution& execution, const Status& why) {
+  call(execution);
+  leave_line(execution);
+  if (why.code() == Code::kCancelled || why.code() == Code::kTimedOut) {
+    if (give_up(execution, why)) return;
+  } else if (given_up_.contains(execution.number())) {
+    return;  // the other ranks know
+  }
+  break_off_and_sweep(why);
 }
 
+Execution* Redistribution::find(uint64_t number) {
+  for (const auto& each : active_) {
+    if (each->number() == number && !each->is_over()) return each.get();
+  }
+  for (Execution* const each : lined_up_) {
+    if (each->number() == number) return each;
+  }
+  return nullptr;
+}
+
+bool Redistribution::give_up(Execution& execution, const Status& why) {
+  if (!broken_.ok()) return false;
+  if (given_up_.contains(execution.number())) return true;
+  try {
+    return note_given_up({.execution = execution.number(),
+                          .code = why.code(),
+                          .origin = communicator_.rank(),
+                          .text = std::string(why.text())},
+                         -1);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// The other ranks hear of it before any message of it ends here. |from|: the rank of the job that
+// has told it; -1: this rank gives it up. False: there is no memory.
+bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
+  try {
+    given_up_.emplace(given_up.execution, given_up);
+    shared_.talk.tell(given_up, from);
+    shared_.turns.skip(given_up.execution);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  if (given_up_.size() > kMaxGivenUp) given_up_.erase(given_up_.begin());
+  shared_.talk.forget_labels(given_up.execution);
+  ready_ = true;  // the turn of others may have come
+  return true;
+}
+
+void Redistribution::refuse(std::string_view why) {
+  Engine& engine = communicator_.engine();
+  const Engine::Baton baton(engine);
+  engine.drain_queued();
+  if (!broken_.ok()) return;
+  const uint64_t number = next_number_++;
+  shared_.talk.introduce();
+  if (given_up_.contains(number)) return;  // another rank refuses it, too
+  const GivenUp given_up{.execution = number,
+                         .code = Code::kMismatch,
+                         .origin = communicator_.rank(),
+                         .text = std::string(why.substr(0, kMaxReason))};
+  if (!note_given_up(given_up, -1)) break_off_and_sweep(Code::kOutOfMemory);
+}
+
+// --- what other ranks say -------------------------------------------------------
+
+void Redistribution::plan_differs(const Status& why) {
+  differs_ = differs_ || broken_.ok();
+  break_off_and_sweep(why);
+}
+
+void Redistribution::peer_gave_up(int from, const GivenUp& given_up) {
+  if (!broken_.ok() || given_up_.contains(given_up.execution)) return;
+  Execution* const execution = find(given_up.execution);
+  const bool is_over = execution == nullptr && given_up.execution < next_number_;
+  const bool is_active = execution != nullptr && !execution->is_lined_up();
+  const Status why = given_up.status();
+  // Data of it has moved: there is no going on.
+  if (is_over || (is_active && execution->has_moved()) || !note_given_up(given_up, from)) {
+    break_off_and_sweep(why);
+    return;
+  }
+  if (execution == nullptr) return;
+  if (is_active) {
+    execution->end_alone(why);
+  } else {
+    communicator_.end(execution->operation(), why.code(), why.text());
+  }
+}
+
+void Redistribution::label_came(uint64_t execution) {
+  Execution* const own = find(execution);
+  if (own != nullptr && !own->is_lined_up()) {
+    own->compare_labels();
+    ready_ = true;
+  } else if (own == nullptr && execution < next_number_) {
+    shared_.talk.forget_labels(execution);
+  }
+}
+
+// --- progress -----------------------------------------------------------------
+
 int Redistribution::progress() {
+  if (!communicator_.engine().threaded()) note_pause();
   if (!ready_) return 0;
   ready_ = false;
   // Executions that fail here change no list.
@@ -205,6 +406,25 @@ int Redistribution::progress() {
   }
   sweep_over();
   return 1;
+}
+
+// Between calls of this rank nothing moves.
+void Redistribution::note_pause() {
+  const uint64_t now = communicator_.engine().coarse_now();
+  const uint64_t pause_ns = now - std::min(now, std::exchange(seen_ns_, now));
+  if (pause_ns < kPauseNs || active_.empty()) return;
+  communicator_.context().log().info(
+      "redistribution #{} has waited {:.1f} s for this rank's next call: without the progress "
+      "thread nothing moves between calls",
+      active_.front()->number(), static_cast<double>(pause_ns) / 1e9);
+}
+
+void Redistribution::finish_sleep() { seen_ns_ = now_ns(); }
+
+// In an upcall, where nobody may sweep while executions are under way; progress() will.
+void Redistribution::break_off_and_sweep(const Status& why) {
+  break_off(why);
+  if (!busy_) sweep_over();
 }
 
 void Redistribution::sweep_over() {
@@ -222,7 +442,7 @@ void Redistribution::sweep_over() {
   std::erase(active_, nullptr);
   if (active_.size() != before) ready_ = ready_ || !active_.empty();
   if (!active_.empty()) return;
-  if (!broken_.ok()) close_lanes(Code::kAborted);
+  if (!broken_.ok()) close_lanes();
   set_busy(false);
 }
 
@@ -243,11 +463,34 @@ void Redistribution::break_off(const Status& why) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->fail(why.code(), why.text());
 }
 
-void Redistribution::close_lanes(Code code) {
+void Redistribution::close_lanes() {
   if (!std::exchange(lanes_open_, false)) return;
-  for (const auto& lane : shared_.lanes) {
-    communicator_.job().pair(lane->lane.peer()).close_lane(lane->lane, code);
+  const Code code = differs_ ? Code::kMismatch : Code::kAborted;
+  for (size_t i = 0; i < shared_.turns.size(); ++i) {
+    Lane& lane = shared_.turns.lane(i);
+    communicator_.job().pair(lane.peer()).close_lane(lane, code);
   }
+}
+
+bool Redistribution::drain(uint64_t timeout_ns) {
+  const uint64_t limit_ns =
+      timeout_ns == 0 ? communicator_.context().config().number(Variable::kTimeout) : timeout_ns;
+  return communicator_.engine().wait(deadline_after(now_ns(), limit_ns),
+                                     [this] { return pending() == 0; });
+}
+
+void Redistribution::cancel() {
+  Engine& engine = communicator_.engine();
+  const Engine::Baton baton(engine);
+  engine.drain();
+  const void* const own = static_cast<const ExecutionOwner*>(this);
+  engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
+    if (operation.state() == OperationState::kPending &&
+        operation.kind == OperationKind::kCollective && operation.composite != nullptr &&
+        operation.composite->order() == own) {
+      communicator_.cancel(operation);
+    }
+  });
 }
 
 Status Redistribution::close() {
@@ -259,7 +502,8 @@ Status Redistribution::close() {
     if (under_way_.load(std::memory_order_acquire) != 0) {
       return Status(Code::kBusy, fmt::format("{} executions are under way", under_way_.load()));
     }
-    close_lanes(Code::kAborted);
+    close_lanes();
+    shared_.talk.close();
     shared_.commons.host_blocks.drop_user();
   }
   communicator_.drop_lane_user();

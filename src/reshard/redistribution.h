@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <hetcomm/memory.h>
@@ -21,20 +23,25 @@ namespace hetcomm::reshard {
 
 // All ranks give the same.
 struct RedistributionTerms {
-  uint64_t tag = 0;            // tells redistributions between the same ranks apart, as with queues
-  uint64_t content = 0;        // hash of all that the ranks have to agree on
-  uint32_t in_flight = 1;      // executions under way at a time, at most
-  uint64_t landing_bytes = 0;  // of each direction; this rank alone
+  uint64_t tag = 0;        // tells redistributions between the same ranks apart, as with queues
+  uint64_t content = 0;    // hash of all that the ranks have to agree on
+  uint32_t in_flight = 1;  // executions under way at a time, at most
+  std::vector<int> ranks;  // of the communicator, all that are in a layout
+  // This rank alone:
+  uint64_t landing_bytes = 0;  // of each direction
+  LaneShare share;             // a weight of 0: it takes no part in sharing
 };
 
 // Of one execution.
 struct ExecutionOptions {
   uint64_t timeout_ns = 0;  // 0: that of the communicator
   bool high_priority = false;
-  UserStream* stream = nullptr;  // null: it starts at once
+  UserStream* stream = nullptr;  // null: it waits for none
+  bool in_group = false;         // a group starts it, which the caller fills
+  Label label{};
 };
 
-class Redistribution final : private JobTask, private ExecutionOwner {
+class Redistribution final : private JobTask, private ExecutionOwner, private PlanTalkClient {
  public:
   // Opens the lanes, which waits for nobody. May throw std::bad_alloc.
   static std::unique_ptr<Redistribution> create(Communicator& communicator, Program program,
@@ -47,11 +54,20 @@ class Redistribution final : private JobTask, private ExecutionOwner {
   // [any-thread]
   Communicator& communicator() { return communicator_; }
   const Program& program() const { return shared_.program; }
-  // Starts an execution. |sources| and |destinations| have a buffer for each tensor, which is not
-  // looked at where this rank has no part of it. |*text| says why it was refused. May throw
-  // std::bad_alloc.
+  // Starts an execution, or leaves it to its group. |sources| and |destinations| have a buffer for
+  // each tensor, which is not looked at where this rank has no part of it. |*text| says why it was
+  // refused. May throw std::bad_alloc.
   Code start(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* destinations,
              const ExecutionOptions& options, Operation** out, std::string* text);
+  // The next execution of this rank will not take place, for |why|, and counts as started. May
+  // throw std::bad_alloc.
+  void refuse(std::string_view why);
+  // Executions under way.
+  uint32_t pending() const { return pending_.load(std::memory_order_acquire); }
+  // False: some are under way after |timeout_ns|, 0: HETCOMM_TIMEOUT.
+  bool drain(uint64_t timeout_ns);
+  // Ends them with kCancelled.
+  void cancel();
   // kBusy while executions are under way. Nothing else is called afterwards.
   Status close();
 
@@ -65,31 +81,51 @@ class Redistribution final : private JobTask, private ExecutionOwner {
   uint64_t next_timer_ns() const override HETCOMM_UNDER_BATON { return kForever; }
   bool prepare_sleep(bool /*short_sleep*/) override HETCOMM_UNDER_BATON { return !ready_; }
   bool may_sleep_on() const override HETCOMM_UNDER_BATON { return !ready_; }
-  void finish_sleep() override HETCOMM_UNDER_BATON {}
+  void finish_sleep() override HETCOMM_UNDER_BATON;
   // ExecutionOwner
+  void lined_up(Execution& execution) override HETCOMM_UNDER_BATON;
   Status begin(Execution& execution, Operation& operation) override HETCOMM_UNDER_BATON;
-  void withdraw(const Status& why) override HETCOMM_UNDER_BATON;
+  void withdraw(Execution& execution, const Status& why) override HETCOMM_UNDER_BATON;
+  bool give_up(Execution& execution, const Status& why) override HETCOMM_UNDER_BATON;
   void note_ready() override HETCOMM_UNDER_BATON { ready_ = true; }
   void break_off(const Status& why) override HETCOMM_UNDER_BATON;
+  void leave_line(Execution& execution) override HETCOMM_UNDER_BATON;
+  void note_over() override { pending_.fetch_sub(1, std::memory_order_release); }
   void give_place() override { under_way_.fetch_sub(1, std::memory_order_release); }
+
+  // PlanTalkClient
+  void plan_differs(const Status& why) override HETCOMM_UNDER_BATON;
+  void peer_gave_up(int from, const GivenUp& given_up) override HETCOMM_UNDER_BATON;
+  void label_came(uint64_t execution) override HETCOMM_UNDER_BATON;
 
   Code check(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
              const char* name, std::string* text) const;
   bool take_place();
   std::unique_ptr<Execution> take() HETCOMM_EXCLUDES(baton_role);
+  void open_lanes();
+  void call(Execution& execution) HETCOMM_UNDER_BATON;
+  bool note_given_up(const GivenUp& given_up, int from) HETCOMM_UNDER_BATON;
+  Execution* find(uint64_t number) HETCOMM_UNDER_BATON;
+  void break_off_and_sweep(const Status& why) HETCOMM_UNDER_BATON;
+  void note_pause() HETCOMM_UNDER_BATON;
   void sweep_over() HETCOMM_UNDER_BATON;
   void set_busy(bool busy) HETCOMM_UNDER_BATON;
-  void close_lanes(Code code) HETCOMM_UNDER_BATON;
+  void close_lanes() HETCOMM_UNDER_BATON;
 
   Communicator& communicator_;
   ExecutionCommons shared_;
   const uint32_t in_flight_;
   std::atomic<uint32_t> under_way_{0};  // executions that are bound
-  uint64_t next_number_ = 0;
-  Status broken_;  // why no execution can go on
+  std::atomic<uint32_t> pending_{0};    // executions that have not ended
+  uint64_t next_number_ = 0;            // of the next one that is called
+  Status broken_;                       // why no execution can go on
+  bool differs_ = false;                // it is that another rank has made another plan
   bool lanes_open_ = false;
   bool ready_ = false;
   bool busy_ = false;
+  uint64_t seen_ns_ = 0;                  // when this rank was in a call last, while it is busy
+  std::map<uint64_t, GivenUp> given_up_;  // by number; the latest ones
+  std::vector<Execution*> lined_up_;      // called, and behind a stream
   std::vector<std::unique_ptr<Execution>> active_;  // in their order
   std::vector<std::unique_ptr<Execution>> spare_;
 };

@@ -233,6 +233,8 @@ TEST_F(BadReshard, Plans) {
     options.overflow = overflow;
     expect_plan_refused("overflow", HETCOMM_INVALID_ARGUMENT, good(), &options);
   }
+  options.weight = HETCOMM_QUEUE_MAX_WEIGHT + 1;
+  expect_plan_refused("too much weight", HETCOMM_OUT_OF_RANGE, good(), &options);
 
   const uint64_t axes[] = {2};
   const int32_t ranks[] = {0, 1};
@@ -417,6 +419,21 @@ TEST_F(BadReshard, OverlappingMemory) {
   ASSERT_EQ(hetcomm_reshard_start(plan_, &whole, &whole, nullptr, &request), HETCOMM_OK)
       << hetcomm_last_error();
   expect_ok(request);
+}
+
+TEST_F(BadReshard, CallsOnNoPlan) {
+  uint32_t count = 0;
+  EXPECT_EQ(hetcomm_reshard_refuse(nullptr, "reason"), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_pending(nullptr, &count), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_pending(plan_, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_drain(nullptr, 1), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_cancel(nullptr), HETCOMM_INVALID_ARGUMENT);
+  hetcomm_reshard_facts_t facts{};
+  EXPECT_EQ(hetcomm_reshard_get_facts(plan_, &facts), HETCOMM_INVALID_ARGUMENT);
+  facts.struct_size = sizeof(facts);
+  EXPECT_EQ(hetcomm_reshard_get_facts(nullptr, &facts), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_get_facts(plan_, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_get_facts(plan_, &facts), HETCOMM_OK);
 }
 
 TEST_F(BadReshard, Describing) {

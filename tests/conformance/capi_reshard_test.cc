@@ -4,8 +4,7 @@
 //     every strategy that covers them, short and long slices, little memory: each element arrives,
 //     nothing else is written, several times, with several executions under way
 //   * many tensors at once; types are converted; memory of devices
-//   * ranks with different plans, ranks that are late, cancelled or dead end with a reason, and the
-//     plan ends with them
+//   * ranks with different plans, ranks that are late, cancelled or dead end with a reason
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -757,7 +756,16 @@ TEST_P(Resharding, DifferentPlansAreToldApart) {
   });
 }
 
-TEST_P(Resharding, WhoWaitsTooLongSaysForWhomAndEndsThePlan) {
+// All that the other of two ranks has told before is known here: messages keep their order.
+void hear(Member& me) {
+  uint64_t word = 0;
+  uint64_t other = 0;
+  std::vector<hetcomm_request_t*> requests{me.send(me.partner(), 99, &word, sizeof(word)),
+                                           me.recv(me.partner(), 99, &other, sizeof(other))};
+  finish_all(requests);
+}
+
+TEST_P(Resharding, WhoWaitsTooLongSaysForWhom) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
     hetcomm_reshard_t* plan = create(me, task);
@@ -766,18 +774,12 @@ TEST_P(Resharding, WhoWaitsTooLongSaysForWhomAndEndsThePlan) {
       const Outcome outcome = execute(plan, values, 200 * kMs);
       EXPECT_EQ(outcome.status, HETCOMM_TIMED_OUT);
       EXPECT_NE(outcome.text.find("waits for rank 0"), std::string::npos) << outcome.text;
-      const Outcome next = execute(plan, values);
-      EXPECT_EQ(next.status, HETCOMM_TIMED_OUT);
-      EXPECT_NE(next.text.find("earlier execution"), std::string::npos) << next.text;
-      me.meet();
+      hear(me);
     } else {
-      me.meet();
+      hear(me);
       EXPECT_EQ(execute(plan, values).status, HETCOMM_ABORTED);
     }
-    me.meet();
-    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK);
-    // Another one works.
-    plan = create(me, task);
+    // It ended alone: no data of it had moved.
     EXPECT_EQ(execute(plan, values).status, HETCOMM_OK);
     values.check();
     me.meet();
@@ -786,7 +788,7 @@ TEST_P(Resharding, WhoWaitsTooLongSaysForWhomAndEndsThePlan) {
   });
 }
 
-TEST_P(Resharding, CancelEndsAllThatIsUnderWay) {
+TEST_P(Resharding, WhatIsUnderWayHoldsThePlan) {
   run_job(GetParam(), 2, [](Member& me) {
     Task task = from_one_to_other(300'000);
     task.options.in_flight = 3;
@@ -803,8 +805,8 @@ TEST_P(Resharding, CancelEndsAllThatIsUnderWay) {
       EXPECT_EQ(hetcomm_reshard_start(plan, values.from.data(), nullptr, nullptr, &more),
                 HETCOMM_BUSY);
       EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_BUSY);
-      EXPECT_EQ(hetcomm_request_cancel(requests[1]), HETCOMM_OK);
       for (hetcomm_request_t* request : requests) {
+        EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
         EXPECT_EQ(finish(request).status, HETCOMM_CANCELLED);
       }
       me.meet();

@@ -1,12 +1,12 @@
-// Operations in the order of a user's stream (hetcomm/stream.h), here queues of OpenCL that the test
-// makes, in order and not, of two vendors:
+// Operations in the order of a user's stream (hetcomm/stream.h), here queues of OpenCL that the
+// test makes, in order and not, of two vendors:
 //
 //   * an operation takes its place between what the queue held and what comes after it, while no
 //     thread of the host waits
 //   * a group goes together; collective operations, with a stream or without, keep their order
-//   * one that is cancelled, late, or fails lets the stream go on
-//   * thousands that wait all end right
-//   * what is no stream is refused, and one that is in use is not released
+//   * executions of one redistribution keep theirs; those of several, and collective operations,
+//   have none * one that is cancelled, late, or fails lets the stream go on * thousands that wait
+//   all end right * what is no stream is refused, and one that is in use is not released
 //
 // A gate stands for a kernel that runs long: the queue waits there until the test opens it.
 #include <time.h>
@@ -312,6 +312,194 @@ TEST_P(Streams, CollectiveOperationsKeepTheirOrder) {
     std::memcpy(values.data(), got.data(), got.size());
     EXPECT_EQ(std::count(values.begin(), values.end(), 6.0F), static_cast<ptrdiff_t>(kCount));
     me.meet();
+  });
+}
+
+// A plan that moves |elements| words of rank |from| to the other of two.
+class Redistribution {
+ public:
+  Redistribution(Member& me, int32_t from, uint64_t elements, uint64_t tag = 0) : me_(me) {
+    const uint64_t axis = 1;
+    const int32_t ranks[] = {from, 1 - from};
+    const hetcomm_placement_t whole{HETCOMM_PLACEMENT_REPLICATE, 0, 0, nullptr};
+    hetcomm_layout_t* layouts[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(
+          hetcomm_layout_from_mesh(1, &elements, 1, &axis, &ranks[i], &whole, nullptr, &layouts[i]),
+          HETCOMM_OK);
+    }
+    const hetcomm_reshard_tensor_t tensor{layouts[0], layouts[1], HETCOMM_UINT32, HETCOMM_UINT32};
+    hetcomm_reshard_options_t options{};
+    options.struct_size = sizeof(options);
+    options.in_flight = 4;
+    options.tag = tag;
+    EXPECT_EQ(hetcomm_reshard_create(me.communicator(), &tensor, 1, &options, &plan_), HETCOMM_OK)
+        << hetcomm_last_error();
+    for (hetcomm_layout_t* const layout : layouts) {
+      EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+    }
+  }
+  Redistribution(const Redistribution&) = delete;
+  Redistribution& operator=(const Redistribution&) = delete;
+  ~Redistribution() { EXPECT_EQ(hetcomm_reshard_destroy(plan_), HETCOMM_OK); }
+  hetcomm_request_t* start(std::vector<uint32_t>& words,
+                           const hetcomm_operation_options_t& options) const {
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(words.data(), words.size() * 4);
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_reshard_start(plan_, &buffer, &buffer, &options, &request), HETCOMM_OK)
+        << hetcomm_last_error();
+    return request;
+  }
+
+ private:
+  Member& me_;
+  hetcomm_reshard_t* plan_ = nullptr;
+};
+
+// Rank 0's stream does not come to an execution; another plan's, a collective operation and a
+// message go on, which rank 1 has called before.
+TEST_P(Streams, ARedistributionHoldsBackNoOther) {
+  run(2, [](Member& me) {
+    constexpr uint64_t kWords = 50'000;
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    std::optional<Gate> gate;
+    if (me.rank() == 0) gate.emplace(framework, rig.queue());
+    const Redistribution one(me, 0, kWords, 1);
+    const Redistribution two(me, 1, kWords, 2);
+    std::vector<uint32_t> first(kWords, me.rank() == 0 ? 11 : 0);
+    std::vector<uint32_t> second(kWords, me.rank() == 1 ? 22 : 0);
+    uint64_t word = 1;
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(&word, sizeof(word));
+    hetcomm_request_t* held = nullptr;
+    hetcomm_request_t* sum = nullptr;
+    if (me.rank() == 0) held = one.start(first, rig.options());
+    const auto start_sum = [&] {
+      EXPECT_EQ(hetcomm_allreduce(me.communicator(), buffer, buffer, HETCOMM_UINT64,
+                                  HETCOMM_REDUCE_SUM, nullptr, &sum),
+                HETCOMM_OK);
+    };
+    if (me.rank() == 1) start_sum();
+    hetcomm_request_t* const other = two.start(second, with_timeout(0));
+    if (me.rank() == 0) start_sum();
+    if (me.rank() == 1) held = one.start(first, rig.options());
+    expect_ok(other);
+    expect_ok(sum);
+    EXPECT_EQ(word, 2u);
+    EXPECT_TRUE(
+        std::all_of(second.begin(), second.end(), [](uint32_t each) { return each == 22; }));
+    EXPECT_TRUE(is_pending(held));
+    me.meet();
+    if (gate) gate->open();
+    expect_ok(held);
+    EXPECT_TRUE(std::all_of(first.begin(), first.end(), [](uint32_t each) { return each == 11; }));
+    me.meet();
+  });
+}
+
+// The first one waits for rank 0's stream, and rank 1's second one for its own.
+TEST_P(Streams, ExecutionsOfOneRedistributionKeepTheirOrder) {
+  run(2, [](Member& me) {
+    constexpr uint64_t kWords = 50'000;
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    Gate gate(framework, rig.queue());
+    const Redistribution plan(me, 0, kWords);
+    std::vector<std::vector<uint32_t>> words;
+    for (uint32_t i = 0; i < 3; ++i) words.emplace_back(kWords, me.rank() == 0 ? 100 + i : 0);
+    hetcomm_request_t* requests[3] = {};
+    for (int i = 0; i < 3; ++i) {
+      requests[i] = plan.start(words[static_cast<size_t>(i)],
+                               i == me.rank() ? rig.options() : with_timeout(0));
+    }
+    EXPECT_FALSE(rig.is_done(kShort));
+    for (hetcomm_request_t* const each : requests) EXPECT_TRUE(is_pending(each));
+    me.meet();
+    gate.open();
+    for (hetcomm_request_t* const each : requests) expect_ok(each);
+    for (uint32_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(words[i], std::vector<uint32_t>(kWords, 100 + i)) << i;
+    }
+    me.meet();
+  });
+}
+
+// What each rank sends stands before what it receives in one stream.
+TEST_P(Streams, AGroupOfRedistributionsGoesTogether) {
+  run(2, [](Member& me) {
+    constexpr uint64_t kWords = 50'000;
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    const Redistribution forward(me, 0, kWords, 1);
+    const Redistribution backward(me, 1, kWords, 2);
+    std::vector<uint32_t> first(kWords, me.rank() == 0 ? 11 : 0);
+    std::vector<uint32_t> second(kWords, me.rank() == 1 ? 22 : 0);
+    const auto start_both = [&](hetcomm_group_t* in) {
+      std::array<hetcomm_request_t*, 2> requests{};
+      if (me.rank() == 0) requests[0] = forward.start(first, rig.options(0, in));
+      requests[1] = backward.start(second, rig.options(0, in));
+      if (me.rank() == 1) requests[0] = forward.start(first, rig.options(0, in));
+      return requests;
+    };
+    hetcomm_group_t* group = nullptr;
+    ASSERT_EQ(hetcomm_group_create(me.communicator(), &group), HETCOMM_OK);
+    std::array<hetcomm_request_t*, 2> requests = start_both(group);
+    EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << hetcomm_last_error();
+    for (hetcomm_request_t* const each : requests) expect_ok(each);
+    EXPECT_EQ(first, std::vector<uint32_t>(kWords, 11));
+    EXPECT_EQ(second, std::vector<uint32_t>(kWords, 22));
+    me.meet();
+    // Without a group the stream's order stands, and both ranks wait for each other.
+    requests = start_both(nullptr);
+    EXPECT_FALSE(rig.is_done(kShort));
+    for (hetcomm_request_t* const each : requests) EXPECT_TRUE(is_pending(each));
+    me.meet();
+    // Once rank 0 does without the second one, rank 1's stream comes to what rank 0 waits for.
+    if (me.rank() == 0) {
+      EXPECT_EQ(hetcomm_request_cancel(requests[1]), HETCOMM_OK);
+    }
+    expect_ok(requests[0]);
+    EXPECT_EQ(finish(requests[1]).status, me.rank() == 0 ? HETCOMM_CANCELLED : HETCOMM_ABORTED);
+    me.meet();
+    // No data of that one had moved, so its plan goes on.
+    requests = start_both(group);
+    EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << hetcomm_last_error();
+    for (hetcomm_request_t* const each : requests) expect_ok(each);
+    hetcomm_group_destroy(group);
+    me.meet();
+  });
+}
+
+// Behind the streams of both ranks: one that is cancelled, late or given up by the other.
+TEST_P(Streams, ExecutionsThatEndBehindAStreamEndAlone) {
+  run(2, [](Member& me) {
+    constexpr uint64_t kWords = 50'000;
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    const Redistribution plan(me, 0, kWords);
+    for (const int32_t ends : {0, 1}) {
+      std::vector<std::vector<uint32_t>> words;
+      for (uint32_t i = 0; i < 3; ++i) words.emplace_back(kWords, me.rank() == 0 ? 100 + i : 0);
+      std::vector<hetcomm_request_t*> requests;
+      {
+        Gate gate(framework, rig.queue());
+        requests.push_back(plan.start(words[0], rig.options()));
+        requests.push_back(
+            plan.start(words[1], rig.options(me.rank() == ends ? kShort : kPatienceNs)));
+        requests.push_back(plan.start(words[2], rig.options()));
+        const Outcome outcome = finish(requests[1]);
+        EXPECT_EQ(outcome.status, me.rank() == ends ? HETCOMM_TIMED_OUT : HETCOMM_ABORTED)
+            << outcome.text;
+        EXPECT_TRUE(is_pending(requests[0]));
+        EXPECT_TRUE(is_pending(requests[2]));
+        me.meet();
+      }
+      for (const uint32_t i : {0U, 2U}) {
+        expect_ok(requests[i]);
+        EXPECT_EQ(words[i], std::vector<uint32_t>(kWords, 100 + i)) << i;
+      }
+      me.meet();
+    }
   });
 }
 

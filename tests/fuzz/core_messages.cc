@@ -487,7 +487,7 @@ std::vector<std::byte> FuzzEndpoint::body_of(MessageKind kind, Script& script, W
                                    .step = script.number(),
                                    .micro_batch = script.number(),
                                    .code = static_cast<int32_t>(script.number()),
-                                   .reserved = 0});
+                                   .confirmed = script.byte() % 2u});
     case MessageKind::kAnnounce:
       return bytes_of(AnnounceBody{script.number(), rail_, {{uint64_t{shape} % 2, 1, 1}}});
     case MessageKind::kPull: {

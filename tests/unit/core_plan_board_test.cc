@@ -170,6 +170,34 @@ TEST_F(PlanBoardTest, NotesWaitForThePlanAndGoWithIt) {
   EXPECT_TRUE(later.differs.empty());
 }
 
+// Rank 0 has given its plan up, and what it said of it arrives when rank 1 has made others.
+TEST_F(PlanBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
+  Plan& gone = make(0, 9);
+  PlanNote late{.action = PlanAction::kStarted, .tag = 0, .body = {}, .text = {}};
+  late.body.number = boards_[0].number_of(gone, 1);
+  late.body.content = 9;
+  boards_[0].remove(gone);
+  Plan& other = make(1, 7);
+  send(0, late);
+  EXPECT_TRUE(other.differs.empty());
+  // The same plan again on both ranks: what was said of the first one is not of the second.
+  Plan& own = make(0, 7);
+  start(0, own);
+  PlanNote old{.action = PlanAction::kGivenUp, .tag = 0, .body = {}, .text = {}};
+  old.body.number = boards_[0].number_of(own, 1);
+  old.body.content = 7;
+  old.body.execution = 5;
+  boards_[1].remove(other);
+  Plan& again = make(1, 7);
+  send(0, old);
+  EXPECT_TRUE(again.heard.empty());
+  say(0, own, PlanAction::kGone);
+  boards_[0].remove(own);
+  Plan& second = make(0, 7);
+  say(0, second, PlanAction::kGivenUp, 6);
+  EXPECT_EQ(again.heard, std::vector<uint64_t>{6});
+}
+
 TEST_F(PlanBoardTest, NobodySaysTooMuch) {
   PlanBoard board;
   PlanNote note{.action = PlanAction::kGivenUp, .tag = 0, .body = {}, .text = {}};

@@ -52,6 +52,8 @@ class Collective final : public CompositeOperation,
   void reset() HETCOMM_UNDER_BATON;
 
   // CompositeOperation
+  const void* order() const override HETCOMM_UNDER_BATON { return owner_; }
+  void lined_up() override HETCOMM_UNDER_BATON {}
   Status begin(Operation& operation) override HETCOMM_UNDER_BATON;
   // |operation| stands for it from now on, and its pieces hold the memories. This object is fresh.
   // [any-thread]

@@ -47,6 +47,8 @@ class Refusal final : public CompositeOperation {
  public:
   Refusal(collectives::Collectives& collectives, std::string_view why)
       : collectives_(collectives), why_(why) {}
+  const void* order() const override HETCOMM_UNDER_BATON { return &collectives_; }
+  void lined_up() override HETCOMM_UNDER_BATON {}
   // It is over at once: nobody sees the status.
   Status begin(Operation& /*operation*/) override HETCOMM_UNDER_BATON {
     collectives_.refuse(why_);
@@ -157,7 +159,7 @@ void refuse_collective(Communicator& communicator, std::string_view why) {
   const Engine::Baton baton(engine);
   engine.drain_queued();
   collectives::Collectives& teams = communicator.collectives();
-  if (!communicator.job().departures().holds_back(communicator)) {
+  if (!communicator.job().departures().holds_back(&teams)) {
     teams.refuse(why);
     return;
   }

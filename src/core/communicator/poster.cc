@@ -237,17 +237,19 @@ void Poster::start_behind(std::span<const OperationRef> entries,
     fail_waiting(entries, channel_.aborted);
     return;
   }
-  bool has_collectives = false;
-  for_each_waiting(entries, [&](const Operation& operation) {
-    has_collectives = has_collectives || operation.kind == OperationKind::kCollective;
-  });
   try {
-    Departure& own =
-        job_.departures().add(std::move(departure), has_collectives ? &communicator_ : nullptr);
+    std::vector<const void*> orders;
+    for_each_waiting(entries, [&](const Operation& operation) HETCOMM_UNDER_BATON {
+      if (operation.kind != OperationKind::kCollective) return;
+      const void* const order = operation.composite->order();
+      if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(order);
+    });
+    Departure& own = job_.departures().add(std::move(departure), std::move(orders));
     for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
       engine_.operation_started();
       communicator_.operation_begun();
       own.join(operation);
+      if (operation.kind == OperationKind::kCollective) operation.composite->lined_up();
     });
     own.close();
     for (const OperationRef& entry : entries) {
@@ -363,10 +365,12 @@ void Poster::wait_to_depart(Operation& operation) {
       departure = std::make_unique<Departure>();
       departure->reserve(1);
     }
-    Departure& own =
-        job_.departures().add(std::move(departure), is_collective ? &communicator_ : nullptr);
+    std::vector<const void*> orders;
+    if (is_collective) orders.push_back(operation.composite->order());
+    Departure& own = job_.departures().add(std::move(departure), std::move(orders));
     own.join(operation);
     own.close();
+    if (is_collective) operation.composite->lined_up();
     note_started(operation);
     job_.stream_waits().begun(operation);
   } catch (const std::bad_alloc&) {

@@ -175,8 +175,7 @@ class Poster {
   void fail_waiting(std::span<const OperationRef> entries, const Status& why) HETCOMM_UNDER_BATON;
   bool has_to_wait(const Operation& operation) HETCOMM_UNDER_BATON {
     return (operation.options.on_stream && operation.order.departure != nullptr) ||
-           (operation.kind == OperationKind::kCollective &&
-            job_.departures().holds_back(communicator_));
+           job_.departures().holds_back(operation);
   }
   void wait_to_depart(Operation& operation) HETCOMM_UNDER_BATON;
   // Notes the times of an operation that was started.

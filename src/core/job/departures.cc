@@ -30,7 +30,6 @@ void Departure::join(Operation& operation) {
   operation.stage = OperationStage::kBehind;
   operation.order.departure = this;
   operation.order.index = operations_.size() - 1;
-  ++waiting_;
   if (!operation.options.on_stream) return;
   const auto place = std::find_if(places_.begin(), places_.end(), [&](const StreamPlace& each) {
     return each.stream == operation.order.stream;
@@ -46,9 +45,9 @@ void Departure::close() {
   }
 }
 
-size_t Departures::order_of(const CommunicatorBase& communicator) const {
+size_t Departures::index_of(const void* order) const {
   size_t index = 0;
-  while (index < orders_.size() && orders_[index].communicator != &communicator) ++index;
+  while (index < orders_.size() && orders_[index].key != order) ++index;
   return index;
 }
 
@@ -59,10 +58,17 @@ Departures::Line& Departures::line_of(UserStream& stream) {
   return lines_.emplace_back(Line{.stream = &stream});
 }
 
-Departures::Order& Departures::order_in(CommunicatorBase& communicator) {
-  const size_t index = order_of(communicator);
-  return index < orders_.size() ? orders_[index]
-                                : orders_.emplace_back(Order{.communicator = &communicator});
+Departures::Order& Departures::order_with(const void* key) {
+  const size_t index = index_of(key);
+  return index < orders_.size() ? orders_[index] : orders_.emplace_back(Order{.key = key});
+}
+
+// No other departure is before it in any of its orders.
+bool Departures::is_first(const Departure& departure) const {
+  return std::all_of(departure.orders_.begin(), departure.orders_.end(),
+                     [&](const void* order) HETCOMM_UNDER_BATON {
+                       return orders_[index_of(order)].departures.front() == &departure;
+                     });
 }
 
 // Threads that post at the same time may add places in another order than that of the stream.
@@ -75,46 +81,57 @@ void Departures::line_up(Line& line, const Waiting& waiting) {
   line.waiting.insert(after, waiting);
 }
 
-Departure& Departures::add(std::unique_ptr<Departure> departure, CommunicatorBase* collectives) {
+Departure& Departures::add(std::unique_ptr<Departure> departure, std::vector<const void*> orders) {
   Departure& own = *departure;
   try {
     all_.push_back(nullptr);
     for (StreamPlace& place : own.places_) line_up(line_of(*place.stream), {&own, &place});
-    if (collectives != nullptr) order_in(*collectives).departures.push_back(&own);
+    for (const void* const order : orders) order_with(order).departures.push_back(&own);
   } catch (...) {
     for (Line& line : lines_) {
       std::erase_if(line.waiting, [&](const Waiting& each) { return each.departure == &own; });
       line.ends_sleep = false;
     }
     std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
+    for (Order& order : orders_) std::erase(order.departures, &own);
     std::erase_if(orders_, [](const Order& order) { return order.departures.empty(); });
     all_.pop_back();
     own.close();
     throw;
   }
-  own.collectives_ = collectives;
+  own.orders_ = std::move(orders);
   own.self_ = std::prev(all_.end());
   *own.self_ = std::move(departure);
   return own;
 }
 
+// Its places are still waited for. Nobody waits for it any more in an order of which it has no other
+// operation.
 void Departures::leave(Operation& operation) {
   Departure& departure = *operation.order.departure;
   departure.operations_[operation.order.index] = nullptr;
-  if (--departure.waiting_ > 0) return;
-  // Its places are still waited for. Nobody else waits for it.
-  leave_order(departure);
+  if (operation.kind != OperationKind::kCollective) return;
+  const void* const order = operation.composite->order();
+  const auto keeps = [order](const Operation* each) HETCOMM_UNDER_BATON {
+    return each != nullptr && each->kind == OperationKind::kCollective &&
+           each->composite->order() == order;
+  };
+  if (std::any_of(departure.operations_.begin(), departure.operations_.end(), keeps)) return;
+  if (std::erase(departure.orders_, order) > 0) leave_order(departure, order);
 }
 
-void Departures::leave_order(Departure& departure) {
-  if (departure.collectives_ == nullptr) return;
-  const size_t index = order_of(*departure.collectives_);
+void Departures::leave_order(Departure& departure, const void* order) {
+  const size_t index = index_of(order);
   std::erase(orders_[index].departures, &departure);
   if (orders_[index].departures.empty()) {
     orders_.erase(orders_.begin() + static_cast<ptrdiff_t>(index));
   }
-  departure.collectives_ = nullptr;
   ready_ = true;
+}
+
+void Departures::leave_orders(Departure& departure) {
+  for (const void* const order : departure.orders_) leave_order(departure, order);
+  departure.orders_.clear();
 }
 
 int Departures::progress() {
@@ -184,11 +201,11 @@ void Departures::on_abandoned(size_t index) {
   std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
 }
 
-// Lets one depart that is the first of its order and that its streams have come to.
+// Lets one depart that is the first of its orders and that its streams have come to.
 int Departures::depart_in_order() {
   for (size_t i = 0; i < orders_.size(); ++i) {
     Departure& first = *orders_[i].departures.front();
-    if (first.places_left_ > 0) continue;
+    if (first.places_left_ > 0 || !is_first(first)) continue;
     depart_if_ready(first);
     ready_ = true;  // the list may be another one now
     return 1;
@@ -197,11 +214,8 @@ int Departures::depart_in_order() {
 }
 
 void Departures::depart_if_ready(Departure& departure) {
-  if (departure.places_left_ > 0) return;
-  if (departure.collectives_ != nullptr) {
-    if (orders_[order_of(*departure.collectives_)].departures.front() != &departure) return;
-    leave_order(departure);
-  }
+  if (departure.places_left_ > 0 || !is_first(departure)) return;
+  leave_orders(departure);
   const std::unique_ptr<Departure> own = std::move(*departure.self_);
   all_.erase(own->self_);
   depart(*own);

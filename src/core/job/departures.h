@@ -1,8 +1,12 @@
 // The departures of a job: what was started and waits for users' streams. Under the baton.
 //
 //   add() --> each of its places waits in the line of its stream --> progress(): all were reached
-//   --> no other departure with collective operations of the communicator is before it
+//   --> no other departure is before it in an order of its composite operations
 //   --> its operations depart
+//
+// Composite operations that keep an order (CompositeOperation::order()) are the collective
+// operations of one communicator, and the executions of one redistribution. Each order is a line of
+// its own: what waits in one holds back nobody in another.
 //
 // A stream that is held back for one departure reaches the place of the next one only when the
 // operations of the first have ended: in each line only the first place is looked at.
@@ -47,10 +51,9 @@ class Departure {
  private:
   friend class Departures;
   std::vector<StreamPlace> places_;
-  size_t places_left_ = 0;                   // not reached yet
-  std::vector<Operation*> operations_;       // null: it has ended
-  size_t waiting_ = 0;                       // operations that have not
-  CommunicatorBase* collectives_ = nullptr;  // some operations are collective ones of it
+  size_t places_left_ = 0;              // not reached yet
+  std::vector<Operation*> operations_;  // null: it has ended
+  std::vector<const void*> orders_;     // of its composite operations, each once
   std::list<std::unique_ptr<Departure>>::iterator self_{};  // in the list of all
 };
 
@@ -60,14 +63,17 @@ class Departures {
   Departures(const Departures&) = delete;
   Departures& operator=(const Departures&) = delete;
 
-  // Takes |departure| over, whose operations join before the next pass. |collectives| is their
-  // communicator, if some are collective operations; else null. May throw std::bad_alloc, and has
-  // then let its streams go on.
+  // Takes |departure| over, whose operations join before the next pass. |orders| are those of its
+  // composite operations, each once. May throw std::bad_alloc, and has then let its streams go on.
   Departure& add(std::unique_ptr<Departure> departure,
-                 CommunicatorBase* collectives) HETCOMM_UNDER_BATON;
-  // Whether a collective operation of |communicator| that starts now has to depart after others.
-  bool holds_back(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON {
-    return !orders_.empty() && order_of(communicator) != orders_.size();
+                 std::vector<const void*> orders) HETCOMM_UNDER_BATON;
+  // Whether a composite operation of |order| that starts now has to depart after others.
+  bool holds_back(const void* order) const HETCOMM_UNDER_BATON {
+    return !orders_.empty() && index_of(order) != orders_.size();
+  }
+  bool holds_back(const Operation& operation) const HETCOMM_UNDER_BATON {
+    return !orders_.empty() && operation.kind == OperationKind::kCollective &&
+           holds_back(operation.composite->order());
   }
 
   // |operation|, which has joined a departure, ends before that. In the next pass other departures
@@ -106,22 +112,23 @@ class Departures {
     std::deque<Waiting> waiting{};
     bool ends_sleep = false;  // the device has promised to, for the first one
   };
-  // The departures with collective operations of one communicator that wait, in the order of the
-  // calls.
+  // The departures with operations of one order that wait, in the order of the calls.
   struct Order {
-    CommunicatorBase* communicator;
+    const void* key;
     std::deque<Departure*> departures{};
   };
-  size_t order_of(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
+  size_t index_of(const void* order) const HETCOMM_UNDER_BATON;
   Line& line_of(UserStream& stream) HETCOMM_UNDER_BATON;
-  Order& order_in(CommunicatorBase& communicator) HETCOMM_UNDER_BATON;
+  Order& order_with(const void* key) HETCOMM_UNDER_BATON;
+  bool is_first(const Departure& departure) const HETCOMM_UNDER_BATON;
   static void line_up(Line& line, const Waiting& waiting) HETCOMM_UNDER_BATON;
   int advance(Line& line) HETCOMM_UNDER_BATON;
   static void fail(Departure& departure, const Device& device,
                    hetcomm_status_t status) HETCOMM_UNDER_BATON;
   static void end_operations(Departure& departure, Code code,
                              std::string_view why) HETCOMM_UNDER_BATON;
-  void leave_order(Departure& departure) HETCOMM_UNDER_BATON;
+  void leave_order(Departure& departure, const void* order) HETCOMM_UNDER_BATON;
+  void leave_orders(Departure& departure) HETCOMM_UNDER_BATON;
   int depart_in_order() HETCOMM_UNDER_BATON;
   void depart_if_ready(Departure& departure) HETCOMM_UNDER_BATON;
   static void depart(Departure& departure) HETCOMM_UNDER_BATON;

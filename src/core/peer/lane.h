@@ -32,8 +32,8 @@
 
 namespace hetcomm {
 
-// Two ends with the same |use| and |tag| belong together, in the order in which they were opened. Both
-// say the same of the rest, else the lane ends with kMismatch.
+// Two ends with the same |use| and |tag| belong together, in the order in which they were opened.
+// Both say the same of the rest, else the lane ends with kMismatch.
 struct LaneTerms {
   uint64_t tag = 0;
   uint64_t most_bytes = 0;
@@ -120,7 +120,7 @@ class Lane {
   static constexpr uint64_t kMostAhead = 4096;
 
   // |peer|: the other rank, in the job. |channel|: number of the receiver's channel. |share| counts
-  // for a sending end of a queue.
+  // for a sending end; a weight of 0: it shares nothing, and has no rate.
   Lane(End end, CommunicatorBase& communicator, int peer, uint32_t channel, const LaneTerms& terms,
        const LaneShare& share = {})
       : end_(end),

@@ -53,7 +53,7 @@ void Lanes::open_sending(Lane& lane) {
   while (sending_.contains(next_number_)) next_number_ = (next_number_ + 1) & kMaxLaneNumber;
   sending_.emplace(next_number_, &lane);
   lane.opened(next_number_);
-  if (lane.terms().use == 0) pacer_.add(lane.flow());
+  if (lane.flow().share.weight > 0) pacer_.add(lane.flow());
   next_number_ = (next_number_ + 1) & kMaxLaneNumber;
   const bool has_rate = lane.flow().share.bytes_per_second > 0;
   const LaneOpenBody body{.channel = lane.channel(),
@@ -171,6 +171,10 @@ void Lanes::forget(Lane& lane) {
 }
 
 void Lanes::close(Lane& lane, Code code) {
+  // Plans that differ: no end of the peer's belongs to it.
+  if (code == Code::kMismatch) {
+    std::erase_if(unopened_, [&](const Unopened& each) { return each.lane == &lane; });
+  }
   for (Unopened& each : unopened_) {
     if (each.lane == &lane) each.lane = nullptr;
   }
@@ -240,12 +244,20 @@ void Lanes::receive_closed(const WireHeader& header, ConstByteSpan payload) {
     for (Opening& each : openings_) {
       if (each.body.number == number && each.closed == Code::kOk) each.closed = code;
     }
+    // Plans that differ: no end of this rank's belongs to it.
+    std::erase_if(openings_, [](const Opening& each) { return each.closed == Code::kMismatch; });
   }
   Lane* lane = find(receiving ? sending_ : receiving_, number);
   if (lane == nullptr || !lane->closed().ok()) return;
   const LaneTerms theirs{
       .most_bytes = body.most_bytes, .depth = body.depth, .content = body.content};
-  end_runs(*lane, body.runs, code == Code::kMismatch ? misfit(*lane, theirs) : closed_text(code));
+  // A plan that differs from a third rank's ends, too.
+  const bool differs =
+      !have_same_size(theirs, lane->terms()) || theirs.content != lane->terms().content;
+  end_runs(*lane, body.runs,
+           code != Code::kMismatch ? closed_text(code)
+           : differs               ? misfit(*lane, theirs)
+                                   : closed_text(Code::kAborted));
 }
 
 // Says that the peer has closed its end.

@@ -55,8 +55,16 @@ std::vector<PlanBoard::Answer> PlanBoard::catch_up(BoardedPlan& plan) {
   return answers;
 }
 
+// Which plans of peers belonged to it is remembered until these are gone, too: what they still say of
+// them is for nobody else.
 void PlanBoard::remove(BoardedPlan& plan) {
-  std::erase_if(entries_, [&](const Entry& entry) { return entry.plan == &plan; });
+  for (Entry& entry : entries_) {
+    if (entry.plan != &plan) continue;
+    entry.plan = nullptr;
+    std::erase_if(entry.peers, [](const Peer& peer) { return peer.theirs == kUnknown; });
+  }
+  std::erase_if(entries_,
+                [](const Entry& entry) { return entry.plan == nullptr && entry.peers.empty(); });
 }
 
 uint32_t PlanBoard::number_of(const BoardedPlan& plan, int rank) const {
@@ -72,7 +80,7 @@ uint32_t PlanBoard::number_of(const BoardedPlan& plan, int rank) const {
 
 PlanBoard::Match PlanBoard::find_own(int rank, uint64_t tag, uint32_t number) {
   for (Entry& entry : entries_) {
-    Peer* const peer = entry.tag == tag ? entry.find(rank) : nullptr;
+    Peer* const peer = entry.tag == tag && entry.plan != nullptr ? entry.find(rank) : nullptr;
     if (peer != nullptr && peer->number == number) return {&entry, peer};
   }
   return {};
@@ -86,7 +94,7 @@ PlanBoard::Match PlanBoard::find_partner(int rank, const PlanNote& note) {
     Peer* const peer = entry.find(rank);
     if (peer == nullptr) continue;
     if (peer->theirs == note.body.number) return {&entry, peer};
-    if (peer->theirs != kUnknown) continue;
+    if (peer->theirs != kUnknown || entry.plan == nullptr) continue;
     if (found.entry == nullptr || peer->number == note.body.number) found = {&entry, peer};
   }
   if (found.peer != nullptr) found.peer->theirs = note.body.number;
@@ -108,14 +116,15 @@ PlanNote PlanBoard::answer_to(const PlanNote& note, PlanAction action) {
   return answer;
 }
 
-// Hands |note| to the plan that belongs to its plan, or stands in its place.
+// Hands |note| to the plan that belongs to its plan. The peer hears of one that stands in its place; if
+// it has its own still, it says so, and both end.
 void PlanBoard::tell(Entry& entry, int rank, const PlanNote& note, std::vector<Answer>* answers) {
+  if (entry.plan == nullptr) return;
   BoardedPlan& plan = *entry.plan;
   if (entry.content != note.body.content) {
     PlanNote answer = answer_to(note, PlanAction::kDiffers);
     answer.body.content = entry.content;
     answers->push_back({rank, std::move(answer)});
-    plan.peer_differs(rank, note.body.content);
   } else if (note.action == PlanAction::kStarted) {
     plan.peer_lacks(rank, {});
   } else {
@@ -128,6 +137,7 @@ std::string PlanBoard::others(int rank, const PlanNote& note) const {
   std::set<uint64_t> shared;
   bool has_tag = false;
   for (const Entry& entry : entries_) {
+    if (entry.plan == nullptr) continue;
     if (entry.find(rank) != nullptr) {
       shared.insert(entry.tag);
     } else {
@@ -155,6 +165,14 @@ void PlanBoard::forget(int rank, const PlanNote& note) {
     return each.rank == rank && each.note.tag == note.tag &&
            each.note.body.number == note.body.number;
   });
+  for (Entry& entry : entries_) {
+    Peer* const peer = entry.tag == note.tag ? entry.find(rank) : nullptr;
+    if (peer != nullptr && peer->theirs == note.body.number) peer->theirs = kUnknown;
+    if (entry.plan != nullptr) continue;
+    std::erase_if(entry.peers, [](const Peer& each) { return each.theirs == kUnknown; });
+  }
+  std::erase_if(entries_,
+                [](const Entry& entry) { return entry.plan == nullptr && entry.peers.empty(); });
 }
 
 bool PlanBoard::receive(int rank, const PlanNote& note, std::vector<Answer>* answers) {
@@ -165,6 +183,12 @@ bool PlanBoard::receive(int rank, const PlanNote& note, std::vector<Answer>* ans
       const Match own = find_own(rank, note.tag, note.body.number);
       if (own.entry == nullptr) return true;
       if (note.action == PlanAction::kDiffers) {
+        if (note.body.confirmed == 0) {
+          PlanNote answer = answer_to(note, PlanAction::kDiffers);
+          answer.body.content = own.entry->content;
+          answer.body.confirmed = 1;
+          answers->push_back({rank, std::move(answer)});
+        }
         own.entry->plan->peer_differs(rank, note.body.content);
       } else {
         const bool has = note.action == PlanAction::kHas;

@@ -239,7 +239,7 @@ struct PlanNoteBody {
   uint64_t step;
   uint64_t micro_batch;
   int32_t code;
-  uint32_t reserved;
+  uint32_t confirmed;  // kDiffers: the sender has heard of it from the receiver
 };
 
 struct LaneOpenBody {

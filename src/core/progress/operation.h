@@ -88,6 +88,11 @@ enum class OperationStage : uint8_t {
 class CompositeOperation {
  public:
   virtual ~CompositeOperation() = default;
+  // Those with the same order start in the order of their calls; compared only.
+  virtual const void* order() const HETCOMM_UNDER_BATON = 0;
+  // Its turn in that order has been taken, and it waits for a user's stream. begin() or withdraw()
+  // follows.
+  virtual void lined_up() HETCOMM_UNDER_BATON = 0;
   // Begins it for |operation|, which is pending and owns it; from now on it owns itself. After a
   // failure |operation| stays as it is and ends with the status. May throw std::bad_alloc.
   virtual Status begin(Operation& operation) HETCOMM_UNDER_BATON = 0;

@@ -1,0 +1,64 @@
+// LaneTurns: the lanes of a redistribution, and whose turn it is on each. The messages of all
+// executions go over a lane in one order, which both ends know: execution by execution, and in each
+// by their places. Messages of an execution that was given up are skipped at both ends. Under the
+// baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/job/job.h"
+#include "src/core/peer/lane.h"
+
+namespace hetcomm::reshard {
+
+class LaneTurns {
+ public:
+  explicit LaneTurns(Job& job) : job_(job) {}
+  LaneTurns(const LaneTurns&) = delete;
+  LaneTurns& operator=(const LaneTurns&) = delete;
+
+  // Adds a lane that carries |messages| in each execution. The rest are those of Lane.
+  template <typename... Arguments>
+  void add(uint32_t messages, Arguments&&... arguments) {
+    lanes_.push_back(std::make_unique<Counted>(messages, std::forward<Arguments>(arguments)...));
+  }
+  size_t size() const { return lanes_.size(); }
+  Lane& lane(size_t index) const { return lanes_[index]->lane; }
+
+  // The message at |place| of |execution| is the next one of lane |index|.
+  bool has_turn(size_t index, uint64_t execution, uint32_t place) const HETCOMM_UNDER_BATON {
+    const Counted& counted = *lanes_[index];
+    return counted.started == execution * counted.messages + place;
+  }
+  // It is about to start. settle() follows when it has its place in the lane.
+  void started(size_t index) HETCOMM_UNDER_BATON { ++lanes_[index]->started; }
+  void settle(size_t index) HETCOMM_UNDER_BATON {
+    if (!skipped_.empty()) [[unlikely]]
+      settle(*lanes_[index]);
+  }
+  // No message of |execution| starts any more. May throw std::bad_alloc, and has then done nothing.
+  void skip(uint64_t execution) HETCOMM_UNDER_BATON;
+
+ private:
+  struct Counted {
+    template <typename... Arguments>
+    explicit Counted(uint32_t of_each, Arguments&&... arguments)
+        : messages(of_each), lane(std::forward<Arguments>(arguments)...) {}
+    const uint32_t messages;  // of each execution
+    uint64_t started = 0;     // or skipped, in all executions
+    Lane lane;
+  };
+  void settle(Counted& counted) HETCOMM_UNDER_BATON;
+
+  Job& job_;
+  std::vector<std::unique_ptr<Counted>> lanes_;
+  std::set<uint64_t> skipped_;  // executions whose turn has not passed on all lanes
+};
+
+}  // namespace hetcomm::reshard

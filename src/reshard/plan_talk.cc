@@ -1,0 +1,139 @@
+#include "src/reshard/plan_talk.h"
+
+#include <fmt/format.h>
+
+#include "src/base/text.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+constexpr size_t kMaxLabels = 1u << 16;  // of executions that this rank has not started
+
+}  // namespace
+
+Status GivenUp::status() const {
+  const bool refused = code == Code::kMismatch;
+  return status_or_code(refused ? Code::kMismatch : Code::kAborted, [&] {
+    return fmt::format("rank {} has {} redistribution #{} ({}): {}", origin,
+                       refused ? "refused" : "given up", execution, code_name(code), text);
+  });
+}
+
+PlanTalk::PlanTalk(Communicator& communicator, PlanTalkClient& client, PlanBoard::Terms terms,
+                   std::vector<int> peers)
+    : communicator_(communicator),
+      client_(client),
+      terms_(std::move(terms)),
+      peers_(std::move(peers)) {}
+
+void PlanTalk::open() {
+  PlanBoard& board = communicator_.channel().plans;
+  board.add(*this, terms_);
+  for (const PlanBoard::Answer& answer : board.catch_up(*this)) send(answer.rank, answer.note);
+}
+
+void PlanTalk::close() {
+  for (const int peer : peers_) {
+    if (is_introduced_) send(peer, note_to(peer, PlanAction::kGone));
+  }
+  communicator_.channel().plans.remove(*this);
+}
+
+void PlanTalk::introduce() {
+  if (is_introduced_) return;
+  is_introduced_ = true;
+  for (const int peer : peers_) send(peer, note_to(peer, PlanAction::kStarted));
+}
+
+void PlanTalk::tell(const GivenUp& given_up, int but) {
+  for (const int peer : peers_) {
+    if (peer == but) continue;
+    PlanNote note = note_to(peer, PlanAction::kGivenUp);
+    note.body.execution = given_up.execution;
+    note.body.code = static_cast<int32_t>(given_up.code);
+    note.body.origin = given_up.origin;
+    note.text = text_or_none([&] { return given_up.text; });
+    send(peer, note);
+  }
+}
+
+void PlanTalk::tell(uint64_t execution, const Label& label) {
+  for (const int peer : peers_) {
+    PlanNote note = note_to(peer, PlanAction::kLabelled);
+    note.body.execution = execution;
+    note.body.step = label.step;
+    note.body.micro_batch = label.micro_batch;
+    send(peer, note);
+  }
+}
+
+const Label* PlanTalk::told(int rank, uint64_t execution) const {
+  const auto found = labels_.find({execution, rank});
+  return found == labels_.end() ? nullptr : &found->second;
+}
+
+const std::pair<const std::pair<uint64_t, int>, Label>* PlanTalk::find_other(
+    uint64_t execution, const Label& own) const {
+  auto each = labels_.lower_bound({execution, 0});
+  while (each != labels_.end() && each->first.first == execution && each->second == own) ++each;
+  return each != labels_.end() && each->first.first == execution ? &*each : nullptr;
+}
+
+void PlanTalk::forget_labels(uint64_t execution) {
+  labels_.erase(labels_.lower_bound({execution, 0}), labels_.lower_bound({execution + 1, 0}));
+}
+
+std::string PlanTalk::lacking() const {
+  std::string text;
+  for (const auto& [rank, others] : lacking_) {
+    text += fmt::format("; rank {} has no plan with tag {} and rank {}; {}",
+                        communicator_.rank_of(rank), terms_.tag, communicator_.rank(), others);
+  }
+  return text;
+}
+
+void PlanTalk::peer_differs(int rank, uint64_t content) {
+  client_.plan_differs(status_or_code(Code::kMismatch, [&]() HETCOMM_UNDER_BATON {
+    return fmt::format(
+        "rank {} has made another plan than rank {} ({:016x} and {:016x}): layouts, types or "
+        "options "
+        "differ",
+        communicator_.rank_of(rank), communicator_.rank(), content, terms_.content);
+  }));
+}
+
+void PlanTalk::peer_lacks(int rank, std::string_view others) {
+  if (others.empty()) {
+    lacking_.erase(rank);
+  } else {
+    lacking_[rank] = std::string(others);
+  }
+}
+
+void PlanTalk::peer_says(int rank, const PlanNote& note) {
+  if (note.action == PlanAction::kGivenUp) {
+    client_.peer_gave_up(rank, {.execution = note.body.execution,
+                                .code = static_cast<Code>(note.body.code),
+                                .origin = note.body.origin,
+                                .text = note.text});
+    return;
+  }
+  if (labels_.size() >= kMaxLabels) return;  // of executions that are never started here
+  labels_[{note.body.execution, rank}] = {note.body.step, note.body.micro_batch};
+  client_.label_came(note.body.execution);
+}
+
+PlanNote PlanTalk::note_to(int rank, PlanAction action) const {
+  PlanNote note{.action = action, .tag = terms_.tag, .body = {}, .text = {}};
+  note.body.channel = communicator_.channel_at(rank);
+  note.body.reply_channel = communicator_.id();
+  note.body.number = communicator_.channel().plans.number_of(*this, rank);
+  note.body.content = terms_.content;
+  return note;
+}
+
+void PlanTalk::send(int rank, const PlanNote& note) {
+  communicator_.job().pair(rank).traffic().plan_notes().send(note);
+}
+
+}  // namespace hetcomm::reshard
