@@ -49,6 +49,9 @@ __all__ = [
     "transfer_state",
 ]
 
+# A call that raises one of these would raise again.
+_ARGUMENTS_ARE_WRONG = {"INVALID_ARGUMENT", "OUT_OF_RANGE", "UNSUPPORTED"}
+
 # --- layouts ------------------------------------------------------------------------------------
 
 
@@ -264,7 +267,7 @@ def _close_all(plans: Iterable[Plan]) -> None:
 class Plan:
     """How tensors go from one layout to another, prepared once and executed any number of times.
 
-    All ranks that are in a layout make it alike, and start its executions in the same order. Each of
+    All ranks that are in a layout make it alike, and start as many executions of it. Each of
     ``tensors`` is (source, destination, data type) or (source, destination, data type of the source, of
     the destination): "float32", "bfloat16", torch.float16... Elements are converted by the sender.
     ``strategy``: "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather" or "bsr".
@@ -288,6 +291,8 @@ class Plan:
         landing_bytes: int = 0,
         prove: bool = False,
         overflow: str = "saturate",
+        weight: int = 0,
+        max_bytes_per_second: int = 0,
     ) -> None:
         own = [(each[0], each[1], _type_name(each[2]), _type_name(each[-1])) for each in tensors]
         self._rank, self._size = communicator.rank, communicator.size
@@ -305,6 +310,8 @@ class Plan:
             landing_bytes,
             prove,
             overflow,
+            weight,
+            max_bytes_per_second,
         )
         _plans.setdefault(communicator, weakref.WeakSet()).add(self)
 
@@ -342,10 +349,47 @@ class Plan:
         sources: Sequence[Any] = (),
         destinations: Sequence[Any] = (),
         timeout: float | None = None,
+        *,
+        step: int = 0,
+        micro_batch: int = 0,
     ) -> Request:
         """Starts an execution: an array, or None where this rank holds nothing, for each tensor. They
-        may be left out where this rank holds nothing at all."""
-        return self._plan.start(self._arrays(sources), self._arrays(destinations), timeout)
+        may be left out where this rank holds nothing at all. ``step`` and ``micro_batch`` label it: ranks
+        with other labels for it raise MISMATCH. A call that raises for its arguments refuses the
+        execution, so that the other ranks raise too. One that raises BUSY or OUT_OF_MEMORY may be
+        made again."""
+        try:
+            return self._plan.start(
+                self._arrays(sources), self._arrays(destinations), timeout, step, micro_batch
+            )
+        except Exception as error:
+            if not isinstance(error, Error) or error.status in _ARGUMENTS_ARE_WRONG:
+                with contextlib.suppress(Exception):  # the plan may be closed
+                    self.refuse(str(error))
+            raise
+
+    def refuse(self, reason: str) -> None:
+        """The next execution of this rank will not take place: it ends with MISMATCH and ``reason`` on
+        the other ranks. For callers that check what they move."""
+        self._plan.refuse(reason)
+
+    @property
+    def pending(self) -> int:
+        """The number of executions under way on this rank."""
+        return self._plan.pending
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Waits until no execution is under way on this rank."""
+        self._plan.drain(timeout)
+
+    def cancel(self) -> None:
+        """Ends the executions under way on this rank with CANCELLED."""
+        self._plan.cancel()
+
+    def facts(self) -> dict[str, Any]:
+        """Strategy, forecast in seconds (0: there is no link model), and what this rank sends and
+        receives in an execution."""
+        return self._plan.facts()
 
     def _arrays(self, arrays: Sequence[Any]) -> list[Any]:
         return [_array(array, self._communicator()) for array in arrays]

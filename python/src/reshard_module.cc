@@ -197,12 +197,16 @@ LayoutPtr after_loss(const Layout& layout, const std::vector<int32_t>& ranks) {
 // source, destination, data type of the source, of the destination
 using TensorTuple = std::tuple<const Layout*, const Layout*, std::string, std::string>;
 
+constexpr const char* kStrategies[] = {
+    "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
+
 // Requests keep it alive, so that no execution is under way when it goes.
 class Plan {
  public:
   Plan(const Communicator& communicator, const std::vector<TensorTuple>& tensors,
        const std::string& strategy, uint64_t tag, uint64_t slice_bytes, uint64_t outer,
-       uint32_t in_flight, uint64_t landing_bytes, bool prove, const std::string& overflow) {
+       uint32_t in_flight, uint64_t landing_bytes, bool prove, const std::string& overflow,
+       uint32_t weight, uint64_t max_bytes_per_second) {
     static constexpr const char* kOverflows[] = {"saturate", "nan"};
     static constexpr const char* kStrategies[] = {
         "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
@@ -222,6 +226,8 @@ class Plan {
     options.landing_bytes = landing_bytes;
     options.prove = prove ? 1 : 0;
     options.overflow = number_of(kOverflows, std::size(kOverflows), overflow, "overflow");
+    options.weight = weight;
+    options.max_bytes_per_second = max_bytes_per_second;
     hetcomm_communicator_t* const handle = communicator.handle();
     hetcomm_status_t status;
     std::string why;
@@ -300,6 +306,44 @@ class Plan {
     const Plan& plan_;
   };
 
+  uint32_t pending() const {
+    uint32_t count = 0;
+    check(hetcomm_reshard_pending(handle(), &count));
+    return count;
+  }
+  void cancel() const { check(hetcomm_reshard_cancel(handle())); }
+  void refuse(const std::string& reason) const {
+    check(hetcomm_reshard_refuse(handle(), reason.c_str()));
+  }
+  void drain(std::optional<double> timeout) const {
+    hetcomm_reshard_t* const own = handle();
+    const Use use(*this);
+    const uint64_t timeout_ns = nanoseconds(timeout);
+    hetcomm_status_t status;
+    std::string why;
+    {
+      const nb::gil_scoped_release unlocked;
+      status = hetcomm_reshard_drain(own, timeout_ns);
+      if (status != HETCOMM_OK) why = hetcomm_last_error();
+    }
+    if (status != HETCOMM_OK) throw StatusError{status, why};
+  }
+  nb::dict facts() const {
+    hetcomm_reshard_facts_t facts{};
+    facts.struct_size = sizeof(facts);
+    check(hetcomm_reshard_get_facts(handle(), &facts));
+    nb::dict made;
+    made["strategy"] = kStrategies[facts.strategy];
+    made["is_strategy_of_all"] = facts.is_strategy_of_all == 1;
+    made["forecast"] = static_cast<double>(facts.forecast_ns) / 1e9;
+    made["bytes_sent"] = facts.bytes_sent;
+    made["bytes_received"] = facts.bytes_received;
+    made["messages_sent"] = facts.messages_sent;
+    made["messages_received"] = facts.messages_received;
+    made["scratch_bytes"] = facts.scratch_bytes;
+    return made;
+  }
+
   void close() {
     if (handle_ == nullptr) return;
     if (uses_ > 0) throw StatusError{HETCOMM_BUSY, "another thread uses the plan"};
@@ -365,18 +409,22 @@ void bind_reshard(nb::module_& module) {
       });
   nb::class_<Plan>(module, "Plan", "What this rank does to move tensors between layouts.")
       .def(nb::init<const Communicator&, const std::vector<TensorTuple>&, const std::string&,
-                    uint64_t, uint64_t, uint64_t, uint32_t, uint64_t, bool, const std::string&>(),
+                    uint64_t, uint64_t, uint64_t, uint32_t, uint64_t, bool, const std::string&,
+                    uint32_t, uint64_t>(),
            "communicator"_a, "tensors"_a, "strategy"_a = "auto", "tag"_a = 0, "slice_bytes"_a = 0,
            "outer"_a = 0, "in_flight"_a = 1, "landing_bytes"_a = 0, "prove"_a = false,
-           "overflow"_a = "saturate", nb::keep_alive<1, 2>())
+           "overflow"_a = "saturate", "weight"_a = 0, "max_bytes_per_second"_a = 0,
+           nb::keep_alive<1, 2>())
       .def(
           "start",
           [](const Plan& self, const std::vector<std::optional<Input>>& sources,
-             const std::vector<std::optional<Output>>& destinations,
-             std::optional<double> timeout) {
+             const std::vector<std::optional<Output>>& destinations, std::optional<double> timeout,
+             uint64_t step, uint64_t micro_batch) {
             hetcomm_operation_options_t options{};
             options.struct_size = sizeof(options);
             options.timeout_ns = nanoseconds(timeout);
+            options.step = step;
+            options.micro_batch = micro_batch;
             options.stream = stream_of(sources, destinations);
             hetcomm_reshard_t* const handle = self.handle();
             const Plan::Use use(self);
@@ -388,7 +436,7 @@ void bind_reshard(nb::module_& module) {
             });
           },
           "sources"_a.noconvert(), "destinations"_a.noconvert(), "timeout"_a = nb::none(),
-          nb::keep_alive<0, 1>(),
+          "step"_a = 0, "micro_batch"_a = 0, nb::keep_alive<0, 1>(),
           "An array, or None where this rank holds nothing, for each tensor.")
       .def(
           "describe",
@@ -403,6 +451,13 @@ void bind_reshard(nb::module_& module) {
           "format"_a = "text", "The plan of all ranks: \"text\", \"json\" or \"svg\".")
       .def("rebuild", &Plan::rebuild, "communicator"_a, "ranks"_a, nb::keep_alive<0, 2>(),
            "The plan again where ranks were lost: ranks[r] is what rank r is from now on, or -1.")
+      .def("refuse", &Plan::refuse, "reason"_a,
+           "The next execution of this rank will not take place: others end with MISMATCH.")
+      .def("cancel", &Plan::cancel, "Ends the executions under way here with CANCELLED.")
+      .def("drain", &Plan::drain, "timeout"_a = nb::none(),
+           "Waits until no execution is under way here.")
+      .def_prop_ro("pending", &Plan::pending, "The number of executions under way here.")
+      .def("facts", &Plan::facts, "Strategy, forecast, and what this rank sends and receives.")
       .def("__len__", &Plan::tensors)
       .def("close", &Plan::close, "Executions of others that need this rank end with ABORTED.");
 }

@@ -569,6 +569,54 @@ def numbers(rank, size, folder):
     assert rank != 1 or moved.float().isnan().tolist() == [False, False] + [True] * 5 + [False, True]
     raises(ValueError, lambda: reshard.Plan(world, [(source, target, "float32")], overflow="x"), "overflow")
     dist.barrier()
+def calls(rank, size, folder, backend):
+    """Calls of a plan that do not fit together."""
+    init(rank, size, folder, backend)
+    world = hetcomm.torch.communicator()
+    one, other = ([reshard.layout((4, 6), [each], [reshard.Replicate()])] for each in (0, 1))
+    plan = reshard.Plan(world, [(*one, *other, "float32")], in_flight=2)
+    whole, part = numpy.arange(24, dtype="f4").reshape(4, 6), numpy.zeros((4, 6), "f4")
+    sources, parts = ([whole], []) if rank == 0 else ([], [part])
+    # An array that is not contiguous, one that is too short, another type: the other rank hears of each.
+    for wrong in (whole.T, whole[:2], whole.astype("f8")):
+        for refuses in (0, 1):
+            if rank == refuses:
+                bad = ([wrong], []) if rank == 0 else ([], [wrong])
+                raises((ValueError, TypeError, BufferError, hetcomm.Error), lambda: plan.start(*bad))
+            else:
+                raises(hetcomm.Error, lambda: plan.start(sources, parts, 30).wait(),
+                       f"rank {refuses} has refused", "MISMATCH")
+    plan.start(sources, parts, 20, step=1, micro_batch=2).wait()
+    assert rank == 0 or numpy.array_equal(part, whole)
+    # BUSY is told to nobody.
+    world.barrier(timeout=20).wait()
+    if rank == 0:
+        requests = [plan.start(sources, timeout=20) for _ in range(2)]
+        assert plan.pending == 2
+        raises(hetcomm.Error, lambda: plan.start(sources), "BUSY")
+        raises(hetcomm.Error, lambda: plan.drain(0.05), "TIMED_OUT")
+        plan.cancel()
+        plan.drain(20)
+        for request in requests:
+            raises(hetcomm.Error, request.wait, "CANCELLED")
+        world.barrier(timeout=20).wait()
+    else:
+        world.barrier(timeout=20).wait()
+        for _ in range(2):
+            raises(hetcomm.Error, lambda: plan.start([], parts, 20).wait(), "rank 0 has given up")
+    facts = plan.facts()
+    assert facts["bytes_sent" if rank == 0 else "bytes_received"] == 96, facts
+    assert facts["strategy"] != "auto" and facts["messages_sent"] == (rank == 0), facts
+    plan.start(sources, parts, 20).wait()
+    raises(hetcomm.Error, lambda: plan.start(sources, parts, 20, step=1, micro_batch=rank).wait(),
+           "micro-batch 1", "MISMATCH")
+    plan.close()
+    raises(ValueError, lambda: plan.start(sources, parts), "closed")
+    # Both send.
+    swapped = [(*one, *other, "float32")] if rank == 0 else [(*other, *one, "float32")]
+    plan = reshard.Plan(world, swapped)
+    raises(hetcomm.Error, lambda: plan.start([whole], timeout=60).wait(), "another plan", "MISMATCH")
+    world.barrier(timeout=20).wait()
     dist.destroy_process_group()
     return True
 
@@ -579,6 +627,8 @@ class Reshard(unittest.TestCase):
 
     def test_numbers(self):
         self.assertEqual(run(4, numbers), [True] * 4)
+    def test_calls(self):
+        self.assertEqual(run(2, calls, "gloo"), [True] * 2)
 
     def test_cuts(self):
         self.assertEqual(run(1, one_rank), [True])
