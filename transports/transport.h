@@ -104,6 +104,12 @@ class Endpoint {
   virtual bool flushed() const HETCOMM_UNDER_BATON = 0;
   // Bytes of messages and puts that count as sent, and that the peer's host is not known to have.
   virtual uint64_t unsent_bytes() const HETCOMM_UNDER_BATON { return 0; }
+  // Says what became of the data, also after on_failed. A connection that loses nothing while the
+  // peer lives has no need to tell.
+  virtual Passage passage() const HETCOMM_UNDER_BATON { return Passage::kNothing; }
+  // Says for people why what was sent has not arrived, as far as the transport knows. Empty: it
+  // knows of nothing. It may make system calls.
+  virtual std::string trouble() const HETCOMM_UNDER_BATON { return {}; }
   // Describes the connection in one line for people: addresses, mode, streams.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };

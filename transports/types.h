@@ -147,6 +147,14 @@ struct Bulk {
   std::array<uint64_t, 4> scratch{};
 };
 
+// Says what became of the data that this side has sent over a connection behind its first message,
+// or asked for there by get. Messages and bulk data count each for itself.
+enum class Passage : uint8_t {
+  kNothing,  // there was none
+  kPassed,   // some has arrived at the peer's host, which acknowledged it
+  kBlocked,  // of all messages, or of all bulk data, nothing has arrived as far as is known
+};
+
 // Names one stream of a connection. Both sides use the same name.
 struct StreamId {
   std::array<std::byte, 16> connection{};

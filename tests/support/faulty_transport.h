@@ -15,6 +15,8 @@
 //                     a copy from some progress() of the initiator; for ranks that are threads.
 //                     When the rail breaks half of a put may have been written; access to what was
 //                     withdrawn breaks the rail
+//   black holes       a message or put that is longer than the network carries is accepted and lost, and
+//                     breaks its connection
 //   late writes       what a rail that breaks had under way into such memory lands some calls of
 //                     the owner's progress() later, unless the owner has closed that connection;
 //                     and the owner is told of its end late
@@ -56,6 +58,9 @@ struct FaultPlan {
   uint32_t max_rail_failures = UINT32_MAX;  // per transport
   uint32_t connect_failures = 0;            // so many connects fail at first, per transport
   std::optional<size_t> failing_instance;   // only its connects fail
+  std::optional<uint64_t> carried_bytes;    // what is longer is lost, and breaks the connection
+  uint32_t carried_after = UINT32_MAX;      // of so many in a row one gets through
+  std::optional<size_t> carrying_instance;  // carries everything
   bool no_put = false;
   bool no_get = false;
   double fail_get_now = 0;  // as if it did not work any more
@@ -76,7 +81,7 @@ inline Capabilities masked(Capabilities capabilities, const FaultPlan& plan) {
   if (plan.no_get) capabilities.get = capabilities.gets_now = false;
   if (plan.bytes_per_s) capabilities.bandwidth_bytes_per_s = *plan.bytes_per_s;
   if (plan.unprotected) capabilities.protected_in_transit = false;
-  if (plan.fail_rail > 0 || plan.fail_direct > 0 || plan.fail_empty > 0) {
+  if (plan.fail_rail > 0 || plan.fail_direct > 0 || plan.fail_empty > 0 || plan.carried_bytes) {
     capabilities.lossless = false;
   }
   capabilities.regions = capabilities.regions || plan.regions;
@@ -193,7 +198,15 @@ struct FaultState {
   uint64_t tick = 0;  // counts progress()
   uint32_t rail_failures = 0;
   uint32_t connects = 0;
+  uint32_t lost_in_row = 0;
 
+  // The network loses |bytes|.
+  bool loses(uint64_t bytes) {
+    if (!plan.carried_bytes || bytes <= *plan.carried_bytes) return false;
+    if (++lost_in_row <= plan.carried_after) return true;
+    lost_in_row = 0;
+    return false;
+  }
   bool refuses() { return random.chance(plan.refuse); }
   uint64_t due() { return tick + random.between(0, plan.max_delay); }
   bool breaks_now() { return breaks_now(plan.fail_rail); }
@@ -257,6 +270,12 @@ class FaultyEndpoint final : public Endpoint,
   Code send(const MessageHeader& header, const ExtentView& payload) override {
     if (broken()) return Code::kPeerLost;
     if (state_.refuses()) return refuse();
+    if (state_.loses(payload.length)) {
+      blocks(messages_passage_);
+      return Code::kOk;
+    }
+    // The first one opens the connection.
+    if (std::exchange(opened_, true)) messages_passage_ = Passage::kPassed;
     const bool breaks = payload.length == 0 && state_.breaks_now(state_.plan.fail_empty);
     if (breaks || state_.breaks_now()) {
       // Accepted, and lost with the connection.
@@ -269,6 +288,12 @@ class FaultyEndpoint final : public Endpoint,
     if (FaultyRegions::names(bulk.key)) return start_direct(bulk, false);
     if (!capabilities_.put) return Code::kUnsupported;
     gets_.erase(&bulk);
+    if (!broken() && state_.loses(bulk.local.length)) {
+      blocks(bulk_passage_);
+      lost_ = &bulk;
+      return Code::kOk;
+    }
+    bulk_passage_ = Passage::kPassed;
     return start(
         bulk, [&] { return inner_abilities_.puts->put(bulk); }, state_.plan.lose_reported_put);
   }
@@ -328,6 +353,11 @@ class FaultyEndpoint final : public Endpoint,
     if (!broken()) inner_abilities_.doubts->resolve(stream, receipt);
   }
   bool flushed() const override { return broken() || inner_->flushed(); }
+  // Only a network that loses what is long is known to be one.
+  Passage passage() const override {
+    if (!state_.plan.carried_bytes) return Passage::kNothing;
+    return bulk_passage_ != Passage::kNothing ? bulk_passage_ : messages_passage_;
+  }
   std::string describe() const override {
     return inner_ == nullptr ? "faulty, broken" : "faulty " + inner_->describe();
   }
@@ -442,6 +472,13 @@ class FaultyEndpoint final : public Endpoint,
     return call();
   }
 
+  // What would have gone on as |passage| says is lost.
+  void blocks(Passage& passage) {
+    if (passage == Passage::kNothing) passage = Passage::kBlocked;
+    break_rail();
+    failure_ = Status(Code::kPeerLost, "faulty: the path is gone");
+  }
+
   // Both ends call the connection by the same number: the first message says it.
   void name_connection() {
     const uint64_t number = FaultyRegions::all().add_connection();
@@ -545,6 +582,9 @@ class FaultyEndpoint final : public Endpoint,
   Bulk* lost_ = nullptr;  // the operation at which the rail broke; the inner endpoint never saw it
   int upcalls_ = 0;
   bool doomed_ = false;
+  bool opened_ = false;
+  Passage messages_passage_ = Passage::kNothing;
+  Passage bulk_passage_ = Passage::kNothing;
   bool inner_failed_ = false;
   bool reported_ = false;
   Status failure_;
@@ -671,6 +711,7 @@ class FaultyFactory final : public TransportFactory {
     if (plan.failing_instance && *plan.failing_instance != environment.instance) {
       plan.connect_failures = 0;
     }
+    if (plan.carrying_instance == environment.instance) plan.carried_bytes.reset();
     auto faulty =
         std::make_unique<internal::FaultyTransport>(plan, environment.rank, environment.handler);
     TransportEnvironment inner_environment{environment.rank,

@@ -8,12 +8,14 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "src/net/connector.h"
+#include "tests/support/cut_sockets.h"
 #include "tests/support/fastest.h"
 #include "tests/unit/tcp_fixture.h"
 #include "transports/tcp/endpoint.h"
@@ -72,6 +74,66 @@ void expect_put_works(Pair& pair) {
   EXPECT_EQ(memory, data);
   pair.eb().abilities().exposer->revoke(*key);
   pair.ra().completed.clear();
+}
+
+// --- what became of what was sent ---------------------------------------------------------------
+
+Code send_bytes(Endpoint& endpoint, size_t size) {
+  std::vector<std::byte> data = pattern(size, 3);
+  const iovec local = piece(data);
+  return endpoint.send(MessageHeader{}, {{&local, 1}, 0, size});
+}
+
+TEST(TcpPassage, TheOpeningIsNoData) {
+  Pair pair;
+  pair.idle();
+  EXPECT_EQ(pair.ea().passage(), Passage::kNothing);
+  for (const size_t size : {40, 40}) {
+    EXPECT_EQ(pair.ea().passage(), Passage::kNothing);
+    ASSERT_EQ(send_bytes(pair.ea(), size), Code::kOk);
+    const size_t before = pair.rb().messages.size();
+    ASSERT_TRUE(pair.run([&] { return pair.rb().messages.size() > before; }));
+  }
+  EXPECT_TRUE(pair.run([&] { return pair.ea().passage() == Passage::kPassed; }));
+  EXPECT_EQ(pair.eb().passage(), Passage::kNothing);
+  EXPECT_TRUE(pair.ea().trouble().empty());
+}
+
+// The network is cut, and then something is sent: by a message, by a put.
+TEST(TcpPassage, WhatNobodyAcknowledgesIsBlocked) {
+  for (const bool by_put : {false, true}) {
+    Pair pair("TCP_STREAMS=1;DETECTION_TIME=2s");
+    ASSERT_EQ(send_bytes(pair.ea(), 40), Code::kOk);
+    ASSERT_EQ(send_bytes(pair.eb(), 40), Code::kOk);
+    ASSERT_TRUE(
+        pair.run([&] { return !pair.rb().messages.empty() && !pair.ra().messages.empty(); }));
+    std::optional<Transfer> first;
+    if (by_put) {
+      // Opens the bulk stream, from the other side.
+      std::vector<std::byte> data = pattern(100, 1);
+      const iovec local = piece(data);
+      Result<RemoteKey> key =
+          pair.ea().abilities().exposer->expose({&local, 1}, Access::kPutTarget, 9);
+      ASSERT_TRUE(key.ok());
+      Bulk bulk{.local = {{&local, 1}, 0, data.size()}, .key = *key};
+      ASSERT_EQ(pair.eb().abilities().puts->put(bulk), Code::kOk);
+      ASSERT_TRUE(pair.run([&] { return pair.ra().put_bytes[9] == data.size(); }));
+    }
+    EXPECT_EQ(pair.ea().passage(), Passage::kNothing);
+    EXPECT_GT(cut_sockets([](const SocketEnds&) { return true; }), 0);
+    if (by_put) {
+      first.emplace(pair);
+      ASSERT_TRUE(pair.run([&] { return pair.ea().passage() == Passage::kBlocked; }));
+    } else {
+      ASSERT_EQ(send_bytes(pair.ea(), 40), Code::kOk);
+      EXPECT_EQ(pair.ea().passage(), Passage::kBlocked);
+    }
+    // It says so before it is given up, and afterwards.
+    ASSERT_TRUE(pair.run([&] { return !pair.ea().trouble().empty(); }));
+    EXPECT_THAT(pair.ea().trouble(), HasSubstr("not acknowledged"));
+    ASSERT_TRUE(pair.run([&] { return pair.ra().failures > 0; }));
+    EXPECT_EQ(pair.ea().passage(), Passage::kBlocked);
+  }
 }
 
 TEST(TcpRevoke, InTheMiddleOfAFrame) {

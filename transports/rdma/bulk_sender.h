@@ -43,6 +43,7 @@ class BulkSender {
     pair_.retire(id, [this](const SendRecord& record) {
       if (record.transfer == nullptr) return;
       in_flight_bytes_ -= record.length;
+      some_passed_ = true;
       copy_out(record);
       queue_.fragment_completed(*record.transfer);
     });
@@ -55,6 +56,8 @@ class BulkSender {
   // The queue pair is gone.
   void drop_all() { queue_.drop_all(); }
   bool idle() const { return queue_.idle(); }
+  // Some fragment has completed.
+  bool some_passed() const { return some_passed_; }
 
  private:
   // |copied|: through a send slot.
@@ -75,6 +78,7 @@ class BulkSender {
   Credits& credits_;
   const uint32_t peer_slot_bytes_;
   uint64_t in_flight_bytes_ = 0;
+  bool some_passed_ = false;
   BulkQueue queue_;
 };
 

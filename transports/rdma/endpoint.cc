@@ -75,6 +75,8 @@ Code RdmaEndpoint::send(const MessageHeader& header, const ExtentView& payload) 
     return Code::kWouldBlock;
   }
   if (!messages_.send(header, payload)) break_off(kRefuses);
+  if (opening_end_ == 0 && state_ == State::kOpen) [[unlikely]]
+    opening_end_ = pair_->posted();
   activate();
   return Code::kOk;
 }
@@ -135,6 +137,14 @@ bool RdmaEndpoint::cancel(Bulk& bulk) {
 bool RdmaEndpoint::flushed() const {
   if (state_ != State::kOpen) return true;
   return pair_->idle() && bulks_.idle();
+}
+
+Passage RdmaEndpoint::passage() const {
+  if (pair_ == nullptr) return passage_;
+  if (bulks_.some_passed()) return Passage::kPassed;
+  if (!bulks_.idle()) return Passage::kBlocked;
+  if (pair_->posted() <= opening_end_) return Passage::kNothing;
+  return pair_->has_completed(opening_end_ + 1) ? Passage::kPassed : Passage::kBlocked;
 }
 
 std::string RdmaEndpoint::describe() const {
@@ -329,6 +339,7 @@ void RdmaEndpoint::close(Status why, uint64_t linger_ns) {
 
 void RdmaEndpoint::break_off(std::string_view reason) noexcept {
   if (state_ == State::kFailed) return;
+  passage_ = passage();
   state_ = State::kFailed;
   why_ = status_or_code(Code::kPeerLost, [&] { return fmt::format("rdma {}: {}", path_, reason); });
   port_.quiesce(*pair_);

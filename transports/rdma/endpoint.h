@@ -55,6 +55,7 @@ class RdmaEndpoint final : public Endpoint,
   Code send(const MessageHeader& header, const ExtentView& payload) override;
   void close() override { break_off("closed"); }
   bool flushed() const override;
+  Passage passage() const override;
   std::string describe() const override;
 
   Code put(Bulk& bulk) override;
@@ -132,6 +133,8 @@ class RdmaEndpoint final : public Endpoint,
   bool watched_ = false;
   uint64_t posted_before_ = 0;  // when the silent tail was looked at
   uint64_t posted_at_probe_ = 0;
+  uint64_t opening_end_ = 0;             // what was posted before it opened the connection; 0: none
+  Passage passage_ = Passage::kNothing;  // once it has failed
   uint64_t deadline_ns_ = 0;
   uint64_t suspect_until_ns_ = 0;
   Status why_;

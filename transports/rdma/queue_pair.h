@@ -143,6 +143,8 @@ class QueuePair {
   void nudge();
   bool idle() const { return posted_ == done_; }
   uint64_t posted() const { return posted_; }
+  // All that was posted before number |number| has completed.
+  bool has_completed(uint64_t number) const { return done_ >= number; }
 
   // The completion with |id|: calls use(record) for it and for all before it.
   template <typename Use>

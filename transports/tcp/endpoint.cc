@@ -80,6 +80,10 @@ Code TcpEndpoint::send(const MessageHeader& header, const ExtentView& payload) {
   if (code == Code::kOk) {
     transport_.hot().touch(messages_);
     note_sent();
+    if (!opened_) [[unlikely]] {
+      opened_ = true;
+      messages_.end_opening();
+    }
   } else if (code == Code::kWouldBlock) {
     want_writable_ = true;
     activate();
@@ -137,6 +141,27 @@ uint64_t TcpEndpoint::unsent_bytes() const {
     if (stream) bytes += stream->unacknowledged_bytes();
   }
   return bytes;
+}
+
+// Puts may wait for bulk streams that are being opened: nothing of them was sent.
+Passage TcpEndpoint::passage() const {
+  if (state_ != State::kOpen) return passage_;
+  Passage bulk = Passage::kNothing;
+  for (const auto& stream : bulk_) {
+    const Passage one = stream ? stream->passage() : Passage::kNothing;
+    if (one == Passage::kPassed) return one;
+    if (one == Passage::kBlocked) bulk = one;
+  }
+  return bulk == Passage::kBlocked ? bulk : messages_.passage();
+}
+
+std::string TcpEndpoint::trouble() const {
+  if (state_ != State::kOpen) return {};
+  std::string found = messages_.trouble();
+  for (const auto& stream : bulk_) {
+    if (found.empty() && stream) found = stream->trouble();
+  }
+  return found.empty() ? found : fmt::format("tcp {}: {}", peer_address_.to_string(), found);
 }
 
 std::string TcpEndpoint::describe() const {
@@ -390,9 +415,13 @@ void TcpEndpoint::stream_ended(std::string_view why, bool cut) {
 // The first reason counts. Nothing more is sent.
 void TcpEndpoint::break_off(std::string_view reason) {
   if (state_ != State::kOpen) return;
+  passage_ = passage();
+  const uint64_t lost_bytes = passage_ == Passage::kBlocked ? unsent_bytes() : 0;
   state_ = State::kClosing;
   why_ = status_or_code(Code::kPeerLost, [&] {
-    return fmt::format("tcp {}: {}", peer_address_.to_string(), reason);
+    return fmt::format(
+        "tcp {}: {}{}", peer_address_.to_string(), reason,
+        lost_bytes > 0 ? fmt::format("; {} bytes were not acknowledged", lost_bytes) : "");
   });
   deadline_ns_ = deadline_after(transport_.now(), kLingerNs);
   queue_.drop_unsent();
@@ -402,6 +431,7 @@ void TcpEndpoint::break_off(std::string_view reason) {
 
 void TcpEndpoint::fail_protocol(const char* error) {
   if (state_ == State::kFailed) return;
+  passage_ = passage();
   why_ = status_or_code(Code::kPeerLost, [&] {
     return fmt::format("tcp {}: protocol error: {}", peer_address_.to_string(), error);
   });

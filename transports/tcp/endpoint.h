@@ -55,6 +55,8 @@ class TcpEndpoint final : public Endpoint,
   void close() override {}
   bool flushed() const override;
   uint64_t unsent_bytes() const override;
+  Passage passage() const override;
+  std::string trouble() const override;
   std::string describe() const override;
 
   Code put(Bulk& bulk) override;
@@ -127,9 +129,11 @@ class TcpEndpoint final : public Endpoint,
   EndpointHandler* handler_ = nullptr;
   State state_ = State::kOpen;
   bool want_writable_ = false;
-  bool sent_ = false;       // something, since the last watch_path()
-  bool unsettled_ = false;  // something was on its way then
-  bool gone_ = false;       // the path is
+  bool sent_ = false;                    // something, since the last watch_path()
+  bool unsettled_ = false;               // something was on its way then
+  bool gone_ = false;                    // the path is
+  bool opened_ = false;                  // the first message has left
+  Passage passage_ = Passage::kNothing;  // once it does not send any more
   bool streams_requested_ = false;
   bool bulk_unavailable_ = false;
   bool note_pending_ = false;

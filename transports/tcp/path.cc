@@ -34,6 +34,7 @@ constexpr TcpField<uint32_t> kUnacknowledged{24};
 constexpr TcpField<uint32_t> kLastDataReceivedMs{52};
 constexpr TcpField<uint32_t> kLastAckReceivedMs{56};
 constexpr TcpField<uint32_t> kTotalRetransmitted{100};
+constexpr TcpField<uint64_t> kBytesAcknowledged{120};
 constexpr TcpField<uint64_t> kBytesReceived{128};
 constexpr TcpField<uint32_t> kBytesNotSent{144};
 constexpr TcpField<uint32_t> kSendWindow{228};     // since Linux 5.4
@@ -114,6 +115,8 @@ bool read_path(int fd, PathAccount& out) {
          .heard_ns = heard_ms * kNsPerMs};
   return true;
 }
+
+uint64_t acknowledged_bytes(int fd) { return TcpInfo(fd)[kBytesAcknowledged]; }
 
 bool read_receipt(int fd, PathReceipt& out) {
   const TcpInfo info(fd);

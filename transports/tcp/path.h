@@ -52,6 +52,8 @@ struct PathAccount {
 };
 // False if there is none.
 bool read_path(int fd, PathAccount& out);
+// Bytes that the peer's kernel has acknowledged since the beginning; 0: none, or it is not known.
+uint64_t acknowledged_bytes(int fd);
 // The receiving end of a socket, for the peer that asks.
 bool read_receipt(int fd, PathReceipt& out);
 

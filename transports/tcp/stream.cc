@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "transports/tcp/endpoint.h"
 #include "transports/tcp/transport.h"
 
@@ -42,6 +44,7 @@ TcpStream::TcpStream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocke
   if (socket_.tls() != nullptr) socket_.tls()->read_ahead();
   if (!socket_.valid()) return;
   bound_probes(socket_.get(), PathWatch::interval_ns(transport.detection_ns()));
+  end_opening();
   transport.open_streams().add(endpoint.name().peer, id(), socket_.get());
 }
 
@@ -87,6 +90,32 @@ void TcpStream::abort() {
 }
 
 StreamId TcpStream::id() const { return {endpoint_.name().id, index_}; }
+
+uint64_t TcpStream::accepted_bytes() const {
+  return acknowledged_bytes(fd()) + unacknowledged_bytes();
+}
+
+Passage TcpStream::passage() const {
+  if (acknowledged_bytes(fd()) > opening_bytes_) return Passage::kPassed;
+  const bool waits = !writer_.idle() || accepted_bytes() > opening_bytes_;
+  return waits ? Passage::kBlocked : Passage::kNothing;
+}
+
+std::string TcpStream::trouble() const {
+  PathAccount account;
+  if (!read_path(fd(), account)) return {};
+  if (account.in_flight && account.timeouts > 0) {
+    return fmt::format(
+        "{} bytes are not acknowledged, though sent again {} times; the peer's kernel "
+        "has answered nothing for {:.1f} s",
+        unacknowledged_bytes(), account.timeouts, static_cast<double>(account.heard_ns) / 1e9);
+  }
+  if (account.held_back && account.window_closed) {
+    return fmt::format("the peer does not read: its kernel has no room for {} bytes",
+                       unacknowledged_bytes());
+  }
+  return {};
+}
 
 PathVerdict TcpStream::look(uint64_t now_ns, uint64_t detection_ns) {
   PathAccount account;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "src/base/status.h"
 #include "src/net/poller.h"
@@ -65,6 +66,13 @@ class TcpStream final : public Watcher {
   void detach(const Bulk& bulk) { writer_.detach(bulk); }
   void drop_output();
 
+  // What was sent so far belongs to the opening of the connection.
+  void end_opening() { opening_bytes_ = accepted_bytes(); }
+  // What became of what was sent since.
+  Passage passage() const;
+  // Why it has not arrived; empty: nothing is known.
+  std::string trouble() const;
+
   // Judges by the kernel's account whether the path still works; see path.h.
   PathVerdict look(uint64_t now_ns, uint64_t detection_ns);
   bool awaits_acknowledgement() const { return path_.waiting(); }
@@ -88,6 +96,8 @@ class TcpStream final : public Watcher {
   void end_reading(int error);
   int flush();
   void end_writing(int error);
+  // Bytes that the kernel has taken since the beginning.
+  uint64_t accepted_bytes() const;
 
   TcpTransport& transport_;
   TcpEndpoint& endpoint_;
@@ -103,6 +113,7 @@ class TcpStream final : public Watcher {
   FrameWriter writer_;
   PathWatch path_;
   bool probes_when_idle_ = false;
+  uint64_t opening_bytes_ = 0;
 };
 
 }  // namespace hetcomm::tcp
