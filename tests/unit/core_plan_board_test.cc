@@ -191,11 +191,18 @@ TEST_F(PlanBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   Plan& again = make(1, 7);
   send(0, old);
   EXPECT_TRUE(again.heard.empty());
-  say(0, own, PlanAction::kGone);
-  boards_[0].remove(own);
-  Plan& second = make(0, 7);
+  // Rank 0 is done with a plan before rank 1 is, and makes it again.
+  Plan& first = make(0, 7, 5);
+  Plan& partner = make(1, 7, 5);
+  start(0, first);
+  say(0, first, PlanAction::kGone);
+  boards_[0].remove(first);
+  Plan& second = make(0, 7, 5);
+  start(0, second);
+  boards_[1].remove(partner);
+  Plan& last = make(1, 7, 5);
   say(0, second, PlanAction::kGivenUp, 6);
-  EXPECT_EQ(again.heard, std::vector<uint64_t>{6});
+  EXPECT_EQ(last.heard, std::vector<uint64_t>{6});
 }
 
 TEST_F(PlanBoardTest, NobodySaysTooMuch) {

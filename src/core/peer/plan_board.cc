@@ -165,11 +165,12 @@ void PlanBoard::forget(int rank, const PlanNote& note) {
     return each.rank == rank && each.note.tag == note.tag &&
            each.note.body.number == note.body.number;
   });
+  // A plan that is there stays joined to the one that is gone: another one of the peer is not its.
   for (Entry& entry : entries_) {
-    Peer* const peer = entry.tag == note.tag ? entry.find(rank) : nullptr;
-    if (peer != nullptr && peer->theirs == note.body.number) peer->theirs = kUnknown;
-    if (entry.plan != nullptr) continue;
-    std::erase_if(entry.peers, [](const Peer& each) { return each.theirs == kUnknown; });
+    if (entry.plan != nullptr || entry.tag != note.tag) continue;
+    std::erase_if(entry.peers, [&](const Peer& each) {
+      return each.rank == rank && each.theirs == note.body.number;
+    });
   }
   std::erase_if(entries_,
                 [](const Entry& entry) { return entry.plan == nullptr && entry.peers.empty(); });
