@@ -47,8 +47,8 @@
  *
  * Failures. An operation that fails on one rank, by a mismatch, its deadline, the loss of a rank, a
  * cancel or for want of memory, fails the collective operations of the communicator on all ranks:
- * those under way end, and later ones end at once, with a text that names operation, rank and
- * reason. The operation has its own status on the rank where it failed first. All others have
+ * those under way end, and later ones end at once, with a text that names operation, rank, status
+ * and reason. The operation has its own status on the rank where it failed first. All others have
  * MISMATCH or PEER_LOST where that is the reason, and ABORTED where it is another one. Messages and
  * one-sided operations go on. What an operation that failed has left in its receive buffers is not
  * defined, and in place that holds for what it was to send.                                      */

@@ -32,9 +32,11 @@
  *   TIMED_OUT, CANCELLED    The deadline passed, or the caller cancelled it. A put may have written
  *                           any part of its bytes.
  *   PEER_LOST, UNREACHABLE  The owner died or left; it lives and cannot be connected to.
- *   ABORTED                 The communicator, or that of the registration, was aborted.
+ *   ABORTED                 The communicator, or that of the registration, was aborted, or the
+ *                           owner failed: the text has its rank, its status and its reason.
  *   OUT_OF_MEMORY           Memory ran out on either side.
- *   another status          The owner refused it, or a device failed; the text says which.      */
+ *   another status          The owner refused it, or a device of this rank failed; the text says
+ *                           which.                                                              */
 #ifndef HETCOMM_ONESIDED_H_
 #define HETCOMM_ONESIDED_H_
 

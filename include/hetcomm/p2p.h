@@ -23,9 +23,11 @@
  *   OK, TRUNCATED              The message was moved; TRUNCATED: the part that fits.
  *   TIMED_OUT, CANCELLED       The deadline passed, or the caller cancelled it.
  *   PEER_LOST, UNREACHABLE     The peer died or left; it lives and cannot be connected to.
- *   ABORTED                    The communicator was aborted.
+ *   ABORTED                    The communicator was aborted, or the other rank ended the operation
+ *                              early: the text has its number, its status (CANCELLED, TIMED_OUT,
+ *                              DEVICE_LOST, ...) and its reason.
  *   OUT_OF_MEMORY              Memory ran out while the operation was carried out.
- *   another status             A device failed; the text names it.                              */
+ *   another status             A device of this rank failed; the text names it.                 */
 #ifndef HETCOMM_P2P_H_
 #define HETCOMM_P2P_H_
 

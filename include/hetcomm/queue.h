@@ -18,12 +18,13 @@
  *
  * All else that can happen to an item is the status in its completion record, as for messages
  * (hetcomm/p2p.h), and besides:
- *   CANCELLED  The item was cancelled here, or the other rank ended it: the text says which. Items
- *              before and behind it are not touched: the next pull gets the next item.
- *   ABORTED    The other rank destroyed its end. Items that were under way before arrive.
+ *   CANCELLED  The item was cancelled here. Items before and behind it are not touched.
+ *   ABORTED    The other rank ended the item; the text has its rank, its status and its reason, and
+ *              the next pull gets the next item. Or it destroyed its end; items that were under way
+ *              before arrive.
  *   MISMATCH   The other rank created its end with another size or depth; the text has both.
  *   TRUNCATED  The item was pushed into a pull with a shorter buffer. The pull ends with
- *              CANCELLED.                                                                      */
+ *              ABORTED.                                                                        */
 #ifndef HETCOMM_QUEUE_H_
 #define HETCOMM_QUEUE_H_
 

@@ -49,8 +49,9 @@
  * ends alone, on all ranks that have something to do with it: on this rank with its reason, on the
  * others with ABORTED, or MISMATCH where it was refused. The plan goes on with the next one. Any
  * other failure, by a deadline or a cancel after data has moved, the loss of a rank or for want of
- * memory, fails the execution on the ranks that have something to do with that one (ABORTED,
- * MISMATCH or PEER_LOST), and ends the plan: later executions end at once with the reason. Whoever
+ * memory, fails the execution on the ranks that have something to do with that one (PEER_LOST or
+ * MISMATCH where that is the reason, else ABORTED; the text names the rank where it began, its
+ * status and its reason), and ends the plan: later executions end at once with the reason. Whoever
  * goes on destroys it on all ranks and creates another one. Where ranks were lost,
  * hetcomm_reshard_rebuild() makes the plan again among those that are left. */
 #ifndef HETCOMM_RESHARD_H_

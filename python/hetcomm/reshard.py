@@ -959,7 +959,23 @@ class StateTransfer:
                 destinations.append(self._destination.view(entry.destination))
             else:
                 destinations.append(None)
-        return self._plans[index].start(sources, destinations, self._timeout)
+        try:
+            return self._plans[index].start(sources, destinations, self._timeout)
+        except (Error, TypeError, ValueError) as error:
+            self._raise_named(index, error)
+            raise
+
+    def _raise_named(self, index: int, error: Exception) -> None:
+        """Raises ``error`` with the name of the tensor that it tells the number of, if it does."""
+        found = re.search(r"\btensor (\d+)\b", str(error))
+        if found is None or int(found[1]) >= len(self._buckets[index]):
+            return
+        entry = self._buckets[index][int(found[1])]
+        name = entry.source if "source" in str(error)[: found.start()] else entry.destination
+        text = f"{str(error)[: found.start()]}{name!r}{str(error)[found.end() :]}"
+        if isinstance(error, Error):
+            raise Error(error.status, text.removesuffix(f" [{error.status}]")) from error
+        raise type(error)(text) from error
 
     # Memory in which a bucket lands. Two of them take turns.
     def _room(self, index: int) -> Any:
@@ -1249,8 +1265,11 @@ def _exchange_or_raise(
 
 
 def _agree(communicator: Communicator, failure: Exception | None, timeout: float | None) -> None:
-    """Raises ``failure``, or what failed on another rank. Waits for all of them."""
-    said = {} if failure is None else {"error": _in_words(failure)}
+    """Raises the first reason on all ranks: that of the lowest rank whose failure is no consequence of
+    another's. The rank itself raises its exception. Waits for all of them."""
+    said: dict[str, Any] = {}
+    if failure is not None:
+        said = {"error": _in_words(failure), "follows": _follows(failure)}
     try:
         told = _exchange(communicator, said, timeout)
     except Exception:
@@ -1261,11 +1280,20 @@ def _agree(communicator: Communicator, failure: Exception | None, timeout: float
 
 
 def _raise_first(told: list[dict[str, Any]], failure: Exception | None) -> None:
-    if failure is not None:
+    failed = [said for said in told if "error" in said]
+    if not failed:
+        return
+    # A consequence of what no rank tells may be all that there is.
+    first = next((said for said in failed if not said.get("follows", False)), failed[0])
+    origin = next(rank for rank, said in enumerate(told) if said is first)
+    if failure is not None and _in_words(failure) == first["error"]:
         raise failure
-    for rank, said in enumerate(told):
-        if "error" in said:
-            raise RuntimeError(f"rank {rank}: {said['error']}")
+    raise RuntimeError(f"rank {origin}: {first['error']}") from failure
+
+
+def _follows(error: Exception) -> bool:
+    """Another rank has told of it."""
+    return isinstance(error, Error) and error.status in ("ABORTED", "PEER_LOST")
 
 
 def _in_words(error: Exception) -> str:

@@ -78,9 +78,10 @@ void ControlPlane::refuse(int rank, std::string_view why) {
   });
 }
 
-void ControlPlane::give_up(int rank, std::string_view why) {
-  with_judge([rank, text = cut(why)](Judge& judge, uint64_t now) {
-    judge.post(rank, LetterType::kGivenUp, 0, text, now);
+void ControlPlane::give_up(int rank, const Status& why) {
+  const auto code = static_cast<uint64_t>(-static_cast<int64_t>(why.code()));
+  with_judge([rank, code, text = cut(why.text())](Judge& judge, uint64_t now) {
+    judge.post(rank, LetterType::kGivenUp, code, text, now);
   });
 }
 

@@ -65,8 +65,8 @@ class ControlPlane {
   // Tells |rank|, the higher one, that this rank cannot connect to it. Tells |rank|, the lower one,
   // that its connections are dropped until it has sent its profile again.
   void refuse(int rank, std::string_view why);
-  // Tells |rank| that this rank exchanges no more messages with it.
-  void give_up(int rank, std::string_view why);
+  // Tells |rank| that this rank exchanges no more messages with it, with code and text of |why|.
+  void give_up(int rank, const Status& why);
   // Tells |rank| that this rank has called a collective operation of |communicator|.
   void tell_call(int rank, uint32_t communicator, ConstByteSpan note);
   // Asks the witness of |rank|. Its control thread answers, and the answer comes as kAnswer with

@@ -22,7 +22,8 @@ struct Mail {
     kFailed,        // collective operations of |communicator| failed on |rank|: |code|, |text|
     kKnock,         // |rank| asks this one to connect; it has lost connections up to |value|
     kRefused,       // |rank| cannot connect to this one, or drops its connections; |text| says why
-    kGivenUp,       // |rank| exchanges no more messages with this one; |text| says why
+    kGivenUp,       // |rank| exchanges no more messages with this one; |text| says why, and
+                    // |value| is the status, negated
     kCall,          // |rank| called a collective operation on |communicator|; |text|: the note
     kAnswer,        // |rank| answers the question of |value| by |text|
     kVouched,       // others have heard of |rank|, about which this rank asked

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "src/base/text.h"
+#include "src/core/peer/reason.h"
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm::reshard {
@@ -244,30 +245,30 @@ void Execution::drop_landings() {
 
 void Execution::fail(Code code, std::string_view text) {
   if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
-  stop(code, text_or_none([&]() HETCOMM_UNDER_BATON {
-         return fmt::format("{}: {}{}", name(), text, waits());
-       }));
-  // The reason of the first to fail is that of the others.
-  owner_.break_off(status_or_code(code, [&] { return std::string(text); }));
+  const Status why = status_or_code(code, [&] { return std::string(text); });
+  stop(why,
+       text_or_none([&]() HETCOMM_UNDER_BATON { return fmt::format("{}: {}", name(), text); }));
+  owner_.break_off(why);
   try_to_end();
 }
 
 void Execution::end_alone(const Status& why) {
   if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
-  stop(why.code(), text_or_none([&] { return std::string(why.text()); }));
+  stop(why, text_or_none([&] { return std::string(why.text()); }));
   try_to_end();
 }
 
 // Its messages end. It is over when their memory is quiet.
-void Execution::stop(Code code, std::string text) {
+void Execution::stop(const Status& why, std::string text) {
   stage_ = Stage::kEnding;
-  code_ = code;
+  code_ = why.code();
   text_ = std::move(text);
+  // The reason of the first to fail is that of the others, here and on other ranks.
+  const Status told = reason_for_others(shared_.commons.rank, why);
   for (MessageState& state : messages_) {
     // Some end at once.
     if (state.operation == nullptr) continue;
-    shared_.communicator.end(*state.operation, Code::kCancelled,
-                             "the redistribution that it belongs to has failed");
+    shared_.communicator.end(*state.operation, told.code(), told.text());
   }
 }
 
@@ -275,21 +276,24 @@ void Execution::try_to_end() {
   if (stage_ == Stage::kEnding && under_way_ == 0 && copies_ == 0) complete();
 }
 
-// The caller cancels it, or it is late, or its communicator ends.
+// The caller cancels it, or it is late, or its communicator ends. |text| begins with the description.
 void Execution::end(Code code, const std::string& text) {
   if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  const std::string head = text_or_none([&]() HETCOMM_UNDER_BATON { return describe() + ": "; });
+  const std::string_view whole = text;
+  const std::string_view reason = whole.starts_with(head) ? whole.substr(head.size()) : whole;
+  const auto with = [&](Code own) {
+    return status_or_code(own, [&] { return std::string(reason); });
+  };
   const bool is_alone = (code == Code::kCancelled || code == Code::kTimedOut) && !has_moved() &&
-                        owner_.give_up(*this, status_or_code(code, [&] { return text; }));
+                        owner_.give_up(*this, with(code));
   // The peers that it waits for have no such plan.
   if (code == Code::kTimedOut && shared_.talk.is_lacking()) code = Code::kMismatch;
-  const Status why = status_or_code(code, [&] { return text; });
-  if (is_alone) {
-    end_alone(why);
-  } else if (stage_ != Stage::kEnding && stage_ != Stage::kOver) {
-    stop(code, text_or_none([&] { return std::string(why.text()); }));
-    owner_.break_off(why);
-    try_to_end();
-  }
+  if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  const Status why = with(code);
+  stop(why, text_or_none([&] { return text; }));
+  if (!is_alone) owner_.break_off(why);
+  try_to_end();
 }
 
 // No rank ends its part before this one has begun its own.
@@ -342,11 +346,10 @@ std::string Execution::name() const {
 }
 
 std::string Execution::describe() const {
-  return has_number_ ? name() + waits() : "redistribution that has not started";
+  return has_number_ ? name() : "redistribution that has not started";
 }
 
-// The ranks that it waits for, and what they have instead of its plan.
-std::string Execution::waits() const {
+std::vector<int> Execution::awaited() const {
   if (stage_ != Stage::kLoading && stage_ != Stage::kMoving && stage_ != Stage::kEnding) return {};
   std::set<int> peers;
   for (size_t i = first_; i < std::min(first_ + kWindow, phases_.size()); ++i) {
@@ -359,9 +362,11 @@ std::string Execution::waits() const {
       peers.insert(shared_.program.lanes[message.lane].peer);
     }
   }
-  std::string text;
-  if (!peers.empty()) text = fmt::format("; still waits for rank {}", fmt::join(peers, ", rank "));
-  return text + shared_.talk.lacking();
+  std::vector<int> ranks;
+  for (const int peer : peers) {
+    ranks.push_back(shared_.communicator.ranks()[static_cast<size_t>(peer)]);
+  }
+  return ranks;
 }
 
 // --- messages ----------------------------------------------------------------

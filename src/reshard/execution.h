@@ -134,6 +134,8 @@ class Execution final : public CompositeOperation,
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   bool fails_without(int rank, bool has_left) const override HETCOMM_UNDER_BATON;
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
+  std::vector<int> awaited() const override HETCOMM_UNDER_BATON;
+  std::string remark() const override HETCOMM_UNDER_BATON { return shared_.talk.lacking(); }
   std::string describe() const override HETCOMM_UNDER_BATON;
 
  private:
@@ -197,11 +199,10 @@ class Execution final : public CompositeOperation,
   void start_storing() HETCOMM_UNDER_BATON;
   void complete() HETCOMM_UNDER_BATON;
   void drop_landings() HETCOMM_UNDER_BATON;
-  void stop(Code code, std::string text) HETCOMM_UNDER_BATON;
+  void stop(const Status& why, std::string text) HETCOMM_UNDER_BATON;
   void try_to_end() HETCOMM_UNDER_BATON;
   bool may_send_to(int peer) const HETCOMM_UNDER_BATON;
   std::string name() const HETCOMM_UNDER_BATON;
-  std::string waits() const HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
   std::string copy_purpose() const override HETCOMM_UNDER_BATON { return describe(); }

@@ -442,7 +442,7 @@ void Redistribution::sweep_over() {
   std::erase(active_, nullptr);
   if (active_.size() != before) ready_ = ready_ || !active_.empty();
   if (!active_.empty()) return;
-  if (!broken_.ok()) close_lanes();
+  if (!broken_.ok()) close_lanes(broken_);
   set_busy(false);
 }
 
@@ -463,12 +463,15 @@ void Redistribution::break_off(const Status& why) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->fail(why.code(), why.text());
 }
 
-void Redistribution::close_lanes() {
+// Only a plan that differs ends another one with MISMATCH.
+void Redistribution::close_lanes(const Status& why) {
   if (!std::exchange(lanes_open_, false)) return;
-  const Code code = differs_ ? Code::kMismatch : Code::kAborted;
+  const Status told = differs_ || why.code() != Code::kMismatch
+                          ? why
+                          : status_or_code(Code::kAborted, [&] { return std::string(why.text()); });
   for (size_t i = 0; i < shared_.turns.size(); ++i) {
     Lane& lane = shared_.turns.lane(i);
-    communicator_.job().pair(lane.peer()).close_lane(lane, code);
+    communicator_.job().pair(lane.peer()).close_lane(lane, told);
   }
 }
 
@@ -502,7 +505,9 @@ Status Redistribution::close() {
     if (under_way_.load(std::memory_order_acquire) != 0) {
       return Status(Code::kBusy, fmt::format("{} executions are under way", under_way_.load()));
     }
-    close_lanes();
+    close_lanes(status_or_code(Code::kAborted, [&] {
+      return fmt::format("rank {} destroyed its plan", communicator_.job().rank());
+    }));
     shared_.talk.close();
     shared_.commons.host_blocks.drop_user();
   }

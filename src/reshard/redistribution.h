@@ -110,7 +110,7 @@ class Redistribution final : private JobTask, private ExecutionOwner, private Pl
   void note_pause() HETCOMM_UNDER_BATON;
   void sweep_over() HETCOMM_UNDER_BATON;
   void set_busy(bool busy) HETCOMM_UNDER_BATON;
-  void close_lanes() HETCOMM_UNDER_BATON;
+  void close_lanes(const Status& why) HETCOMM_UNDER_BATON;
 
   Communicator& communicator_;
   ExecutionCommons shared_;

@@ -274,7 +274,7 @@ TEST(OutOfMemory, ACancelledOperationEnds) {
   }
   ASSERT_EQ(receive->state(), OperationState::kComplete);
   const Code told = ranks.owner().finish(receive).code();
-  EXPECT_TRUE(told == Code::kCancelled || told == Code::kPeerLost) << code_name(told);
+  EXPECT_TRUE(told == Code::kAborted || told == Code::kPeerLost) << code_name(told);
 }
 
 TEST(OutOfMemory, ThePeerOfALostPairIsTold) {

@@ -223,6 +223,19 @@ def states(rank, size, folder):
         raise AssertionError("different names")
     except ValueError as error:
         assert "other" in str(error) and "tied" in str(error), error
+
+    # What fails on one rank while tensors move is raised on all, with the name of the tensor.
+    class Short(reshard.StateDict):
+        def view(self, name):
+            whole = super().view(name)
+            return whole[:1] if rank == 2 and name == "q" else whole
+
+    for _ in range(5):
+        try:
+            reshard.transfer_state(Short(source) if rank < 3 else None, target, timeout=20)
+            raise AssertionError("a short source")
+        except RuntimeError as error:
+            assert "source of 'q'" in str(error) and "rank 2" in str(error), error
     dist.barrier()
     dist.destroy_process_group()
     return True

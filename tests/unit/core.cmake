@@ -73,6 +73,16 @@ hetcomm_test(core_pairing_report_test
   LABELS asan
   TIMEOUT 30
   ENVIRONMENT HETCOMM_TEST_MACHINES=${PROJECT_SOURCE_DIR}/tests/machines)
+hetcomm_test(core_reason_test
+  SOURCES core_reason_test.cc
+  DEPENDS core base fmt::fmt
+  LABELS asan
+  TIMEOUT 30)
+hetcomm_test(core_blocked_paths_test
+  SOURCES core_blocked_paths_test.cc
+  DEPENDS core base
+  LABELS asan
+  TIMEOUT 30)
 hetcomm_test(core_rail_needs_test
   SOURCES core_rail_needs_test.cc
   DEPENDS core topology base

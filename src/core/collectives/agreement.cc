@@ -55,9 +55,12 @@ void Agreement::cancel() {
 
 void Agreement::on_end(Operation& message) {
   std::erase(messages_, &message);
-  if (message.outcome.code != Code::kOk && step_ != Step::kOver) {
-    failure_ = Status(message.outcome.code, message.outcome.text ? *message.outcome.text
-                                                                 : code_text(message.outcome.code));
+  const Code code = message.outcome.code;
+  if (code != Code::kOk && step_ != Step::kOver) {
+    // Another rank that has ended it says why over the control plane, and that ends what waits.
+    if (code != Code::kAborted) {
+      failure_ = Status(code, message.outcome.text ? *message.outcome.text : code_text(code));
+    }
     cancel();
   }
   if (messages_.empty()) ranks_.ready = true;

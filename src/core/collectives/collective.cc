@@ -211,10 +211,9 @@ bool Collective::fails_without(int rank, bool has_left) const {
 }
 
 void Collective::end(Code code, const std::string& text) {
-  const std::string full = text_or_none([&]() HETCOMM_UNDER_BATON { return text + missing(); });
-  const Code shown = code;
-  fail(code, full);
-  owner_->fail(shown, full);
+  const std::string own = text_or_none([&] { return text; });
+  fail(code, own);
+  owner_->fail(code, own);
 }
 
 uint64_t Collective::next_timer_ns() const {
@@ -223,7 +222,10 @@ uint64_t Collective::next_timer_ns() const {
 
 void Collective::tick(uint64_t now_ns) {
   if (stage_ == Stage::kMoving && now_ns >= next_timer_ns()) {
-    give_up(Code::kAborted, "another rank has ended it");
+    give_up(Code::kAborted, text_or_none([&]() HETCOMM_UNDER_BATON {
+              return fmt::format("another rank has ended it{}",
+                                 owner_->communicator().awaited_text(*operation_));
+            }));
   }
 }
 
@@ -244,26 +246,26 @@ std::string Collective::describe() const {
                      owner_->communicator().rank_of(owner_->job().rank()));
 }
 
-std::vector<int> Collective::awaited() const {
-  std::vector<int> peers;
-  if (team_ == nullptr) return peers;
+std::vector<int> Collective::missing() const {
+  std::vector<int> ranks;
+  if (team_ == nullptr) return ranks;
   if (in_arena_ && stage_ == Stage::kMoving) {
-    peers = team_->missing_in_arena();
+    ranks = team_->missing_in_arena();
   } else if (stage_ == Stage::kQueued) {
-    peers = team_->missing_in_agreement();
+    ranks = team_->missing_in_agreement();
   } else {
-    for (const int rank : runner_.awaited()) peers.push_back(owner_->communicator().rank_of(rank));
+    for (const int rank : runner_.awaited()) ranks.push_back(owner_->communicator().rank_of(rank));
   }
-  std::sort(peers.begin(), peers.end());
-  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-  return peers;
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
 }
 
-std::string Collective::missing() const {
-  std::vector<int> peers = awaited();
-  if (peers.empty()) return {};
-  if (task_.problem().monitored && !task_.waits_for_all()) peers.resize(1);
-  return fmt::format("; still waits for rank {}", fmt::join(peers, ", rank "));
+std::vector<int> Collective::awaited() const {
+  std::vector<int> ranks = missing();
+  if (!ranks.empty() && task_.problem().monitored && !task_.waits_for_all()) ranks.resize(1);
+  for (int& rank : ranks) rank = owner_->communicator().ranks()[static_cast<size_t>(rank)];
+  return ranks;
 }
 
 // --- by messages ------------------------------------------------------------

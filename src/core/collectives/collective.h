@@ -67,7 +67,7 @@ class Collective final : public CompositeOperation,
   SlowCall& slow_call() HETCOMM_UNDER_BATON { return slow_call_; }
   const SlowCall& slow_call() const HETCOMM_UNDER_BATON { return slow_call_; }
   // The ranks of the communicator that it waits for, each once, in their order.
-  std::vector<int> awaited() const HETCOMM_UNDER_BATON;
+  std::vector<int> missing() const HETCOMM_UNDER_BATON;
   // Whether its data moves: in the arena, whether its turn has come.
   bool moving() const HETCOMM_UNDER_BATON { return stage_ == Stage::kMoving; }
 
@@ -96,8 +96,8 @@ class Collective final : public CompositeOperation,
   bool fails_without(int rank, bool has_left) const override HETCOMM_UNDER_BATON;
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return true; }
   std::string describe() const override HETCOMM_UNDER_BATON;
-  // Returns "; still waits for rank 2, rank 3", or "".
-  std::string missing() const HETCOMM_UNDER_BATON;
+  std::vector<int> awaited() const override HETCOMM_UNDER_BATON;
+  std::string remark() const override HETCOMM_UNDER_BATON { return {}; }
 
  private:
   enum class Stage : uint8_t { kQueued, kLoading, kMoving, kStoring, kEnding, kOver };

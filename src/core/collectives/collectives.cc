@@ -9,6 +9,7 @@
 #include "src/core/collectives/call_note.h"
 #include "src/core/collectives/collective.h"
 #include "src/core/collectives/team.h"
+#include "src/core/peer/reason.h"
 
 namespace hetcomm::collectives {
 
@@ -99,11 +100,8 @@ Status Collectives::start(Operation& operation) {
 }
 
 void Collectives::fail(Code code, std::string_view text) {
-  // Other codes concern this rank alone, so the others only hear that it gave up.
-  const bool told = code == Code::kMismatch || code == Code::kPeerLost;
-  job_.members().fail_collectives(
-      communicator_,
-      status_or_code(told ? code : Code::kAborted, [&] { return std::string(text); }), true);
+  const Status why = status_or_code(code, [&] { return std::string(text); });
+  job_.members().fail_collectives(communicator_, reason_for_others(job_.rank(), why), true);
 }
 
 void Collectives::end(const Status& why) {

@@ -353,7 +353,7 @@ void Team::tell(Collective& collective, uint64_t now_ns) {
                       .history = collective.history(),
                       .call = collective.call(),
                       .why = {}};
-  collective.slow_call().tell(now_ns, shown_rank((index_ + 1) % size()), collective.awaited(),
+  collective.slow_call().tell(now_ns, shown_rank((index_ + 1) % size()), collective.missing(),
                               [&](int rank) HETCOMM_UNDER_BATON {
                                 tell_call(communicator.ranks()[static_cast<size_t>(rank)], note);
                               });

@@ -60,6 +60,8 @@ class Refusal final : public CompositeOperation {
     return false;
   }
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
+  std::vector<int> awaited() const override HETCOMM_UNDER_BATON { return {}; }
+  std::string remark() const override HETCOMM_UNDER_BATON { return {}; }
   std::string describe() const override HETCOMM_UNDER_BATON { return "refusal: " + why_; }
 
  private:

@@ -129,6 +129,10 @@ void Communicator::end(Operation& operation, Code code, std::string_view why) {
   job_->ender().end(operation, code, why);
 }
 
+std::string Communicator::awaited_text(const Operation& operation) {
+  return job_->ender().awaited_text(operation);
+}
+
 void Communicator::release(Operation& operation) {
   operation.detached = true;
   operation.expire(OperationState::kPending);

@@ -112,6 +112,7 @@ class Communicator final : public JobMember {
   void start(Operation& operation) override HETCOMM_UNDER_BATON { poster_.start(operation); }
   void depart(Operation& operation) override HETCOMM_UNDER_BATON { poster_.depart(operation); }
   void end(Operation& operation, Code code, std::string_view why) override HETCOMM_UNDER_BATON;
+  std::string awaited_text(const Operation& operation) override HETCOMM_UNDER_BATON;
   // Ends a pending operation with kCancelled.
   void cancel(Operation& operation) HETCOMM_UNDER_BATON;
   // The caller gives the handle of a pending operation back, and will not see its end.

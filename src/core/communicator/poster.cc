@@ -73,7 +73,9 @@ Code Poster::close_lane(Lane& lane) {
   const Engine::Baton baton(engine_);
   engine_.drain();
   if (lane.taken() != 0) return Code::kBusy;
-  job_.pair(lane.peer()).close_lane(lane, Code::kAborted);
+  job_.pair(lane.peer()).close_lane(lane, status_or_code(Code::kAborted, [&] {
+                                      return fmt::format("rank {} closed its end", job_.rank());
+                                    }));
   return Code::kOk;
 }
 

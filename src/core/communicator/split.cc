@@ -96,8 +96,8 @@ Result<std::unique_ptr<Communicator>> split(Communicator& parent, int32_t color,
     const auto code = static_cast<Code>(all[rank].code);
     if (code == Code::kOk) continue;
     pending.close();
-    return refused.ok() ? Status(code, fmt::format("split: rank {} cannot take part: {}", rank,
-                                                   code_text(code)))
+    return refused.ok() ? Status(Code::kAborted, fmt::format("split: rank {}: {}: {}", rank,
+                                                             code_name(code), code_text(code)))
                         : refused;
   }
   if (!refused.ok()) return refused;

@@ -545,9 +545,10 @@ void Context::report_stall(uint64_t now_ns) {
     }
     operation.run.stall_reported = true;
     if (++count > kMaxListed) return;
-    text += fmt::format("\n  {}{}, for {:.1f} s", describe(operation),
+    text += fmt::format("\n  {}{}, for {:.1f} s{}", describe(operation),
                         operation.stage == OperationStage::kBehind ? ", behind a stream" : "",
-                        static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9);
+                        static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9,
+                        operation.communicator->awaited_text(operation));
   });
   if (count > kMaxListed) text += fmt::format("\n  and {} more", count - kMaxListed);
   log_->warn("no progress for {:.1f} s; pending:{}", static_cast<double>(stall_ns_) / 1e9, text);

@@ -83,7 +83,7 @@ Job::Job(const JobEnvironment& environment, int rank, int size)
       paths_(commons_, peers_, credentials_, pairs_, transports_, idle_,
              environment.config.number(Variable::kRails)),
       departures_(environment.devices),
-      ender_(commons_, departures_),
+      ender_(commons_, pairs_, departures_),
       stream_waits_(commons_, pairs_, departures_, ender_),
       members_(commons_, pairs_, ender_, stream_waits_),
       events_(commons_, pairs_, paths_, members_, *this),

@@ -1,7 +1,9 @@
 #include "src/core/job/operation_ender.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -16,9 +18,53 @@ void OperationEnder::end_out_of_memory(Operation& operation) {
   end(operation, Code::kOutOfMemory, "out of memory");
 }
 
+std::string OperationEnder::trouble_with(int rank) {
+  Pair* pair = pairs_.find(rank);
+  return pair != nullptr ? pair->trouble() : std::string();
+}
+
+std::string OperationEnder::awaited_text(const Operation& operation) {
+  constexpr size_t kMostTold = 3;
+  constexpr size_t kMostAsked = 64;  // of the ranks that a receive from any source waits for
+  if (operation.stage == OperationStage::kBehind || operation.stage == OperationStage::kCollected) {
+    return {};
+  }
+  const CommunicatorBase& communicator = *operation.communicator;
+  const bool of_many = operation.kind == OperationKind::kCollective;
+  std::vector<int> ranks;
+  if (of_many && operation.composite != nullptr) {
+    ranks = operation.composite->awaited();
+  } else if (!of_many && operation.peer >= 0) {
+    ranks = {operation.peer};
+  } else if (!of_many) {
+    ranks = communicator.ranks();
+    ranks.resize(std::min(ranks.size(), kMostAsked));
+  }
+  std::string text;
+  size_t told = 0;
+  for (const int rank : ranks) {
+    const std::string trouble = told < kMostTold ? trouble_with(rank) : std::string();
+    if (!trouble.empty()) ++told;
+    if (of_many) {
+      text += fmt::format("{} rank {}", text.empty() ? "; still waits for" : ",",
+                          communicator.rank_of(rank));
+      if (!trouble.empty()) text += fmt::format(" ({})", trouble);
+    } else if (!trouble.empty()) {
+      text += fmt::format("; rank {}: {}", rank, trouble);
+    }
+  }
+  if (of_many && operation.composite != nullptr) text += operation.composite->remark();
+  return text;
+}
+
+// What ends for its deadline says whom it waited for. Messages of the library's own have no other
+// name for people than the operation that they belong to.
 void OperationEnder::end(Operation& operation, Code code, std::string_view why) {
-  std::string text = text_or_none(
-      [&]() HETCOMM_UNDER_BATON { return fmt::format("{}: {}", describe(operation), why); });
+  std::string text = text_or_none([&]() HETCOMM_UNDER_BATON {
+    if (operation.end_handler != nullptr && code != Code::kTimedOut) return std::string(why);
+    return fmt::format("{}: {}{}", describe(operation), why,
+                       code == Code::kTimedOut ? awaited_text(operation) : "");
+  });
   switch (operation.stage) {
     case OperationStage::kCollected:
       // Its group has not started it.

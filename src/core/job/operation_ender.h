@@ -1,10 +1,12 @@
 // Ends operations before their time, wherever they stand. Under the baton.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "src/base/baton_role.h"
 #include "src/core/job/departures.h"
+#include "src/core/job/pair_table.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/progress/operation.h"
 
@@ -12,17 +14,23 @@ namespace hetcomm {
 
 class OperationEnder {
  public:
-  OperationEnder(PairCommons& commons, Departures& departures)
-      : commons_(commons), departures_(departures) {}
+  OperationEnder(PairCommons& commons, PairTable& pairs, Departures& departures)
+      : commons_(commons), pairs_(pairs), departures_(departures) {}
 
   // Ends |operation|, which is pending. |why| follows the description of the operation in its text.
   // Works without memory.
   void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON;
+  // For people: whom |operation|, which is pending, waits for, and what the transports know of that.
+  // It begins with "; ", or is empty.
+  std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON;
   // Ends one that could not be started for want of memory, unless it has ended.
   void end_out_of_memory(Operation& operation) HETCOMM_UNDER_BATON;
 
  private:
+  std::string trouble_with(int rank) HETCOMM_UNDER_BATON;
+
   PairCommons& commons_;
+  PairTable& pairs_;
   Departures& departures_;
 };
 

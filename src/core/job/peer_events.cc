@@ -11,6 +11,7 @@
 #include "src/base/text.h"
 #include "src/core/job/path_inquiry.h"
 #include "src/core/peer/pair.h"
+#include "src/core/peer/reason.h"
 
 namespace hetcomm {
 
@@ -53,13 +54,11 @@ void PeerEvents::handle(const liveness::Mail& mail) {
     case Type::kAborted:
       members_.on_abort(mail.rank, mail.communicator, mail.text);
       break;
-    case Type::kFailed: {
-      const bool told = mail.code == Code::kMismatch || mail.code == Code::kPeerLost ||
-                        mail.code == Code::kUnreachable;
-      members_.on_collectives_failed(mail.rank, mail.communicator,
-                                     Status(told ? mail.code : Code::kAborted, mail.text));
+    case Type::kFailed:
+      members_.on_collectives_failed(
+          mail.rank, mail.communicator,
+          told_by(mail.rank, mail.code, std::as_bytes(std::span(mail.text))));
       break;
-    }
     case Type::kKnock:
       pairs_.at(mail.rank).knocked(static_cast<uint32_t>(mail.value));
       break;
@@ -67,7 +66,7 @@ void PeerEvents::handle(const liveness::Mail& mail) {
       on_refused(mail.rank, mail.text);
       break;
     case Type::kGivenUp:
-      if (pair != nullptr) pair->lose(status_or_code(Code::kPeerLost, [&] { return mail.text; }));
+      if (pair != nullptr) on_given_up(*pair, mail);
       break;
     case Type::kCall:
       members_.on_call(mail.rank, mail.communicator, std::as_bytes(std::span(mail.text)));
@@ -85,6 +84,16 @@ void PeerEvents::handle(const liveness::Mail& mail) {
       on_suspected(mail.rank);
       break;
   }
+}
+
+// Other codes say what became of the rank that gives up: it is lost for this one.
+void PeerEvents::on_given_up(Pair& pair, const liveness::Mail& mail) {
+  const bool unreachable =
+      mail.value == static_cast<uint64_t>(-static_cast<int64_t>(Code::kUnreachable));
+  pair.lose(status_or_code(unreachable ? Code::kUnreachable : Code::kPeerLost, [&] {
+    return unreachable ? fmt::format("rank {} does not reach this rank: {}", mail.rank, mail.text)
+                       : mail.text;
+  }));
 }
 
 // --- silent connections -----------------------------------------------------

@@ -57,6 +57,7 @@ class PeerEvents final : public PairListener {
   void lose(int rank, const Status& why) HETCOMM_UNDER_BATON;
   void on_peer_lost(int rank, const Status& why) HETCOMM_UNDER_BATON;
   void on_peer_left(int rank) HETCOMM_UNDER_BATON;
+  void on_given_up(Pair& pair, const liveness::Mail& mail) HETCOMM_UNDER_BATON;
   void on_declared_lost(const Status& why) HETCOMM_UNDER_BATON;
   void on_refused(int rank, const std::string& why) HETCOMM_UNDER_BATON;
   void on_suspected(int rank) HETCOMM_UNDER_BATON;

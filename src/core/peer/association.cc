@@ -1,5 +1,6 @@
 #include "src/core/peer/association.h"
 
+#include <algorithm>
 #include <new>
 
 #include "src/base/baton_role.h"
@@ -63,6 +64,12 @@ void Association::send_protocol(MessageKind kind, uint64_t tag, uint64_t value, 
   }
 }
 
+void Association::send_reason(MessageKind kind, uint64_t tag, const Status& why, Place place) {
+  const Status told = reason_for_others(common_.rank, why);
+  const size_t size = std::min(told.text().size(), kMostReasonBytes);
+  send_protocol(kind, tag, static_cast<uint64_t>(why.code()), told.text().data(), size, place);
+}
+
 bool Association::try_send(const WireHeader& header, const void* body, size_t size,
                            uint32_t acknowledged, Place place) {
   iovec storage{const_cast<void*>(body), size};
@@ -124,8 +131,15 @@ bool Association::refused(Operation& operation, Code code) {
 void Association::end_unsent(Operation& send, Code code, std::string text) {
   const uint64_t pull_id = send.run.pull_id;
   const bool begun = send.run.sent > 0 || pull_id != 0;
+  const bool aborted = is_aborted(send, code);
+  const Status why = status_or_code(code, [&] { return text; });
   common_.completer.complete(send, code, std::move(text));
-  if (begun) send_protocol(MessageKind::kWithdraw, pull_id, code);
+  if (!begun) return;
+  if (aborted) {
+    send_protocol(MessageKind::kWithdraw, pull_id, code);
+  } else {
+    send_reason(MessageKind::kWithdraw, pull_id, why);
+  }
 }
 
 void Association::end_out_of_memory(Operation& operation) {

@@ -124,6 +124,9 @@ class Association {
                      Place place = Place::kNone) HETCOMM_UNDER_BATON {
     send_protocol(kind, tag, static_cast<uint64_t>(code), nullptr, 0, place);
   }
+  // Sends a kStop or kWithdraw, with the reason that the peer is told of |why|.
+  void send_reason(MessageKind kind, uint64_t tag, const Status& why,
+                   Place place = Place::kNone) HETCOMM_UNDER_BATON;
   // Sends the protocol messages that wait. True: none is left.
   bool send_waiting_protocol() HETCOMM_UNDER_BATON;
   ProtocolQueue& protocol() HETCOMM_UNDER_BATON { return protocol_; }

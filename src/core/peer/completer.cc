@@ -21,6 +21,18 @@ void Completer::complete(Operation& operation, Code code, std::string text) {
   complete(operation);
 }
 
+bool is_aborted(const Operation& operation, Code code) {
+  return code == Code::kAborted && operation.communicator->channel().closed;
+}
+
+std::string text_of_told(const Operation& operation, const Status& told) {
+  return text_or_none([&]() HETCOMM_UNDER_BATON {
+    return operation.end_handler != nullptr
+               ? std::string(told.text())
+               : fmt::format("{}: {}", describe(operation), told.text());
+  });
+}
+
 std::string Completer::access_failure_text(const Operation& operation, Code code) {
   const char* const why = code == Code::kStaleHandle  ? "the memory is not registered any more"
                           : code == Code::kDeviceLost ? "the owner's device failed"

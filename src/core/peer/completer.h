@@ -27,6 +27,12 @@ class AccessLedger {
   ~AccessLedger() = default;
 };
 
+// |code| ends |operation| because its communicator was aborted.
+bool is_aborted(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
+// The text of |operation|, which ends because of |told| by another rank. Messages of the library's
+// own have no name for people. Works without memory.
+std::string text_of_told(const Operation& operation, const Status& told) HETCOMM_UNDER_BATON;
+
 class Completer {
  public:
   Completer(Engine& engine, OverlapGuard& overlaps) : engine_(engine), overlaps_(overlaps) {}

@@ -55,7 +55,7 @@ struct SendRun {
     kOver,
   };
   State state = State::kAhead;
-  Code code = Code::kOk;
+  Status why;  // how it ended
   SendTransfer* transfer = nullptr;
   std::vector<Grant> grants;  // that have come before the start
 };
@@ -168,13 +168,12 @@ class Lane {
   // The sending end.
   SendRuns& runs() HETCOMM_UNDER_BATON { return runs_; }
   Pacer::Flow& flow() HETCOMM_UNDER_BATON { return flow_; }
-  // The transfer of run |run| has ended in |code|. |peer_knows|: it needs not be told.
-  void run_ended(uint64_t run, Code code, bool peer_knows) HETCOMM_UNDER_BATON {
+  // The transfer of run |run| has ended so. |peer_knows|: it needs not be told.
+  void run_ended(uint64_t run, const Status& why, bool peer_knows) HETCOMM_UNDER_BATON {
     if (SendRun* entry = runs_.find(run); entry != nullptr) {
       entry->transfer = nullptr;
-      entry->state =
-          code == Code::kOk || peer_knows ? SendRun::State::kOver : SendRun::State::kUntold;
-      entry->code = code;
+      entry->state = why.ok() || peer_knows ? SendRun::State::kOver : SendRun::State::kUntold;
+      entry->why = why;
       entry->grants.clear();
     }
     runs_.drop_old();
@@ -195,7 +194,7 @@ class Lane {
   // Those that ended before. There is room for all runs since make_room().
   struct UntoldStop {
     uint64_t run;
-    Code code;
+    Status why;
   };
   std::vector<UntoldStop>& untold() HETCOMM_UNDER_BATON { return untold_; }
   void make_room() HETCOMM_UNDER_BATON { untold_.reserve(next_run_ + 1); }

@@ -1,6 +1,8 @@
 #include "src/core/peer/lanes.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -79,8 +81,8 @@ void Lanes::open_receiving(Lane& lane) {
   const Opening found = *opening;
   receiving_.reserve(receiving_.size() + 1);
   openings_.erase(opening);
-  if (found.closed != Code::kOk) {
-    lane.set_closed(closed_text(found.closed));
+  if (!found.closed.ok()) {
+    lane.set_closed(found.closed);
   } else {
     bind(lane, found.body);
   }
@@ -97,7 +99,7 @@ void Lanes::receive_open(const WireHeader& header, ConstByteSpan payload) {
   if (channel == nullptr || channel->closed) {
     // An abort reaches the sender by itself.
     if (!common().channels.is_aborted(body.channel)) {
-      tell_closed(closed_end(body.number, true), Code::kAborted, {});
+      tell_closed(closed_end(body.number, true), closed_here(), {});
     }
     return;
   }
@@ -120,7 +122,7 @@ void Lanes::receive_open(const WireHeader& header, ConstByteSpan payload) {
   receiving_.reserve(receiving_.size() + 1);
   unopened_.erase(own);
   if (found.lane == nullptr) {
-    tell_closed(closed_end(body.number, true), Code::kAborted, {});
+    tell_closed(closed_end(body.number, true), closed_here(), {});
   } else {
     bind(*found.lane, body);
   }
@@ -150,7 +152,7 @@ void Lanes::bind(Lane& lane, const LaneOpenBody& body) {
     return;
   }
   for (const Lane::UntoldStop& stop : lane.untold()) {
-    association_.send_protocol(MessageKind::kStop, run_id(lane.number(), stop.run), stop.code);
+    association_.send_reason(MessageKind::kStop, run_id(lane.number(), stop.run), stop.why);
   }
   lane.untold().clear();
   while (!lane.waiting().empty()) {
@@ -170,9 +172,9 @@ void Lanes::forget(Lane& lane) {
   }
 }
 
-void Lanes::close(Lane& lane, Code code) {
+void Lanes::close(Lane& lane, const Status& why) {
   // Plans that differ: no end of the peer's belongs to it.
-  if (code == Code::kMismatch) {
+  if (why.code() == Code::kMismatch) {
     std::erase_if(unopened_, [&](const Unopened& each) { return each.lane == &lane; });
   }
   for (Unopened& each : unopened_) {
@@ -186,7 +188,7 @@ void Lanes::close(Lane& lane, Code code) {
   lanes.erase(own);
   // The peer knows of an end that it has closed itself.
   if (!lane.closed().ok()) return;
-  tell_closed(lane, code, lane.next_run());
+  tell_closed(lane, why, lane.next_run());
   if (lane.is_sending()) tell_given_up(lane);
 }
 
@@ -196,12 +198,12 @@ void Lanes::tell_given_up(Lane& lane) {
   for (uint64_t run = lane.runs().first(); run < lane.runs().end(); ++run) {
     const SendRun* entry = lane.runs().find(run);
     if (entry == nullptr || entry->state != SendRun::State::kUntold) continue;
-    association_.send_protocol(MessageKind::kWithdraw, run_id(lane.number(), run), entry->code);
+    association_.send_reason(MessageKind::kWithdraw, run_id(lane.number(), run), entry->why);
   }
 }
 
-void Lanes::tell_closed(const Lane& lane, Code code, uint64_t runs) {
-  tell_closed(closed_end(lane.number(), !lane.is_sending()), code,
+void Lanes::tell_closed(const Lane& lane, const Status& why, uint64_t runs) {
+  tell_closed(closed_end(lane.number(), !lane.is_sending()), why,
               {.runs = runs,
                .most_bytes = lane.terms().most_bytes,
                .content = lane.terms().content,
@@ -209,9 +211,21 @@ void Lanes::tell_closed(const Lane& lane, Code code, uint64_t runs) {
                .reserved = 0});
 }
 
-void Lanes::tell_closed(uint64_t end, Code code, const LaneClosedBody& body) {
-  association_.send_protocol(MessageKind::kLaneClosed, end, static_cast<uint64_t>(code), &body,
-                             sizeof(body));
+void Lanes::tell_closed(uint64_t end, const Status& why, const LaneClosedBody& body) {
+  const Status told = reason_for_others(common().rank, why);
+  std::array<std::byte, sizeof(body) + kMostReasonBytes> payload;
+  const size_t size = std::min(told.text().size(), kMostReasonBytes);
+  std::memcpy(payload.data(), &body, sizeof(body));
+  std::memcpy(payload.data() + sizeof(body), told.text().data(), size);
+  association_.send_protocol(MessageKind::kLaneClosed, end, static_cast<uint64_t>(why.code()),
+                             payload.data(), sizeof(body) + size);
+}
+
+// What the peer is told of an end that was closed, or never will be opened, without a failure.
+Status Lanes::closed_here() {
+  return status_or_code(Code::kAborted, [&]() HETCOMM_UNDER_BATON {
+    return fmt::format("rank {} closed its end", common().rank);
+  });
 }
 
 // Says that the peer's end was opened with other terms.
@@ -234,18 +248,21 @@ Status Lanes::misfit(const Lane& lane, const LaneTerms& theirs) {
 void Lanes::receive_closed(const WireHeader& header, ConstByteSpan payload) {
   LaneClosedBody body;
   const auto number = static_cast<uint32_t>(header.tag >> 1);
-  const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
   const bool receiving = (header.tag & 1) != 0;
-  if (!decode_body(payload, &body) || code == Code::kOk) {
+  if (payload.size() < sizeof(body) || !decode_body(payload.first(sizeof(body)), &body) ||
+      header.value == 0) {
     association_.violated("lane that was closed for no reason");
     return;
   }
+  const Status why =
+      PeerReason(association_.rank(), header, payload.subspan(sizeof(body))).status();
   if (!receiving) {
     for (Opening& each : openings_) {
-      if (each.body.number == number && each.closed == Code::kOk) each.closed = code;
+      if (each.body.number == number && each.closed.ok()) each.closed = why;
     }
     // Plans that differ: no end of this rank's belongs to it.
-    std::erase_if(openings_, [](const Opening& each) { return each.closed == Code::kMismatch; });
+    std::erase_if(openings_,
+                  [](const Opening& each) { return each.closed.code() == Code::kMismatch; });
   }
   Lane* lane = find(receiving ? sending_ : receiving_, number);
   if (lane == nullptr || !lane->closed().ok()) return;
@@ -254,30 +271,26 @@ void Lanes::receive_closed(const WireHeader& header, ConstByteSpan payload) {
   // A plan that differs from a third rank's ends, too.
   const bool differs =
       !have_same_size(theirs, lane->terms()) || theirs.content != lane->terms().content;
-  end_runs(*lane, body.runs,
-           code != Code::kMismatch ? closed_text(code)
-           : differs               ? misfit(*lane, theirs)
-                                   : closed_text(Code::kAborted));
-}
-
-// Says that the peer has closed its end.
-Status Lanes::closed_text(Code code) {
-  return status_or_code(code, [&]() HETCOMM_UNDER_BATON {
-    return fmt::format("rank {} closed its end", association_.rank());
-  });
+  if (why.code() != Code::kMismatch) {
+    end_runs(*lane, body.runs, why);
+  } else if (differs) {
+    end_runs(*lane, body.runs, misfit(*lane, theirs));
+  } else {
+    end_runs(*lane, body.runs,
+             status_or_code(Code::kAborted, [&] { return std::string(why.text()); }));
+  }
 }
 
 // No run of |lane| starts any more, and those under way end, from number |from| on.
 void Lanes::end_runs(Lane& lane, uint64_t from, const Status& why) {
   lane.set_closed(why);
   end_waiting(lane, why);
-  const auto text = [&] { return text_or_none([&] { return std::string(why.text()); }); };
   if (lane.is_sending()) {
     // A run that ends may move the others.
     for (uint64_t run = std::max(from, lane.runs().first()); run < lane.runs().end(); ++run) {
       SendRun* entry = lane.runs().find(run);
       if (entry != nullptr && entry->transfer != nullptr) {
-        entry->transfer->closed(why.code(), text());
+        entry->transfer->closed(why);
       }
     }
     return;
@@ -285,7 +298,7 @@ void Lanes::end_runs(Lane& lane, uint64_t from, const Status& why) {
   transfers_.receives().for_each([&](ReceiveTransfer& transfer) HETCOMM_UNDER_BATON {
     const uint64_t id = transfer.sender_id();
     if (is_run_id(id) && lane_of(id) == lane.number() && run_of(id) >= from) {
-      transfer.closed(why.code(), text());
+      transfer.closed(why);
     }
   });
 }
@@ -318,14 +331,12 @@ void Lanes::refuse(Operation& run, Code code, std::string text) {
 }
 
 void Lanes::refuse(Operation& run, const Status& why) {
-  refuse(run, why.code(), text_or_none([&]() HETCOMM_UNDER_BATON {
-           return fmt::format("{}: {}", describe(run), why.text());
-         }));
+  refuse(run, why.code(), text_of_told(run, why));
 }
 
 // This side ends the lane: the peer can no longer tell which run is which.
 void Lanes::break_off(Lane& lane, const Status& why) {
-  if (lane.is_open()) tell_closed(lane, why.code(), 0);
+  if (lane.is_open()) tell_closed(lane, why, 0);
   end_runs(lane, 0, why);
 }
 
@@ -340,13 +351,10 @@ void Lanes::start_send(Lane& lane, Operation& run) {
   const uint64_t number = run.transfer.run = lane.take_number();
   SendRun* entry = lane.runs().find(number);
   if (entry->state == SendRun::State::kStopped) {
-    const Code code = entry->code;
+    const Status why = entry->why;
     entry->state = SendRun::State::kOver;
     lane.runs().drop_old();
-    refuse(run, Code::kCancelled, text_or_none([&]() HETCOMM_UNDER_BATON {
-             return fmt::format("send to rank {}: the receiver ended the transfer ({})",
-                                association_.rank(), code_name(code));
-           }));
+    refuse(run, why);
     return;
   }
   try {
@@ -357,8 +365,8 @@ void Lanes::start_send(Lane& lane, Operation& run) {
   } catch (const std::bad_alloc&) {
     const bool granted = !entry->grants.empty();
     if (granted) {
-      association_.send_protocol(MessageKind::kWithdraw, run_id(lane.number(), number),
-                                 Code::kOutOfMemory);
+      association_.send_reason(MessageKind::kWithdraw, run_id(lane.number(), number),
+                               Code::kOutOfMemory);
     }
     lane.run_ended(number, Code::kOutOfMemory, granted);
     refuse(run, Code::kOutOfMemory, {});
@@ -480,7 +488,7 @@ void Lanes::begin_receive(Lane& lane, Operation& run) {
     run.stage = OperationStage::kTransfer;
     run.transfer.receive = transfer.release();
   } catch (const std::bad_alloc&) {
-    association_.send_protocol(MessageKind::kStop, message.sender_id, Code::kOutOfMemory);
+    association_.send_reason(MessageKind::kStop, message.sender_id, Code::kOutOfMemory);
     refuse(run, Code::kOutOfMemory, {});
     return;
   }
@@ -490,10 +498,11 @@ void Lanes::begin_receive(Lane& lane, Operation& run) {
 void Lanes::end_unopened(Operation& run, Code code, std::string text) {
   Lane& lane = *run.transfer.lane;
   lane.waiting().remove(run);
+  const Status why = status_or_code(code, [&] { return text; });
   if (lane.is_open()) {
-    association_.send_protocol(MessageKind::kStop, run_id(lane.number(), run.transfer.run), code);
+    association_.send_reason(MessageKind::kStop, run_id(lane.number(), run.transfer.run), why);
   } else {
-    lane.untold().push_back({run.transfer.run, code});  // there is room
+    lane.untold().push_back({run.transfer.run, why});  // there is room
   }
   refuse(run, code, std::move(text));
 }
@@ -525,7 +534,7 @@ void Lanes::granted(const Grant& grant) {
       entry.transfer->granted(grant);
       break;
     case SendRun::State::kUntold:
-      association_.send_protocol(MessageKind::kWithdraw, grant.sender_id, entry.code);
+      association_.send_reason(MessageKind::kWithdraw, grant.sender_id, entry.why);
       entry.state = SendRun::State::kOver;
       lane->runs().drop_old();
       break;
@@ -552,7 +561,7 @@ bool Lanes::holds_too_many(Lane& lane, uint64_t run) {
   return held >= 2 * depth * kMostGrants;
 }
 
-void Lanes::stopped(uint64_t id, Code code) {
+void Lanes::stopped(uint64_t id, const PeerReason& why) {
   Lane* lane = find(sending_, lane_of(id));
   const uint64_t run = run_of(id);
   if (lane == nullptr || run < lane->runs().first()) return;
@@ -562,12 +571,12 @@ void Lanes::stopped(uint64_t id, Code code) {
   }
   SendRun& entry = lane->runs().reach(run);
   if (entry.state == SendRun::State::kStarted) {
-    entry.transfer->stopped(code);
+    entry.transfer->stopped(why);
     return;
   }
   if (entry.state == SendRun::State::kAhead) {
     entry.grants.clear();
-    entry.code = code;
+    entry.why = why.status();
     entry.state = SendRun::State::kStopped;
   } else if (entry.state == SendRun::State::kUntold) {
     entry.state = SendRun::State::kOver;

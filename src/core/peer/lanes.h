@@ -29,8 +29,8 @@ class Lanes {
   // Takes open() back. The peer, which may have heard of it, waits for runs that do not come, until
   // it closes its end.
   void forget(Lane& lane) HETCOMM_UNDER_BATON;
-  // No run of |lane| is under way. The peer is told in |code|.
-  void close(Lane& lane, Code code) HETCOMM_UNDER_BATON;
+  // No run of |lane| is under way. The peer is told of |why|.
+  void close(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
   // Starts |run|, which is pending and has its place.
   void start(Operation& run) HETCOMM_UNDER_BATON;
   // The next run of |lane| does not take place: the other end skips it too, or has started it and
@@ -54,7 +54,7 @@ class Lanes {
   void receive_closed(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   // For a run, whose number is |grant.sender_id|.
   void granted(const Grant& grant) HETCOMM_UNDER_BATON;
-  void stopped(uint64_t id, Code code) HETCOMM_UNDER_BATON;
+  void stopped(uint64_t id, const PeerReason& why) HETCOMM_UNDER_BATON;
   // Null: it has no transfer here.
   SendTransfer* find_send(uint64_t id) HETCOMM_UNDER_BATON;
 
@@ -70,14 +70,14 @@ class Lanes {
   struct Opening {
     uint64_t tag;
     LaneOpenBody body;
-    Code closed = Code::kOk;
+    Status closed;
 
     bool is_for(const Lane& lane) const {
       return body.channel == lane.channel() && body.use == lane.terms().use &&
              tag == lane.terms().tag;
     }
     uint64_t content() const { return body.content; }
-    bool is_gone() const { return closed != Code::kOk; }
+    bool is_gone() const { return !closed.ok(); }
   };
   // A receiving end that waits for the peer's. It may have been closed since: the peer's end that
   // belongs to it hears of it.
@@ -116,10 +116,10 @@ class Lanes {
   void drop_gone() HETCOMM_UNDER_BATON;
   static bool holds_too_many(Lane& lane, uint64_t run) HETCOMM_UNDER_BATON;
   void tell_given_up(Lane& lane) HETCOMM_UNDER_BATON;
-  Status closed_text(Code code) HETCOMM_UNDER_BATON;
+  Status closed_here() HETCOMM_UNDER_BATON;
   void end_waiting(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
-  void tell_closed(const Lane& lane, Code code, uint64_t runs) HETCOMM_UNDER_BATON;
-  void tell_closed(uint64_t end, Code code, const LaneClosedBody& body) HETCOMM_UNDER_BATON;
+  void tell_closed(const Lane& lane, const Status& why, uint64_t runs) HETCOMM_UNDER_BATON;
+  void tell_closed(uint64_t end, const Status& why, const LaneClosedBody& body) HETCOMM_UNDER_BATON;
   Lane* find(const std::unordered_map<uint32_t, Lane*>& lanes, uint32_t number) HETCOMM_UNDER_BATON;
   template <typename Use>
   void for_each(Use&& use) HETCOMM_UNDER_BATON;

@@ -398,17 +398,17 @@ void MessageReceiver::drop_withdrawn(uint64_t sender_id) {
 }
 
 // The sender ended a message early: an eager one of which bytes are missing, or a rendezvous.
-void MessageReceiver::receive_withdraw(const WireHeader& header) {
+void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan payload) {
+  const PeerReason why(rank(), header, payload);
   if (Incoming* message = arriving_.find(header.tag); message != nullptr) {
     arriving_.remove(*message);
     if (message->queued) message->table->remove_unexpected(message);
     // After an abort the receive waits for the abort itself, which is its reason.
-    const bool aborted = header.value == static_cast<uint64_t>(Code::kAborted);
-    if (message->operation != nullptr && !aborted) {
-      message->operation->pair = nullptr;
-      common().completer.complete(
-          *message->operation, Code::kCancelled,
-          fmt::format("receive: rank {} withdrew the message while it was sent", rank()));
+    if (message->operation != nullptr && !why.is_abort()) {
+      Operation& receive = *message->operation;
+      receive.pair = nullptr;
+      const Status told = why.status();
+      common().completer.complete(receive, told.code(), text_of_told(receive, told));
     }
     association_.give_back_credit(message->credit);
     free(*message);
@@ -421,7 +421,7 @@ void MessageReceiver::receive_withdraw(const WireHeader& header) {
     if (transfer.sender_id() == header.tag) found = &transfer;
   });
   if (found != nullptr) {
-    found->withdrawn(static_cast<Code>(static_cast<int32_t>(header.value)));
+    found->withdrawn(why);
     return;
   }
   drop_withdrawn(header.tag);

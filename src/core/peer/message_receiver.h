@@ -77,7 +77,7 @@ class MessageReceiver {
   void receive_more(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_pull(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_announced(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
-  void receive_withdraw(const WireHeader& header) HETCOMM_UNDER_BATON;
+  void receive_withdraw(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
 
   // --- messages that are matched later ---
   // Gives |message|, which was queued as unexpected, to |receive|.

@@ -60,9 +60,21 @@ bool Pair::has_received_since_asked(uint64_t now_ns, uint64_t longest_ns) {
   return std::exchange(received_when_asked_, received) != received && lately;
 }
 
+std::string Pair::trouble() {
+  if (association_.is_lost()) return std::string(lost_.text());
+  std::string now;
+  rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
+    if (rail.open && rail.endpoint().passage() == Passage::kPassed) trouble_ = Status();
+    if (now.empty()) now = rail.endpoint().trouble();
+  });
+  if (!now.empty()) return now;
+  if (!trouble_.ok()) return std::string(trouble_.text());
+  return state() == PairState::kConnecting && rails().empty() ? "there is no connection yet" : "";
+}
+
 // A loss that this side alone has decided.
 void Pair::give_up(const Status& why) {
-  common().control->give_up(rank(), why.text());
+  common().control->give_up(rank(), why);
   lose(why);
 }
 
@@ -101,7 +113,7 @@ void Pair::tell_loss() {
   constexpr uint64_t kTellAgainNs = 10'000'000;
   untold_ = true;
   try {
-    common().control->give_up(rank(), lost_.text());
+    common().control->give_up(rank(), lost_);
     untold_ = false;
   } catch (const std::bad_alloc&) {
     retry_at(common().engine.refresh_now() + kTellAgainNs);

@@ -24,6 +24,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
+#include "src/core/peer/blocked_paths.h"
 #include "src/core/peer/extra_rails.h"
 #include "src/core/peer/idle_closer.h"
 #include "src/core/peer/pair_commons.h"
@@ -60,9 +61,9 @@ class Pair final : public PairBase {
   // |lane| stays until close_lane(), after which it cannot be opened again. May throw
   // std::bad_alloc.
   void open_lane(Lane& lane) HETCOMM_UNDER_BATON;
-  // No run of |lane| is under way. The peer is told in |code|.
-  void close_lane(Lane& lane, Code code) HETCOMM_UNDER_BATON {
-    if (!association_.is_lost()) traffic_.lanes().close(lane, code);
+  // No run of |lane| is under way. The peer is told of |why|.
+  void close_lane(Lane& lane, const Status& why) HETCOMM_UNDER_BATON {
+    if (!association_.is_lost()) traffic_.lanes().close(lane, why);
   }
   // The next run of |lane| does not take place at either end.
   void skip_run(Lane& lane) HETCOMM_UNDER_BATON {
@@ -86,6 +87,9 @@ class Pair final : public PairBase {
   // --- the peer's life ---
   // Messages of the peer have come since this was asked last, not long ago.
   bool has_received_since_asked(uint64_t now_ns, uint64_t longest_ns) HETCOMM_UNDER_BATON;
+  // Says for people why data does not come or leave, as far as the transports know. Empty: they know
+  // of nothing.
+  std::string trouble() HETCOMM_UNDER_BATON;
   // Others reach the peer, this rank does not.
   void vouched() HETCOMM_UNDER_BATON { reachability_.vouched(); }
   // The peer is gone for good. All of it ends, also without memory.
@@ -132,6 +136,8 @@ class Pair final : public PairBase {
   void replace(const RailEnds& ends) HETCOMM_UNDER_BATON;
   void writable(Rail& rail) HETCOMM_UNDER_BATON;
   void rail_failed(Rail& rail, const Status& why, bool tell = true) HETCOMM_UNDER_BATON;
+  bool give_up_blocked(const RailEnds& ends, Passage passage,
+                       const Status& why) HETCOMM_UNDER_BATON;
   void go_on_without(const Status& why) HETCOMM_UNDER_BATON;
   void reconnect(const Status& why) HETCOMM_UNDER_BATON;
   void fail_unknown_rails() HETCOMM_UNDER_BATON;
@@ -148,6 +154,8 @@ class Pair final : public PairBase {
   RailSwitch rail_switch_;
   IdleCloser idle_closer_;
   Reachability reachability_;
+  BlockedPaths blocked_paths_;
+  Status trouble_;  // why the last connection broke, or could not be made
   Status lost_;
   bool left_ = false;
   bool replaced_ = false;      // a connection comes in place of another

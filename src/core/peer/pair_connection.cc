@@ -192,6 +192,7 @@ void Pair::opened(Rail& rail, const WireHeader& header) {
     return;
   }
   reachability_.reached();
+  blocked_paths_.opened(rail.ends);
   extra_rails_.cool_downs().came_up(rail.ends, common().engine.refresh_now());
   if (rail.open_sent) rail_switch_.use(rail);
   traffic_.take_early_grants();
@@ -203,6 +204,7 @@ void Pair::connect_failed(const Status& why, bool may_change) {
   // This says nothing about the peer's life: the control plane is asked, and the attempts go on for
   // a detection time.
   reachability_.connect_failed(now);
+  trouble_ = why;
   if (reachability_.is_first_failure()) common().control->inquire(rank());
   if (may_change && !reachability_.is_hopeless(now)) {
     retry_at(now + reachability_.pause_after_failure_ns(now));
@@ -326,6 +328,10 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   const bool irreplaceable = lossless && &rail == rails().current();
   const uint64_t id = rail.id;
   const RailEnds ends = rail.ends;
+  const Passage passage = rail.open ? rail.endpoint().passage() : Passage::kNothing;
+  const std::string known =
+      text_or_none([&]() HETCOMM_UNDER_BATON { return rail.endpoint().trouble(); });
+  const Status reason = known.empty() ? why : status_or_code(why.code(), [&] { return known; });
   ++rail.counters().failures;
   if (!rail.known) lost_unknown_ = true;
   const bool peer_has_to_know = !lossless && rail.known && tell;
@@ -347,10 +353,28 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
   common().log.info("rank {}: connection over {} failed, {} left: {}", rank(),
                     common().connector.name_of(rank(), ends), rails().size(), why.text());
   extra_rails_.cool_downs().failed(ends, common().engine.refresh_now());
+  if (give_up_blocked(ends, passage, reason)) return;
   // Before anything of it is done again.
   if (peer_has_to_know) association_.send_protocol(MessageKind::kRailDown, id, 0);
   access().initiator().start_again();
   go_on_without(why);
+}
+
+// Connections open and break again without end where the network carries short packets only. Each
+// side counts what itself has sent. Returns whether the pair is lost.
+bool Pair::give_up_blocked(const RailEnds& ends, Passage passage, const Status& why) {
+  const bool counts = blocked_paths_.broke(ends, passage);
+  if (counts || rails().empty()) trouble_ = why;
+  const auto is_open = [&](const RailEnds& each)
+                           HETCOMM_UNDER_BATON { return rails().find_over(each) != nullptr; };
+  if (!counts || !blocked_paths_.all_blocked(is_open)) return false;
+  give_up(status_or_code(Code::kUnreachable, [&]() HETCOMM_UNDER_BATON {
+    return fmt::format(
+        "rank {}: connections open, and carry no data: {}; does the network drop long packets "
+        "(MTU)?",
+        rank(), why.text());
+  }));
+  return true;
 }
 
 // A connection has failed, and was dropped.
@@ -379,7 +403,9 @@ void Pair::reconnect(const Status& why) {
   const uint64_t now = common().engine.refresh_now();
   reachability_.connection_broke(now);
   if (reachability_.keeps_breaking(now)) {
-    give_up(why.annotate(fmt::format("rank {}: connections keep breaking", rank())));
+    give_up(
+        Status(Code::kUnreachable,
+               fmt::format("rank {}: connections break before they open: {}", rank(), why.text())));
   } else {
     retry_at(now + reachability_.pause_after_break_ns());
   }

@@ -11,16 +11,21 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/places.h"
+#include "src/core/peer/reason.h"
 #include "src/core/peer/wire.h"
 
 namespace hetcomm {
+
+// The longest is a LaneClosedBody with its reason.
+inline constexpr size_t kMostProtocolBytes = 240;
+static_assert(sizeof(LaneClosedBody) + kMostReasonBytes <= kMostProtocolBytes);
 
 struct ProtocolMessage {
   WireHeader header;
   uint32_t size;
   uint32_t received;  // last message received when it was queued: what it may acknowledge
   Place place;        // kept until the peer has acknowledged the message
-  std::array<std::byte, 64> body;
+  std::array<std::byte, kMostProtocolBytes> body;
 };
 
 class ProtocolQueue {

@@ -21,7 +21,7 @@ class Reachability {
   void vouched() HETCOMM_UNDER_BATON { vouched_ = true; }
   bool is_vouched() const HETCOMM_UNDER_BATON { return vouched_; }
 
-  // The last connection has broken.
+  // The last connection has broken, and none has opened since.
   void connection_broke(uint64_t now_ns) HETCOMM_UNDER_BATON {
     begin(now_ns);
     ++breaks_;

@@ -134,7 +134,7 @@ void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kAnnounce:
       return receiver_.receive_announced(header, payload);
     case MessageKind::kWithdraw:
-      return receiver_.receive_withdraw(header);
+      return receiver_.receive_withdraw(header, payload);
     case MessageKind::kPush:
       return receive_push(header.tag);
     case MessageKind::kPullPause:
@@ -148,7 +148,7 @@ void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
     case MessageKind::kDone:
       return receive_done(header.tag);
     case MessageKind::kStop:
-      return receive_stop(header);
+      return receive_stop(header, payload);
     case MessageKind::kLaneOpen:
       return lanes_.receive_open(header, payload);
     case MessageKind::kLaneLength:
@@ -236,12 +236,12 @@ void Traffic::on_unmap(Rail& rail, const RemoteKey& key) {
   access_.initiator().mapped().unmap(rail, key);
 }
 
-void Traffic::receive_stop(const WireHeader& header) {
-  const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
+void Traffic::receive_stop(const WireHeader& header, ConstByteSpan payload) {
+  const PeerReason why(association_.rank(), header, payload);
   if (is_run_id(header.tag)) {
-    lanes_.stopped(header.tag, code);
+    lanes_.stopped(header.tag, why);
   } else if (SendTransfer* transfer = transfers_.sends().find(header.tag); transfer != nullptr) {
-    transfer->stopped(code);
+    transfer->stopped(why);
   }
 }
 

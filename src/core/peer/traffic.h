@@ -108,7 +108,7 @@ class Traffic {
   SendTransfer* find_send(uint64_t id) HETCOMM_UNDER_BATON {
     return is_run_id(id) ? lanes_.find_send(id) : transfers_.sends().find(id);
   }
-  void receive_stop(const WireHeader& header) HETCOMM_UNDER_BATON;
+  void receive_stop(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_done(uint64_t id) HETCOMM_UNDER_BATON;
   void receive_offer(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_taken(const WireHeader& header) HETCOMM_UNDER_BATON;

@@ -32,6 +32,7 @@
 #include "src/core/memory/staging.h"
 #include "src/core/peer/lane.h"
 #include "src/core/peer/match.h"
+#include "src/core/peer/reason.h"
 #include "src/core/peer/transfer_table.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/graveyard.h"
@@ -80,10 +81,10 @@ class SendTransfer final : public Mortal {
   void granted(const Grant& grant) HETCOMM_UNDER_BATON;
   // The receiver has read offer |number|, or |refused| to.
   void offer_answered(uint32_t number, bool refused) HETCOMM_UNDER_BATON;
-  void done() HETCOMM_UNDER_BATON;              // the receiver has everything
-  void stopped(Code code) HETCOMM_UNDER_BATON;  // the receiver ended it
+  void done() HETCOMM_UNDER_BATON;                          // the receiver has everything
+  void stopped(const PeerReason& why) HETCOMM_UNDER_BATON;  // the receiver ended it
   // Its lane ended; the receiver knows.
-  void closed(Code code, std::string text) HETCOMM_UNDER_BATON;
+  void closed(const Status& why) HETCOMM_UNDER_BATON;
   void end(Code code,
            std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the receiver
   // The connection broke: nothing is under way on it any more, other grants will come.
@@ -116,6 +117,7 @@ class SendTransfer final : public Mortal {
   void bury(size_t piece) HETCOMM_UNDER_BATON;
   void piece_finished(Piece& piece, const Status& status) HETCOMM_UNDER_BATON;
   void finish_as(Code code, std::string text) HETCOMM_UNDER_BATON;
+  void finish_told(const Status& why) HETCOMM_UNDER_BATON;
   void quiesce() HETCOMM_UNDER_BATON;
   void maybe_finish() HETCOMM_UNDER_BATON;
 
@@ -158,7 +160,7 @@ class ReceiveTransfer final : public Mortal {
 
   void start() HETCOMM_UNDER_BATON;
   uint64_t sender_id() const HETCOMM_UNDER_BATON { return sender_id_; }
-  void withdrawn(Code code) HETCOMM_UNDER_BATON;  // the sender ended it
+  void withdrawn(const PeerReason& why) HETCOMM_UNDER_BATON;  // the sender ended it
   // This side ends it and tells the sender, unless all of it has come.
   void end(Code code, std::string text) HETCOMM_UNDER_BATON;
   void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
@@ -169,7 +171,7 @@ class ReceiveTransfer final : public Mortal {
   // A run's message has |length| bytes only. False: it cannot have so few.
   bool shorten(uint64_t length) HETCOMM_UNDER_BATON;
   // Its lane ended; the sender knows.
-  void closed(Code code, std::string text) HETCOMM_UNDER_BATON { finish_as(code, std::move(text)); }
+  void closed(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
   class Chunk;
@@ -207,6 +209,7 @@ class ReceiveTransfer final : public Mortal {
   void chunk_is_quiet() HETCOMM_UNDER_BATON;
   void chunk_failed(Code code, std::string_view why) HETCOMM_UNDER_BATON;
   void finish_as(Code code, std::string text) HETCOMM_UNDER_BATON;
+  void finish_told(const Status& why) HETCOMM_UNDER_BATON;
   void maybe_finish() HETCOMM_UNDER_BATON;
   bool only_copies_are_left() const HETCOMM_UNDER_BATON;
   bool message_is_complete() const HETCOMM_UNDER_BATON { return finished_ == accepted_; }

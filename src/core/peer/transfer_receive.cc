@@ -649,21 +649,26 @@ bool ReceiveTransfer::shorten(uint64_t length) {
   return true;
 }
 
-void ReceiveTransfer::withdrawn(Code code) {
+void ReceiveTransfer::withdrawn(const PeerReason& why) {
   if (of_lane() && receive_ != nullptr)
     receive_->transfer.lane->run_arrived(receive_->transfer.run);
   // An abort reaches the receiver of a message by itself, and shall be its reason.
-  if (code == Code::kAborted && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
+  if (why.is_abort() && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
     return;
   }
-  // The owner of what a get reads says why.
-  if (receive_ != nullptr && receive_->kind == OperationKind::kGet &&
-      static_cast<int32_t>(code) < 0) {
-    finish_as(code, Completer::access_failure_text(*receive_, code));
+  // The owner of what a get reads refuses it.
+  if (receive_ != nullptr && receive_->kind == OperationKind::kGet && why.is_answer()) {
+    finish_as(why.code(), Completer::access_failure_text(*receive_, why.code()));
     return;
   }
-  finish_as(Code::kCancelled, fmt::format("receive: rank {} withdrew the message while it was sent",
-                                          association_.rank()));
+  finish_told(why.status());
+}
+
+void ReceiveTransfer::closed(const Status& why) { finish_told(why); }
+
+// Ends it for a reason that another rank has told.
+void ReceiveTransfer::finish_told(const Status& why) {
+  finish_as(why.code(), receive_ != nullptr ? text_of_told(*receive_, why) : std::string());
 }
 
 // All of the message has come, and copies of this side's device are under way that will end it.
@@ -683,9 +688,11 @@ void ReceiveTransfer::end(Code code, std::string text) {
   // An abort reaches the sender of a message by itself, and shall be its reason. The other side of
   // a one-sided operation may be of another communicator.
   const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
-  if (code != Code::kAborted || !message) {
+  const bool aborted = receive_ == nullptr ? code == Code::kAborted : is_aborted(*receive_, code);
+  if (!aborted || !message) {
     const Place place = receive_ != nullptr ? hand_over_place(*receive_) : Place::kNone;
-    association_.send_protocol(MessageKind::kStop, sender_id_, code, place);
+    association_.send_reason(MessageKind::kStop, sender_id_,
+                             status_or_code(code, [&] { return text; }), place);
   }
   finish_as(code, std::move(text));
 }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "src/base/baton_role.h"
+#include "src/base/text.h"
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
@@ -422,21 +423,24 @@ void SendTransfer::done() {
   if (pieces_.empty()) finish_as(Code::kOk, {});
 }
 
-void SendTransfer::closed(Code code, std::string text) {
+void SendTransfer::closed(const Status& why) {
   peer_knows_ = true;
-  finish_as(code, std::move(text));
+  finish_told(why);
 }
 
-void SendTransfer::stopped(Code code) {
+// Ends it for a reason that another rank has told.
+void SendTransfer::finish_told(const Status& why) {
+  finish_as(why.code(), send_ != nullptr ? text_of_told(*send_, why) : std::string());
+}
+
+void SendTransfer::stopped(const PeerReason& why) {
   peer_knows_ = true;
-  // The owner of what a put writes says why it did.
-  if (send_ != nullptr && send_->kind == OperationKind::kPut && static_cast<int32_t>(code) < 0) {
-    finish_as(code, Completer::access_failure_text(*send_, code));
+  // The owner of what a put writes refuses it.
+  if (send_ != nullptr && send_->kind == OperationKind::kPut && why.is_answer()) {
+    finish_as(why.code(), Completer::access_failure_text(*send_, why.code()));
     return;
   }
-  finish_as(code == Code::kAborted ? Code::kAborted : Code::kCancelled,
-            fmt::format("send to rank {}: the receiver ended the transfer ({})",
-                        association_.rank(), code_name(code)));
+  finish_told(why.status());
 }
 
 void SendTransfer::end(Code code, std::string text) {
@@ -448,7 +452,12 @@ void SendTransfer::end(Code code, std::string text) {
   const bool granted = granted_ || (run != nullptr && !run->grants.empty());
   if (!of_lane() || granted) {
     const Place place = send_ != nullptr ? hand_over_place(*send_) : Place::kNone;
-    association_.send_protocol(MessageKind::kWithdraw, wire_id_, code, place);
+    if (send_ != nullptr && is_aborted(*send_, code)) {
+      association_.send_protocol(MessageKind::kWithdraw, wire_id_, code, place);
+    } else {
+      association_.send_reason(MessageKind::kWithdraw, wire_id_,
+                               status_or_code(code, [&] { return text; }), place);
+    }
     peer_knows_ = true;
   }
   finish_as(code, std::move(text));
@@ -538,7 +547,8 @@ void SendTransfer::maybe_finish() {
       rail->counters().bytes_sent += send.length;
       ++rail->counters().rendezvous_sent;
     }
-    lane_->run_ended(send.transfer.run, code_, peer_knows_);
+    const Status how = code_ == Code::kOk ? Status() : status_or_code(code_, [&] { return text_; });
+    lane_->run_ended(send.transfer.run, how, peer_knows_);
   }
   if (code_ == Code::kOk) send.outcome.bytes_sent = send.outcome.bytes_received = send.length;
   association_.common().completer.complete(send, code_, std::move(text_));

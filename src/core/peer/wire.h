@@ -30,12 +30,13 @@ enum class MessageKind : uint8_t {
   kGrant,      // receiver lets the sender put a chunk; payload GrantBody. tag: where the sender may
                // offer parts of it instead; 0: nowhere. value = 1: it had better
   kDone,       // receiver has all of a transfer; tag = sender's transfer id
-  kStop,       // receiver ends a transfer early; tag = sender's transfer id, value = code
-  kWithdraw,   // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
-               // value = code
-  kUpdate,     // only acknowledged and credit; not sequenced
-  kWake,       // nothing: who sleeps looks at what it shares with the sender
-  kRailDown,   // tag = rail that the sender has given up: it is fenced before what follows
+  kStop,  // receiver ends a transfer early; tag = sender's transfer id, value = code, payload: why
+          // (reason.h). Without payload it says of kAborted that the communicator was aborted
+  kWithdraw,  // sender ends a message early; tag = sender's transfer id, or 0 for the eager one;
+              // value and payload as in kStop
+  kUpdate,    // only acknowledged and credit; not sequenced
+  kWake,      // nothing: who sleeps looks at what it shares with the sender
+  kRailDown,  // tag = rail that the sender has given up: it is fenced before what follows
   // One-sided; tag = the initiator's id.
   kPut,          // payload AccessBody and the bytes; value = what to notify with
   kAnnouncePut,  // payload AnnouncePutBody; value as kPut
@@ -57,7 +58,7 @@ enum class MessageKind : uint8_t {
   // Lanes (lane.h).
   kLaneOpen,    // from the sending end; tag = the lane's, payload LaneOpenBody
   kLaneLength,  // tag = run_id(); value = length of a message that is shorter than its receive
-  kLaneClosed,  // tag = closed_end(), value = code, payload LaneClosedBody
+  kLaneClosed,  // tag = closed_end(), value = code, payload LaneClosedBody and why (reason.h)
   kOffer,  // a part of a granted chunk lies in memory of the sender that the receiver can map; tag
            // as in the grant, value = sender's transfer id, payload OfferBody
   kTaken,  // the receiver has read an offer; tag = sender's transfer id, value = taken_value()

@@ -53,6 +53,10 @@ class CommunicatorBase {
   // stands behind the description of the operation in its text. Works without memory.
   virtual void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON = 0;
 
+  // For people: whom |operation|, which is pending, waits for, and what the transports know of that.
+  // It begins with "; ", or is empty.
+  virtual std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON = 0;
+
   // A pending operation of this rank on behalf of |peer|, a rank of the job, on a range of
   // |registration| that was checked. Nobody waits for it. Null when memory is exhausted.
   virtual Operation* begin_for_peer(OperationKind kind, int peer, Registration& registration,

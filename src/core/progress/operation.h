@@ -98,7 +98,8 @@ class CompositeOperation {
   virtual Status begin(Operation& operation) HETCOMM_UNDER_BATON = 0;
   // It will not begin, though other ranks may wait for it.
   virtual void withdraw(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
-  // Ends it before its time. The operation completes when its memory is quiet.
+  // Ends it before its time. The operation completes when its memory is quiet. |text| is all that
+  // is to be said: what it is, why it ends, and whom it waits for.
   virtual void end(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
   // Whether it cannot succeed any more if it begins after |rank| of the job was lost. |has_left|: the
   // rank had ended all its operations.
@@ -106,6 +107,10 @@ class CompositeOperation {
   // Whether it is one of the collective operations that end together when one of a communicator
   // fails.
   virtual bool is_collective_call() const HETCOMM_UNDER_BATON = 0;
+  // The ranks of the job that it waits for, as far as this rank knows.
+  virtual std::vector<int> awaited() const HETCOMM_UNDER_BATON = 0;
+  // What is known of these ranks beside what transports know: "; rank 1 has no such plan"; or empty.
+  virtual std::string remark() const HETCOMM_UNDER_BATON = 0;
   // A line for people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };

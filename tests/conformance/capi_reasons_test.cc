@@ -1,0 +1,252 @@
+// The first reason of a failure travels: operations of every kind fail on rank 0, in every way that
+// fails them there only, with memory of the host and of a device. Then
+//   * rank 0 ends with its own status: CANCELLED, TIMED_OUT or DEVICE_LOST
+//   * every other rank that has to do with it, at the first hop or the second, ends with ABORTED, and
+//     its text has "rank 0: " and that status, once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "devices/registry.h"
+#include "tests/conformance/capi_device.h"
+#include "tests/conformance/capi_job.h"
+
+namespace hetcomm_test {
+namespace {
+
+constexpr uint64_t kBytes = 3'000'000;
+// A tenth of a second and more for all bytes.
+constexpr const char* kSlow = "bandwidth=20M";
+constexpr uint64_t kTag = 7;
+
+enum class Cause : uint8_t { kCancel, kDeadline, kDevice };
+struct Kind {
+  const char* name;
+  int32_t ranks;
+  // Starts it on this rank.
+  hetcomm_request_t* (*start)(class Party& party, uint64_t timeout_ns);
+};
+
+// The first copies of a device of rank 0 fail when this is set.
+std::atomic<bool> g_armed{false};
+
+// The table of a simulated device, under another name. |kFails|: its copies may fail.
+template <bool kFails>
+const hetcomm_device_table_t& slow_table(const hetcomm_device_table_t& real_table) {
+  static hetcomm_device_table_t real;
+  static hetcomm_device_table_t table;
+  static const bool made = [&] {
+    real = table = real_table;
+    table.kind = kFails ? "failing" : "slow";
+    table.copy_rows_to_host = nullptr;
+    table.copy_rows_from_host = nullptr;
+    table.copy_to_host = [](void* device, void* stream, void* host, const void* address,
+                            uint64_t offset, uint64_t size) {
+      return kFails && g_armed ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                               : real.copy_to_host(device, stream, host, address, offset, size);
+    };
+    return true;
+  }();
+  static_cast<void>(made);
+  return table;
+}
+
+int32_t add_device(Member& me, bool fails) {
+  const hetcomm::Device made = hetcomm::create_sim_device("sim-address", kSlow).value();
+  const hetcomm_device_t device{
+      fails ? &slow_table<true>(*made.table) : &slow_table<false>(*made.table), made.instance};
+  int32_t index = -1;
+  EXPECT_EQ(hetcomm_device_add(me.context(), &device, &index), HETCOMM_OK) << hetcomm_last_error();
+  return index;
+}
+
+// One rank, with its memory and what it has made for the kind.
+class Party {
+ public:
+  Party(Member& me, bool on_device)
+      : me_(me),
+        out_(me, on_device || me.rank() != 0 ? add_device(me, me.rank() == 0) : 0, kBytes),
+        in_(me, on_device || me.rank() != 0 ? add_device(me, false) : 0, kBytes) {}
+  Member& me() { return me_; }
+  hetcomm_buffer_t out() { return out_.part(0, kBytes); }
+  hetcomm_buffer_t in() { return in_.part(0, kBytes); }
+
+  hetcomm_queue_t* queue = nullptr;
+  hetcomm_reshard_t* plan = nullptr;
+
+ private:
+  Member& me_;
+  DeviceMemory out_;
+  DeviceMemory in_;
+};
+
+hetcomm_request_t* start_message(Party& party, uint64_t timeout_ns) {
+  const hetcomm_operation_options_t options = with_timeout(timeout_ns);
+  hetcomm_communicator_t* const world = party.me().communicator();
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(party.me().rank() == 0
+                ? hetcomm_send(world, 1, kTag, party.out(), &options, &request)
+                : hetcomm_recv(world, 0, kTag, HETCOMM_EXACT_TAG, party.in(), &options, &request),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  return request;
+}
+
+hetcomm_request_t* start_received(Party& party, uint64_t timeout_ns) {
+  const hetcomm_operation_options_t options = with_timeout(timeout_ns);
+  hetcomm_communicator_t* const world = party.me().communicator();
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(party.me().rank() == 1
+                ? hetcomm_send(world, 0, kTag, party.out(), &options, &request)
+                : hetcomm_recv(world, 1, kTag, HETCOMM_EXACT_TAG, party.in(), &options, &request),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  return request;
+}
+
+hetcomm_request_t* start_item(Party& party, uint64_t timeout_ns) {
+  const bool pushes = party.me().rank() == 0;
+  const hetcomm_queue_options_t terms{.struct_size = sizeof(terms),
+                                      .tag = 0,
+                                      .max_item_bytes = kBytes,
+                                      .depth = 2,
+                                      .weight = 0,
+                                      .max_bytes_per_second = 0};
+  EXPECT_EQ(
+      hetcomm_queue_create(party.me().communicator(), 1 - party.me().rank(),
+                           pushes ? HETCOMM_QUEUE_PUSH : HETCOMM_QUEUE_PULL, &terms, &party.queue),
+      HETCOMM_OK)
+      << hetcomm_last_error();
+  const hetcomm_operation_options_t options = with_timeout(timeout_ns);
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(pushes ? hetcomm_queue_push(party.queue, party.out(), &options, &request)
+                   : hetcomm_queue_pull(party.queue, party.in(), &options, &request),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  return request;
+}
+
+hetcomm_layout_t* layout_on(int32_t rank) {
+  const uint64_t shape = kBytes / 4;
+  hetcomm_part_t part{};
+  part.rank = rank;
+  part.end[0] = shape;
+  hetcomm_layout_t* layout = nullptr;
+  EXPECT_EQ(hetcomm_layout_from_parts(1, &shape, &part, 1, nullptr, &layout), HETCOMM_OK)
+      << hetcomm_last_error();
+  return layout;
+}
+
+// Tensors go from rank 0 to 1, and from rank 1 to 2: rank 2 has nothing to do with rank 0.
+hetcomm_request_t* start_chain(Party& party, uint64_t timeout_ns) {
+  const std::array<hetcomm_layout_t*, 3> on = {layout_on(0), layout_on(1), layout_on(2)};
+  const std::array<hetcomm_reshard_tensor_t, 2> tensors = {
+      {{on[0], on[1], HETCOMM_UINT32, HETCOMM_UINT32},
+       {on[1], on[2], HETCOMM_UINT32, HETCOMM_UINT32}}};
+  EXPECT_EQ(hetcomm_reshard_create(party.me().communicator(), tensors.data(), tensors.size(),
+                                   nullptr, &party.plan),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  for (hetcomm_layout_t* layout : on) EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+  const std::array<hetcomm_buffer_t, 2> out = {party.out(), party.out()};
+  const std::array<hetcomm_buffer_t, 2> in = {party.in(), party.in()};
+  const hetcomm_operation_options_t options = with_timeout(timeout_ns);
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(hetcomm_reshard_start(party.plan, out.data(), in.data(), &options, &request),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  return request;
+}
+
+hetcomm_request_t* start_allreduce(Party& party, uint64_t timeout_ns) {
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  options.timeout_ns = timeout_ns;
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(hetcomm_allreduce(party.me().communicator(), party.out(), party.in(), HETCOMM_INT32,
+                              HETCOMM_REDUCE_SUM, &options, &request),
+            HETCOMM_OK)
+      << hetcomm_last_error();
+  return request;
+}
+
+constexpr std::array<Kind, 5> kKinds = {{{"message", 2, start_message},
+                                         {"received message", 2, start_received},
+                                         {"item of a queue", 2, start_item},
+                                         {"redistribution", 3, start_chain},
+                                         {"allreduce", 3, start_allreduce}}};
+
+size_t count_of(const std::string& what, const std::string& text) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+void fail_at_rank_0(Member& me, const Kind& kind, Cause cause, bool on_device) {
+  Party party(me, on_device);
+  if (me.rank() == 0) g_armed = false;
+  ASSERT_TRUE(me.meet());
+  if (me.rank() == 0 && cause == Cause::kDevice) g_armed = true;
+  ASSERT_TRUE(me.meet());
+  const bool fails = me.rank() == 0;
+  hetcomm_request_t* const request =
+      kind.start(party, fails && cause == Cause::kDeadline ? 40 * kMs : 0);
+  if (fails && cause == Cause::kCancel) {
+    usleep(40'000);
+    EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
+  }
+  const Outcome outcome = finish(request);
+  const hetcomm_status_t own = cause == Cause::kCancel     ? HETCOMM_CANCELLED
+                               : cause == Cause::kDeadline ? HETCOMM_TIMED_OUT
+                                                           : HETCOMM_DEVICE_LOST;
+  if (fails) {
+    EXPECT_EQ(outcome.status, own) << outcome.text;
+  } else {
+    EXPECT_EQ(outcome.status, HETCOMM_ABORTED)
+        << hetcomm_status_name(outcome.status) << " " << outcome.text;
+    const std::string origin = std::string("rank 0: ") + hetcomm_status_name(own) + ": ";
+    EXPECT_EQ(count_of(origin, outcome.text), 1U) << outcome.text;
+    EXPECT_EQ(count_of("redistribution #", outcome.text), kind.start == start_chain ? 1U : 0U)
+        << outcome.text;
+  }
+  ASSERT_TRUE(me.meet());
+  if (me.rank() == 0) g_armed = false;
+  if (party.queue != nullptr) {
+    EXPECT_EQ(hetcomm_queue_destroy(party.queue), HETCOMM_OK) << hetcomm_last_error();
+  }
+  if (party.plan != nullptr) {
+    EXPECT_EQ(hetcomm_reshard_destroy(party.plan), HETCOMM_OK) << hetcomm_last_error();
+  }
+  ASSERT_TRUE(me.meet());
+}
+
+class Reasons : public CapiTest {};
+
+TEST_P(Reasons, TheFirstOneStandsOnEveryRank) {
+  CapiCase test_case = GetParam();
+  test_case.thread_progress = true;
+  for (const Kind& kind : kKinds) {
+    for (const Cause cause : {Cause::kCancel, Cause::kDeadline, Cause::kDevice}) {
+      for (const bool on_device : {false, true}) {
+        // What rank 0 sends has to come from its device.
+        if (cause == Cause::kDevice && (!on_device || kind.start == start_received)) continue;
+        SCOPED_TRACE(std::string(kind.name) + ", cause " + std::to_string(static_cast<int>(cause)) +
+                     (on_device ? ", device" : ", host"));
+        run_job(test_case, kind.ranks,
+                [&](Member& me) { fail_at_rank_0(me, kind, cause, on_device); });
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Over, Reasons,
+    ::testing::Values(CapiCase{.name = "tcp", .transports = "tcp", .settings = ""},
+                      CapiCase{.name = "shm", .transports = "shm", .settings = ""}),
+    capi_case_name);
+
+}  // namespace
+}  // namespace hetcomm_test
