@@ -80,10 +80,7 @@ Code TcpEndpoint::send(const MessageHeader& header, const ExtentView& payload) {
   if (code == Code::kOk) {
     transport_.hot().touch(messages_);
     note_sent();
-    if (!opened_) [[unlikely]] {
-      opened_ = true;
-      messages_.end_opening();
-    }
+    messages_.note_message();
   } else if (code == Code::kWouldBlock) {
     want_writable_ = true;
     activate();
@@ -95,7 +92,7 @@ Code TcpEndpoint::put(Bulk& bulk) {
   if (state_ != State::kOpen) return Code::kPeerLost;
   queue_.push(bulk);
   activate();
-  if (!streams_requested_ && !any_bulk_stream()) {
+  if (!streams_requested_ && bulk_count_ == 0) {
     request_streams(transport_.settings().streams);
   } else if (crosses_link_ && transport_.settings().auto_streams &&
              stream_count_.due(bulk.local.length)) {
@@ -145,7 +142,6 @@ uint64_t TcpEndpoint::unsent_bytes() const {
 
 // Puts may wait for bulk streams that are being opened: nothing of them was sent.
 Passage TcpEndpoint::passage() const {
-  if (state_ != State::kOpen) return passage_;
   Passage bulk = Passage::kNothing;
   for (const auto& stream : bulk_) {
     const Passage one = stream ? stream->passage() : Passage::kNothing;
@@ -243,7 +239,7 @@ void TcpEndpoint::stream_unavailable(const Status& why) {
   transport_.log().warn("tcp to {}: a bulk stream cannot be opened: {}", peer_address_.to_string(),
                         why.text());
   enough_streams_ = true;
-  if (any_bulk_stream() || transport_.is_opening_stream(*this)) return;
+  if (bulk_count_ > 0 || transport_.is_opening_stream(*this)) return;
   bulk_unavailable_ = true;
   if (name_.initiator) {
     note_ = {.kind = StreamsNote::Kind::kUnavailable};
@@ -300,7 +296,7 @@ int TcpEndpoint::write_streams() {
     messages_.send_head(head);
     ++done;
   }
-  if (any_bulk_stream()) {
+  if (bulk_count_ > 0) {
     done += write_bulk();
   } else if (bulk_unavailable_ && !want_writable_ && !queue_.empty()) {
     done += messages_.write(queue_, true, std::min(kMaxFragmentBytes, transport_.settings().chunk));
@@ -334,18 +330,15 @@ int TcpEndpoint::report() {
   return done;
 }
 
-bool TcpEndpoint::bulk_has_work() const {
-  return std::any_of(bulk_.begin(), bulk_.end(), [&](const auto& stream) {
-    return stream && !stream->parked() && (!stream->output_idle() || !queue_.empty());
-  });
-}
-
 bool TcpEndpoint::has_work() const {
   if (state_ == State::kFailed || handler_ == nullptr) return false;
   if (state_ == State::kClosing || queue_.has_completed() || has_buffered()) return true;
   const bool messages_work = !messages_.output_idle() || note_pending_ || want_writable_ ||
                              (over_messages() && !queue_.empty());
-  return (messages_work && !messages_.parked()) || bulk_has_work();
+  return (messages_work && !messages_.parked()) ||
+         std::any_of(bulk_.begin(), bulk_.end(), [&](const auto& stream) {
+           return stream && !stream->parked() && (!stream->output_idle() || !queue_.empty());
+         });
 }
 
 bool TcpEndpoint::prepare_sleep() {
@@ -415,8 +408,7 @@ void TcpEndpoint::stream_ended(std::string_view why, bool cut) {
 // The first reason counts. Nothing more is sent.
 void TcpEndpoint::break_off(std::string_view reason) {
   if (state_ != State::kOpen) return;
-  passage_ = passage();
-  const uint64_t lost_bytes = passage_ == Passage::kBlocked ? unsent_bytes() : 0;
+  const uint64_t lost_bytes = passage() == Passage::kBlocked ? unsent_bytes() : 0;
   state_ = State::kClosing;
   why_ = status_or_code(Code::kPeerLost, [&] {
     return fmt::format(
@@ -431,7 +423,6 @@ void TcpEndpoint::break_off(std::string_view reason) {
 
 void TcpEndpoint::fail_protocol(const char* error) {
   if (state_ == State::kFailed) return;
-  passage_ = passage();
   why_ = status_or_code(Code::kPeerLost, [&] {
     return fmt::format("tcp {}: protocol error: {}", peer_address_.to_string(), error);
   });

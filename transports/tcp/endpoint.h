@@ -107,9 +107,7 @@ class TcpEndpoint final : public Endpoint,
 
   template <typename Use>
   void for_each_stream(Use&& use);
-  bool any_bulk_stream() const { return bulk_count_ > 0; }
   bool over_messages() const { return bulk_count_ == 0 && bulk_unavailable_; }
-  bool bulk_has_work() const;
   void request_streams(size_t count);
   int receive_buffered();
   bool has_buffered() const;
@@ -129,11 +127,9 @@ class TcpEndpoint final : public Endpoint,
   EndpointHandler* handler_ = nullptr;
   State state_ = State::kOpen;
   bool want_writable_ = false;
-  bool sent_ = false;                    // something, since the last watch_path()
-  bool unsettled_ = false;               // something was on its way then
-  bool gone_ = false;                    // the path is
-  bool opened_ = false;                  // the first message has left
-  Passage passage_ = Passage::kNothing;  // once it does not send any more
+  bool sent_ = false;       // something, since the last watch_path()
+  bool unsettled_ = false;  // something was on its way then
+  bool gone_ = false;       // the path is
   bool streams_requested_ = false;
   bool bulk_unavailable_ = false;
   bool note_pending_ = false;

@@ -44,7 +44,7 @@ TcpStream::TcpStream(TcpTransport& transport, TcpEndpoint& endpoint, StreamSocke
   if (socket_.tls() != nullptr) socket_.tls()->read_ahead();
   if (!socket_.valid()) return;
   bound_probes(socket_.get(), PathWatch::interval_ns(transport.detection_ns()));
-  end_opening();
+  opening_bytes_ = accepted_bytes();
   transport.open_streams().add(endpoint.name().peer, id(), socket_.get());
 }
 
@@ -66,6 +66,7 @@ void TcpStream::unwatch() {
 }
 
 void TcpStream::close() {
+  keep_passage();
   unwatch();
   // A forked child may hold the descriptor too; the peer shall see the end all the same.
   if (socket_.valid()) {
@@ -95,7 +96,13 @@ uint64_t TcpStream::accepted_bytes() const {
   return acknowledged_bytes(fd()) + unacknowledged_bytes();
 }
 
+void TcpStream::end_opening() {
+  opened_ = true;
+  opening_bytes_ = accepted_bytes();
+}
+
 Passage TcpStream::passage() const {
+  if (last_passage_) return *last_passage_;
   if (acknowledged_bytes(fd()) > opening_bytes_) return Passage::kPassed;
   const bool waits = !writer_.idle() || accepted_bytes() > opening_bytes_;
   return waits ? Passage::kBlocked : Passage::kNothing;
@@ -291,6 +298,7 @@ uint64_t TcpStream::unacknowledged_bytes() const {
 }
 
 void TcpStream::drop_output() {
+  keep_passage();
   writer_.drop();
   full_ = false;
   if (parked_) unpark();

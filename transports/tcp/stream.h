@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "src/base/status.h"
@@ -66,9 +67,12 @@ class TcpStream final : public Watcher {
   void detach(const Bulk& bulk) { writer_.detach(bulk); }
   void drop_output();
 
-  // What was sent so far belongs to the opening of the connection.
-  void end_opening() { opening_bytes_ = accepted_bytes(); }
-  // What became of what was sent since.
+  // A message has left. The first one belongs to the opening of the connection.
+  void note_message() {
+    if (!opened_) [[unlikely]]
+      end_opening();
+  }
+  // What became of what was sent behind the opening; known for good since drop_output() or close().
   Passage passage() const;
   // Why it has not arrived; empty: nothing is known.
   std::string trouble() const;
@@ -96,6 +100,10 @@ class TcpStream final : public Watcher {
   void end_reading(int error);
   int flush();
   void end_writing(int error);
+  void end_opening();
+  void keep_passage() {
+    if (!last_passage_) last_passage_ = passage();
+  }
   // Bytes that the kernel has taken since the beginning.
   uint64_t accepted_bytes() const;
 
@@ -113,7 +121,9 @@ class TcpStream final : public Watcher {
   FrameWriter writer_;
   PathWatch path_;
   bool probes_when_idle_ = false;
+  bool opened_ = false;
   uint64_t opening_bytes_ = 0;
+  std::optional<Passage> last_passage_;
 };
 
 }  // namespace hetcomm::tcp
