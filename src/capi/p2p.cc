@@ -314,7 +314,7 @@ hetcomm_status_t hetcomm_group_create(hetcomm_communicator_t* communicator,
     HETCOMM_REQUIRE(out_group);
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(communicator->impl->context()));
     *out_group = new hetcomm_group{.communicator = communicator->impl.get(), .entries = {}};
-    communicator->impl->add_group();
+    communicator->impl->count_groups(1);
     return {};
   });
 }
@@ -336,7 +336,7 @@ void hetcomm_group_destroy(hetcomm_group_t* group) noexcept {
     return {};
   });
   static_cast<void>(status);
-  group->communicator->drop_group();
+  group->communicator->count_groups(-1);
   capi::destroy(group);
 }
 

@@ -76,8 +76,7 @@ class Communicator final : public JobMember {
   // The number of devices of the rank's context.
   size_t device_count(int32_t rank);
   // Counts the groups that exist: the operations that they have collected refer to it.
-  void add_group() { groups_.fetch_add(1, std::memory_order_relaxed); }
-  void drop_group() { groups_.fetch_sub(1, std::memory_order_release); }
+  void count_groups(int32_t more) { groups_.fetch_add(more, std::memory_order_release); }
   // Counts the queues and redistributions that exist: their lanes refer to it.
   void add_lane_user() { lane_users_.fetch_add(1, std::memory_order_relaxed); }
   void drop_lane_user() { lane_users_.fetch_sub(1, std::memory_order_release); }
