@@ -14,6 +14,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
+#include "src/core/job/job.h"
 #include "src/core/memory/user_stream.h"
 #include "src/core/progress/communicator_base.h"
 #include "topology/distance.h"

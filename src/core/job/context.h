@@ -118,7 +118,7 @@ class Context final : private Submitter, private CopyWarden {
   void on_hang(size_t index, std::string_view what, uint64_t started_ns) override
       HETCOMM_EXCLUDES(baton_role);
   uint64_t check_copies(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  void report_hang(size_t index, std::string_view what, uint64_t for_ns);
+  void report_hang(size_t index, std::string_view what, uint64_t for_ns) HETCOMM_UNDER_BATON;
   void abandon(size_t index, std::string_view why) HETCOMM_UNDER_BATON;
 
   Config config_;

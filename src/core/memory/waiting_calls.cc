@@ -50,8 +50,8 @@ class KeptCall final : public AbandonedCopies::Kept {
 void WaitingCalls::finish(EndingCall& call) {
   const auto is_used = [&](const auto& copies) { return copies.use(*call.device); };
   const auto make = [&] { return new (std::nothrow) KeptCall(std::move(call)); };
-  if (abandoned_ == nullptr || abandoned_->none() ||
-      call.kind == EndingCall::Kind::kEventRelease || !abandoned_->keep_if(is_used, make)) {
+  if (abandoned_ == nullptr || abandoned_->none() || call.kind == EndingCall::Kind::kEventRelease ||
+      !abandoned_->keep_if(is_used, make)) {
     call.make();
     return;
   }

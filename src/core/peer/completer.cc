@@ -3,11 +3,14 @@
 #include <memory>
 #include <new>
 
+#include <fmt/format.h>
+
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/registration.h"
 #include "src/core/memory/user_stream.h"
+#include "src/core/peer/channel_table.h"
 
 namespace hetcomm {
 
