@@ -23,11 +23,6 @@ bool read_word(const void* address, uintptr_t* out_word) {
   return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof(*out_word);
 }
 
-// It may lie in an object of any type, which others write, or behind the end of one.
-__attribute__((no_sanitize("address", "thread"))) uintptr_t read_at_once(const void* address) {
-  return *static_cast<const volatile uintptr_t*>(address);
-}
-
 // The tables of functions of the vendors that were noted, in the first |count|.
 struct Vendors {
   static constexpr size_t kMost = 32;
@@ -35,25 +30,6 @@ struct Vendors {
   std::atomic<size_t> count{0};
 };
 Vendors vendors;
-
-// Pages that the kernel has read once, by their numbers: what lies in them is read without a system
-// call from then on. Callers pass memory of the host there, or have asked all devices.
-constexpr size_t kPages = 256;
-constexpr uintptr_t kPageBits = 12;
-std::array<std::atomic<uintptr_t>, kPages> pages_read{};
-
-bool read_word_again(const void* address, uintptr_t* out_word) {
-  if (!is_aligned(address)) return false;
-  const uintptr_t page = reinterpret_cast<uintptr_t>(address) >> kPageBits;
-  std::atomic<uintptr_t>& known = pages_read[(page ^ page >> 8) % kPages];
-  if (page != 0 && known.load(std::memory_order_relaxed) == page) {
-    *out_word = read_at_once(address);
-    return true;
-  }
-  if (!read_word(address, out_word)) return false;
-  known.store(page, std::memory_order_relaxed);
-  return true;
-}
 
 bool is_table(uintptr_t word) {
   const size_t count = vendors.count.load(std::memory_order_acquire);
@@ -89,7 +65,7 @@ void note_vendor(const void* known) {
 
 bool looks_like_object(const void* name) {
   uintptr_t word = 0;
-  return read_word_again(name, &word) && is_table(word);
+  return read_word(name, &word) && is_table(word);
 }
 
 }  // namespace hetcomm::opencl

@@ -111,13 +111,14 @@ Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void
     if (size > UINT64_MAX - reinterpret_cast<uintptr_t>(address)) {
       return Status(Code::kOutOfRange, "the range ends past the address space");
     }
+    HETCOMM_RETURN_IF_ERROR(check_plain(devices, address));
     size_t owner = 0;
     if (devices.kinds().is_object(address, &owner)) {
       return Status(Code::kInvalidArgument,
                     fmt::format("the address is a handle of {}: wrap it on a device of that kind",
                                 devices.device(owner).table->kind));
     }
-    return check_plain(devices, address);
+    return {};
   }
   void* base = nullptr;
   uint64_t known = 0;

@@ -32,7 +32,7 @@ constexpr size_t kClaimBytes = 16 + 4 + 16 + 4 + 4 + 8 + 8 + kNonceBytes;
 // The acceptor's incarnation, nonce.
 constexpr size_t kAnswerBytes = 8 + kNonceBytes;
 
-constexpr uint16_t kLowestVersion = 2;
+constexpr uint16_t kLowestVersion = 3;
 // A peer that sets a bit of the upper half insists on it; one of the lower half is an offer.
 constexpr uint32_t kFeatures = 0;
 constexpr uint32_t kInsistedFeatures = 0xffff0000u;

@@ -42,7 +42,7 @@ namespace hetcomm {
 // The longest time that a handshake may take before the acceptor drops the connection.
 inline constexpr uint64_t kHandshakeTimeoutNs = 10'000'000'000;
 
-inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr uint16_t kProtocolVersion = 3;
 inline constexpr size_t kMaxHelloExtra = 512;
 
 // The purpose of a connection. The proof covers it, so that one kind cannot pass for another.

@@ -38,8 +38,8 @@ struct GivenUp {
 
 class PlanTalkClient {
  public:
-  // A rank has made another plan.
-  virtual void plan_differs(const Status& why) HETCOMM_UNDER_BATON = 0;
+  // Rank |rank| of the job has made another plan.
+  virtual void plan_differs(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
   // Rank |from| of the job says so.
   virtual void peer_gave_up(int from, const GivenUp& given_up) HETCOMM_UNDER_BATON = 0;
   // A peer's label of |execution| has come.

@@ -193,16 +193,18 @@ Code Redistribution::start(const hetcomm_buffer_t* sources, const hetcomm_buffer
   if (code == Code::kOk)
     code = check(destinations, shared_.program.destinations, "destination", text);
   if (code != Code::kOk) return code;
-  std::unique_ptr<Departure> departure;
-  if (!options.in_group) code = Poster::book(options.stream, &departure, text);
-  if (code != Code::kOk) return code;
   std::unique_ptr<Execution> execution = take();
   if (execution == nullptr) {
     *text = fmt::format(
         "{} executions are under way, which is all that may be; wait for the oldest", in_flight_);
     return Code::kBusy;
   }
-  code = execution->claim(sources, destinations, options.stream, text);
+  // The members of a group start together, and a stream that is not held back orders nothing.
+  const bool in_order = !options.in_group && options.stream != nullptr && options.stream->is_held();
+  code = execution->claim(sources, destinations, in_order ? options.stream : nullptr, text);
+  if (code != Code::kOk) return code;
+  std::unique_ptr<Departure> departure;
+  if (!options.in_group) code = Poster::book(options.stream, &departure, text);
   if (code != Code::kOk) return code;
   Engine& engine = communicator_.engine();
   Poster& poster = communicator_.poster();
@@ -268,12 +270,9 @@ void Redistribution::leave_line(Execution& execution) {
 Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
   call(execution);
   leave_line(execution);
-  if (!broken_.ok()) {
-    return differs_
-               ? broken_
-               : broken_.annotate("an earlier execution has failed; prepare it anew on all ranks");
-  }
+  if (!broken_.ok()) return ended();
   if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
+    shared_.talk.forget_labels(execution.number());
     return found->second.status();
   }
   try {
@@ -348,20 +347,21 @@ void Redistribution::refuse(std::string_view why) {
   const Engine::Baton baton(engine);
   engine.drain_queued();
   if (!broken_.ok()) return;
-  const uint64_t number = next_number_++;
-  shared_.talk.introduce();
-  if (given_up_.contains(number)) return;  // another rank refuses it, too
-  const GivenUp given_up{.execution = number,
+  const GivenUp given_up{.execution = next_number_,
                          .code = Code::kMismatch,
                          .origin = communicator_.rank(),
-                         .text = std::string(why.substr(0, kMaxReason))};
+                         .text = printable_beginning(why, kMaxReason)};
+  shared_.talk.introduce();
+  ++next_number_;
+  if (given_up_.contains(given_up.execution)) return;  // another rank refuses it, too
   if (!note_given_up(given_up, -1)) break_off_and_sweep(Code::kOutOfMemory);
 }
 
 // --- what other ranks say -------------------------------------------------------
 
-void Redistribution::plan_differs(const Status& why) {
+void Redistribution::plan_differs(int rank, const Status& why) {
   differs_ = differs_ || broken_.ok();
+  differing_.insert(rank);
   break_off_and_sweep(why);
 }
 
@@ -427,7 +427,24 @@ void Redistribution::break_off_and_sweep(const Status& why) {
   if (!busy_) sweep_over();
 }
 
+// How executions end that would begin after the plan has ended.
+Status Redistribution::ended() const {
+  return differs_
+             ? broken_
+             : broken_.annotate("an earlier execution has failed; prepare it anew on all ranks");
+}
+
+// Executions that wait for a user's stream end, too.
+void Redistribution::end_lined_up() {
+  const Status why = ended();
+  for (size_t before = 0; lined_up_.size() != before && !lined_up_.empty();) {
+    before = lined_up_.size();
+    communicator_.end(lined_up_.back()->operation(), why.code(), why.text());
+  }
+}
+
 void Redistribution::sweep_over() {
+  if (!broken_.ok() && !lined_up_.empty()) end_lined_up();
   const size_t before = active_.size();
   for (auto& execution : active_) {
     if (!execution->is_over()) continue;
@@ -463,15 +480,16 @@ void Redistribution::break_off(const Status& why) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->fail(why.code(), why.text());
 }
 
-// Only a plan that differs ends another one with MISMATCH.
+// Only ranks whose plan differs end with MISMATCH.
 void Redistribution::close_lanes(const Status& why) {
   if (!std::exchange(lanes_open_, false)) return;
-  const Status told = differs_ || why.code() != Code::kMismatch
+  const Status told = why.code() != Code::kMismatch
                           ? why
                           : status_or_code(Code::kAborted, [&] { return std::string(why.text()); });
   for (size_t i = 0; i < shared_.turns.size(); ++i) {
     Lane& lane = shared_.turns.lane(i);
-    communicator_.job().pair(lane.peer()).close_lane(lane, told);
+    const bool differs = differs_ && differing_.contains(lane.peer());
+    communicator_.job().pair(lane.peer()).close_lane(lane, differs ? why : told);
   }
 }
 

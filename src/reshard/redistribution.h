@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -94,7 +95,7 @@ class Redistribution final : private JobTask, private ExecutionOwner, private Pl
   void give_place() override { under_way_.fetch_sub(1, std::memory_order_release); }
 
   // PlanTalkClient
-  void plan_differs(const Status& why) override HETCOMM_UNDER_BATON;
+  void plan_differs(int rank, const Status& why) override HETCOMM_UNDER_BATON;
   void peer_gave_up(int from, const GivenUp& given_up) override HETCOMM_UNDER_BATON;
   void label_came(uint64_t execution) override HETCOMM_UNDER_BATON;
 
@@ -108,6 +109,8 @@ class Redistribution final : private JobTask, private ExecutionOwner, private Pl
   Execution* find(uint64_t number) HETCOMM_UNDER_BATON;
   void break_off_and_sweep(const Status& why) HETCOMM_UNDER_BATON;
   void note_pause() HETCOMM_UNDER_BATON;
+  Status ended() const HETCOMM_UNDER_BATON;
+  void end_lined_up() HETCOMM_UNDER_BATON;
   void sweep_over() HETCOMM_UNDER_BATON;
   void set_busy(bool busy) HETCOMM_UNDER_BATON;
   void close_lanes(const Status& why) HETCOMM_UNDER_BATON;
@@ -119,6 +122,7 @@ class Redistribution final : private JobTask, private ExecutionOwner, private Pl
   std::atomic<uint32_t> pending_{0};    // executions that have not ended
   uint64_t next_number_ = 0;            // of the next one that is called
   Status broken_;                       // why no execution can go on
+  std::set<int> differing_;             // ranks of the job that have made another plan
   bool differs_ = false;                // it is that another rank has made another plan
   bool lanes_open_ = false;
   bool ready_ = false;

@@ -233,6 +233,7 @@ TEST_F(BadReshard, Plans) {
     options.overflow = overflow;
     expect_plan_refused("overflow", HETCOMM_INVALID_ARGUMENT, good(), &options);
   }
+  options.overflow = HETCOMM_OVERFLOW_SATURATE;
   options.weight = HETCOMM_QUEUE_MAX_WEIGHT + 1;
   expect_plan_refused("too much weight", HETCOMM_OUT_OF_RANGE, good(), &options);
 

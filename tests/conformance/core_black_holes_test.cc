@@ -86,7 +86,7 @@ Status pass(CoreMember& me, int sender, std::vector<std::byte>& bytes, uint64_t 
 class BlackHoles : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(BlackHoles, EndOnBothRanksWithTheReason) {
-  for (const size_t paths : {1, 2}) {
+  for (const size_t paths : {size_t{1}, size_t{2}}) {
     for (const int sender : {0, 1}) {
       FaultPlan plan = short_only();
       plan.instances = paths;

@@ -120,7 +120,7 @@ TEST(CommonRows, ThereAreNone) {
 }
 
 TEST(Sums, AreFormedInTheWiderType) {
-  using enum ElementType;
+  using enum reduce::Type;
   EXPECT_EQ(sum_type_of(kBfloat16, kBfloat16), kFloat32);
   EXPECT_EQ(sum_type_of(kFloat8E5M2, kFloat32), kFloat32);
   EXPECT_EQ(sum_type_of(kFloat32, kFloat16), kFloat32);

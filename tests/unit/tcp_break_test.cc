@@ -88,7 +88,7 @@ TEST(TcpPassage, TheOpeningIsNoData) {
   Pair pair;
   pair.idle();
   EXPECT_EQ(pair.ea().passage(), Passage::kNothing);
-  for (const size_t size : {40, 40}) {
+  for (const size_t size : {size_t{40}, size_t{40}}) {
     EXPECT_EQ(pair.ea().passage(), Passage::kNothing);
     ASSERT_EQ(send_bytes(pair.ea(), size), Code::kOk);
     const size_t before = pair.rb().messages.size();

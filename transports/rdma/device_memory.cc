@@ -25,7 +25,7 @@ constexpr uint64_t kTrialBytes = 16 << 10;
 // do. Nothing else of the context goes on then, so a NIC that has much to do is tried again later.
 constexpr uint64_t kTrialNs = 100'000'000;
 // A copy of the device, which takes some 100 us, may take so long: then it hangs.
-constexpr uint64_t kCopyNs = 1'000'000'000;
+constexpr uint64_t kCopyNs = 60'000'000'000;
 // Where staging is forbidden.
 constexpr uint64_t kLongTrialNs = 500'000'000;
 

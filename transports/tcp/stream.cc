@@ -93,7 +93,13 @@ void TcpStream::abort() {
 StreamId TcpStream::id() const { return {endpoint_.name().id, index_}; }
 
 uint64_t TcpStream::accepted_bytes() const {
-  return acknowledged_bytes(fd()) + unacknowledged_bytes();
+  // An acknowledgement between the two questions would count neither here nor there.
+  for (uint64_t acknowledged = acknowledged_bytes(fd());;) {
+    const uint64_t waiting = unacknowledged_bytes();
+    const uint64_t again = acknowledged_bytes(fd());
+    if (again == acknowledged) return acknowledged + waiting;
+    acknowledged = again;
+  }
 }
 
 void TcpStream::end_opening() {

@@ -40,7 +40,10 @@ Team::Team(Collectives& owner, std::vector<int32_t> list)
 }
 
 Team::~Team() {
-  for (const Dispute& each : disputes_) owner_.job().log().warn("{}", text_of(each));
+  for (const Dispute& each : disputes_) {
+    owner_.job().log().warn("{}",
+                            text_or_none([&]() HETCOMM_UNDER_BATON { return text_of(each); }));
+  }
   set_busy(false);
   if (agreement_ != nullptr) agreement_->cancel();
   if (arena_ != nullptr) {

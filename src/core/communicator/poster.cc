@@ -312,14 +312,14 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
   Code code = Code::kOutOfMemory;
   try {
     code = book(operation.options.on_stream ? operation.order.stream : nullptr, &departure, text);
+    for (const BufferPiece& piece : operation.buffers.pieces) {
+      if (code != Code::kOk || piece.memory == nullptr) continue;
+      const Status status = piece.memory->check();
+      code = status.code();
+      if (!status.ok()) *text = status.text();
+    }
   } catch (const std::bad_alloc&) {
-    // It can be started again.
-  }
-  for (const BufferPiece& piece : operation.buffers.pieces) {
-    if (code != Code::kOk || piece.memory == nullptr) continue;
-    const Status status = piece.memory->check();
-    code = status.code();
-    if (!status.ok()) *text = status.text();
+    code = Code::kOutOfMemory;  // it can be started again
   }
   if (code == Code::kOk) code = take_place(lane, text);
   if (code == Code::kOk && !note_receive(operation)) {

@@ -114,7 +114,16 @@ bool Context::place_device(size_t index) {
 }
 
 // Lets the jobs there are go by where device |index| is, which was added.
+// Works without memory, since the device has been taken over: jobs go on with what they have.
 void Context::tell_jobs(size_t index) {
+  try {
+    place_in_jobs(index);
+  } catch (const std::bad_alloc&) {
+    log_->warn("device {}: no memory to choose network interfaces near it", index);
+  }
+}
+
+void Context::place_in_jobs(size_t index) {
   const std::vector<std::shared_ptr<Job>> known = jobs();
   if (!place_device(index) || known.empty()) return;
   Result<const HostPlaces*> places = host_places(false);
@@ -515,8 +524,9 @@ void Context::abandon(size_t index, std::string_view why) {
   };
   engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending ||
-        operation.stage == OperationStage::kSubmitted) {
-      return;  // what is not started yet is refused its copies
+        operation.stage == OperationStage::kSubmitted ||
+        operation.stage == OperationStage::kCollected) {
+      return;  // what is not started yet is refused its copies, and other ranks are told then
     }
     const bool is_behind = operation.stage == OperationStage::kBehind &&
                            operation.options.on_stream &&

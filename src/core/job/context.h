@@ -99,6 +99,7 @@ class Context final : private Submitter, private CopyWarden {
   explicit Context(ContextParts parts);
   Status start(const std::vector<Device>& devices, bool thread);
   bool place_device(size_t index);
+  void place_in_jobs(size_t index) HETCOMM_EXCLUDES(baton_role);
   void tell_jobs(size_t index);
   Status apply_nic_rules();
   Status choose_nics();

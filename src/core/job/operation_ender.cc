@@ -67,7 +67,10 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
   });
   switch (operation.stage) {
     case OperationStage::kCollected:
-      // Its group has not started it.
+      // Its group has not started it. The other ranks count on it all the same.
+      if (operation.kind == OperationKind::kCollective && code == Code::kTimedOut) {
+        operation.composite->withdraw(code, text);
+      }
       operation.communicator->operation_begun();
       commons_.engine.operation_started();
       commons_.completer.complete(operation, code, std::move(text));

@@ -5,9 +5,15 @@
 
 namespace hetcomm {
 
-bool DeviceKinds::add(const Device& device, size_t index) {
+bool DeviceKinds::make_room() {
+  std::unique_ptr<Kind>& next = kinds_[count_.load(std::memory_order_relaxed)];
+  if (next == nullptr) next.reset(new (std::nothrow) Kind);
+  return next != nullptr;
+}
+
+void DeviceKinds::add(const Device& device, size_t index) {
   const DeviceTable& table = *device.table;
-  if (table.host_accessible != 0) return true;
+  if (table.host_accessible != 0) return;
   const size_t count = count_.load(std::memory_order_relaxed);
   Kind* kind = nullptr;
   for (size_t i = 0; i < count && table.locate != nullptr; ++i) {
@@ -18,9 +24,7 @@ bool DeviceKinds::add(const Device& device, size_t index) {
   }
   const bool is_first = kind == nullptr;
   if (is_first) {
-    kinds_[count].reset(new (std::nothrow) Kind);
     kind = kinds_[count].get();
-    if (kind == nullptr) return false;
     kind->table = &table;
   }
   const size_t number = kind->count.load(std::memory_order_relaxed);
@@ -28,7 +32,6 @@ bool DeviceKinds::add(const Device& device, size_t index) {
   kind->numbers[number] = static_cast<uint16_t>(index);
   kind->count.store(number + 1, std::memory_order_release);
   if (is_first) count_.store(count + 1, std::memory_order_release);
-  return true;
 }
 
 // A device without locate() is a kind of its own.

@@ -28,9 +28,11 @@ class DeviceKinds {
   DeviceKinds(const DeviceKinds&) = delete;
   DeviceKinds& operator=(const DeviceKinds&) = delete;
 
-  // Notes device number |index|, which lives as long as this. There are fewer than kMostDevices. False:
-  // there is no memory. One thread at a time.
-  bool add(const Device& device, size_t index);
+  // Makes room for one more device, of which there are fewer than kMostDevices. False: there is no
+  // memory. One thread at a time makes room and adds.
+  bool make_room();
+  // Notes device number |index|, which lives as long as this. make_room() has made room for it.
+  void add(const Device& device, size_t index);
   // Finds the allocation that contains |address|, which may be any number, among the devices whose
   // memory the CPU may not touch. kNotFound: there is none, and no device has failed. Else
   // |*out_failed| is the number of a device that has failed, or whose memory was freed; or of another

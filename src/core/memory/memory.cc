@@ -108,11 +108,13 @@ Result<size_t> DeviceSet::add(Device device) {
   entries_[index].reset(new (std::nothrow) Entry(table.value(), device));
   if (entries_[index] == nullptr) return Status(Code::kOutOfMemory);
   entries_[index]->device.table = &entries_[index]->table;
-  if (!kinds_.add(entries_[index]->device, index)) {
+  if (!kinds_.make_room()) {
     entries_[index].reset();
     return Status(Code::kOutOfMemory);
   }
+  // It counts before pointers of it are found.
   size_.store(index + 1, std::memory_order_release);
+  kinds_.add(entries_[index]->device, index);
   return index;
 }
 
@@ -186,7 +188,7 @@ Status DeviceSet::check(size_t index) const {
 
 void DeviceSet::look_at_abandoned() {
   if (abandoned_.none()) return;
-  if (!calls_.has_holds()) abandoned_.look();
+  if (const NoHolds none(calls_); none) abandoned_.look();
 }
 
 // Ends |thing| of device |index| as Kept does, now or later.

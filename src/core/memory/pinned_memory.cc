@@ -61,7 +61,8 @@ bool PinnedMemory::allocate(DeviceSet& devices, const Device* maker, size_t size
 void PinnedMemory::pin(const DeviceSet& devices, size_t count) {
   for (; met_ < count; ++met_) {
     const Device& device = devices.device(met_);
-    if (devices.is_abandoned(met_)) continue;
+    // Calls of devices that copies were abandoned of could wait for these.
+    if (devices.is_abandoned(met_) || devices.abandoned().use(device)) continue;
     if (device.table->pin_host != nullptr &&
         device.table->pin_host(device.instance, bytes_, size_) == HETCOMM_OK) {
       pinning_.push_back(&device);

@@ -220,7 +220,9 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
 // user's. A device that is lost runs nothing any more.
 void Staging::end_copies(CopyJob& job) {
   const auto [number, direction, host] = *job.unended_;
-  if (const NoHolds none(devices_.calls()); none) {
+  const NoHolds none(devices_.calls());
+  // The end of a stream waits for nothing while copies of the device are abandoned.
+  if (none && !devices_.abandoned().use(devices_.device(number))) {
     devices_.end_stream(number, direction, none);
     job.unended_.reset();
     return;

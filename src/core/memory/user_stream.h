@@ -90,6 +90,8 @@ class UserStream {
   const Device& device() const { return devices_.device(index_); }
   size_t device_index() const { return index_; }
   void* native() const { return opened_.native; }
+  // Whether it waits for the operations that name it.
+  bool is_held() const { return opened_.held; }
   // Puts a place at the end of the stream, which holds nothing back yet. [any-thread]
   Result<StreamPlace> record();
   // Holds back what is put into the stream from now on, if streams like this one are. [any-thread]

@@ -107,8 +107,12 @@ int WaitingCalls::make_put_off() {
     {
       const std::lock_guard lock(mutex_);
       if (!take(others_, &call) && !take(events_, &call)) break;
+      making_ = call.owner;
     }
     make(call);
+    const std::lock_guard lock(mutex_);
+    making_ = nullptr;
+    changed_.notify_all();
   }
   return made;
 }
@@ -126,7 +130,7 @@ void WaitingCalls::make_all_of(const void* owner) {
     finish(call);
     lock.lock();
   }
-  changed_.wait(lock, [&] { return !helps_ || helped_ != owner; });
+  changed_.wait(lock, [&] { return (!helps_ || helped_ != owner) && making_ != owner; });
 }
 
 void WaitingCalls::make_all() {

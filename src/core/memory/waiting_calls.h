@@ -114,6 +114,7 @@ class WaitingCalls {
   std::deque<EndingCall> others_;
   bool helps_ = false;            // the helper is in a call
   const void* helped_ = nullptr;  // for this owner
+  const void* making_ = nullptr;  // owner of the call that make_put_off() is in
   bool stops_ = false;
   std::thread helper_;
 };

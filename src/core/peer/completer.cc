@@ -81,7 +81,7 @@ void Completer::complete_other(Operation& operation) {
 void Completer::tell_of_abandoned(Operation& operation) {
   if (operation.outcome.code == Code::kDeviceLost) return;
   for (const BufferPiece& piece : operation.buffers.pieces) {
-    if (piece.memory == nullptr || piece.memory->check().ok()) continue;
+    if (piece.memory == nullptr || piece.length == 0 || piece.memory->check().ok()) continue;
     operation.outcome.code = Code::kDeviceLost;
     try {
       operation.outcome.text = std::make_unique<std::string>(

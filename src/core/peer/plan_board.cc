@@ -165,15 +165,32 @@ void PlanBoard::forget(int rank, const PlanNote& note) {
     return each.rank == rank && each.note.tag == note.tag &&
            each.note.body.number == note.body.number;
   });
-  // A plan that is there stays joined to the one that is gone: another one of the peer is not its.
+  // A plan that is there stays joined to the one that is gone, if both have the same number: another
+  // one of the peer is not its. One that was joined for want of a better one is free again.
   for (Entry& entry : entries_) {
-    if (entry.plan != nullptr || entry.tag != note.tag) continue;
+    if (entry.tag != note.tag) continue;
+    if (entry.plan != nullptr) {
+      for (Peer& each : entry.peers) {
+        const bool is_guess = each.number != note.body.number;
+        if (each.rank == rank && each.theirs == note.body.number && is_guess) {
+          each.theirs = kUnknown;
+        }
+      }
+      continue;
+    }
     std::erase_if(entry.peers, [&](const Peer& each) {
       return each.rank == rank && each.theirs == note.body.number;
     });
   }
   std::erase_if(entries_,
                 [](const Entry& entry) { return entry.plan == nullptr && entry.peers.empty(); });
+}
+
+// Whether it is |rank| whose notes are too many.
+bool PlanBoard::is_flooded_by(int rank) const {
+  return static_cast<size_t>(std::count_if(
+             waiting_.begin(), waiting_.end(),
+             [&](const Waiting& each) { return each.rank == rank; })) >= kMaxWaiting / 2;
 }
 
 bool PlanBoard::receive(int rank, const PlanNote& note, std::vector<Answer>* answers) {
@@ -213,7 +230,7 @@ bool PlanBoard::receive(int rank, const PlanNote& note, std::vector<Answer>* ans
     tell(*match.entry, rank, note, answers);
     return true;
   }
-  if (waiting_.size() >= kMaxWaiting) return false;
+  if (waiting_.size() >= kMaxWaiting && is_flooded_by(rank)) return false;
   waiting_.push_back({rank, note});
   if (note.action != PlanAction::kStarted) return true;
   PlanNote answer = answer_to(note, PlanAction::kLacks);

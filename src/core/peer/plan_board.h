@@ -111,6 +111,7 @@ class PlanBoard {
             std::vector<Answer>* answers) HETCOMM_UNDER_BATON;
   std::string others(int rank, const PlanNote& note) const HETCOMM_UNDER_BATON;
   void forget(int rank, const PlanNote& note) HETCOMM_UNDER_BATON;
+  bool is_flooded_by(int rank) const HETCOMM_UNDER_BATON;
 
   std::vector<Entry> entries_;                         // in the order of their making
   std::map<std::pair<int, uint64_t>, uint32_t> next_;  // number, by rank and tag

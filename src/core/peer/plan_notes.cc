@@ -4,10 +4,13 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/text.h"
+
 namespace hetcomm {
 namespace {
 
 constexpr size_t kPieceBytes = 64;  // what a protocol message carries
+constexpr uint64_t kMaxExecution = uint64_t{1} << 48;
 
 }  // namespace
 
@@ -33,9 +36,10 @@ void PlanNotes::receive(const WireHeader& header, ConstByteSpan payload) {
   PlanNote note{.action = static_cast<PlanAction>(header.value),
                 .tag = header.tag,
                 .body = {},
-                .text = std::exchange(text_, {})};
+                .text = printable(std::exchange(text_, {}))};
   if (!decode_body(payload, &note.body) || header.value == 0 ||
-      header.value >= static_cast<uint64_t>(PlanAction::kPastLast)) {
+      header.value >= static_cast<uint64_t>(PlanAction::kPastLast) ||
+      note.body.execution > kMaxExecution) {
     association_.violated("note about a plan that means nothing");
     return;
   }
