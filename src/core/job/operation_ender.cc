@@ -67,8 +67,10 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
   });
   switch (operation.stage) {
     case OperationStage::kCollected:
-      // Its group has not started it. The other ranks count on it all the same.
-      if (operation.kind == OperationKind::kCollective && code == Code::kTimedOut) {
+      // Its group has not started it. The ranks that wait for a redistribution hear of it; a collective
+      // operation does not count as called.
+      if (operation.kind == OperationKind::kCollective && code == Code::kTimedOut &&
+          !operation.composite->is_collective_call()) {
         operation.composite->withdraw(code, text);
       }
       operation.communicator->operation_begun();
