@@ -624,8 +624,8 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
     const char* text;
   };
   const Case cases[] = {
-      {8, std::string_view("\x03\x00\x09\x00", 4), "versions 3 to 9"},
-      {8, std::string_view("\x01\x00\x01\x00", 4), "versions 1 to 1"},
+      {8, std::string_view("\x04\x00\x09\x00", 4), "versions 4 to 9"},
+      {8, std::string_view("\x01\x00\x02\x00", 4), "versions 1 to 2"},
       {15, std::string_view("\x80", 1), "requires features"},
       {16, std::string_view("\x02", 1), "byte order"},
   };
