@@ -208,8 +208,6 @@ class Plan {
        uint32_t in_flight, uint64_t landing_bytes, bool prove, const std::string& overflow,
        uint32_t weight, uint64_t max_bytes_per_second) {
     static constexpr const char* kOverflows[] = {"saturate", "nan"};
-    static constexpr const char* kStrategies[] = {
-        "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
     std::vector<hetcomm_reshard_tensor_t> own;
     own.reserve(tensors.size());
     for (const auto& [source, destination, from, to] : tensors) {
