@@ -1038,7 +1038,7 @@ void end_at_any_step(const CapiCase& over, Make make) {
           << outcome.text;
       EXPECT_FALSE(outcome.text.empty());
       if (!is_culprit && what != kDies) {
-        const char* const reason = what == kCancels ? ": CANCELLED: " : ": TIMED_OUT: ";
+        const char* const reason = what == kCancels ? "CANCELLED" : "TIMED_OUT";
         EXPECT_NE(outcome.text.find(reason), std::string::npos) << outcome.text;
       }
       values.expect_quiet();

@@ -154,11 +154,11 @@ void be_busy(uint64_t seconds, uint64_t size) {
 }
 
 void be_idle(uint64_t seconds) {
-  for (const uint64_t size : {8, 100'000}) {
+  for (const uint64_t size : {uint64_t{8}, uint64_t{100'000}}) {
     if (!exchange(size)) return;
   }
   std::this_thread::sleep_for(std::chrono::seconds(seconds));
-  for (const uint64_t size : {8, 100'000}) {
+  for (const uint64_t size : {uint64_t{8}, uint64_t{100'000}}) {
     if (!exchange(size)) return;
   }
   std::printf("idle OK\n");
