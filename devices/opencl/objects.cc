@@ -1,10 +1,12 @@
 #include "devices/opencl/objects.h"
 
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,12 +17,29 @@ bool is_aligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % alignof(uintptr_t) == 0;
 }
 
+__attribute__((no_sanitize("address", "thread"))) uintptr_t word_at(const void* address) {
+  return *static_cast<const volatile uintptr_t*>(address);
+}
+
+// Asks the kernel in a way that no sandbox forbids: it reads the set of signals before it refuses what
+// is to be done with it.
+bool is_readable(const void* address) {
+  constexpr int kNothingKnown = -1;
+  constexpr size_t kSetBytes = 8;
+  static_assert(sizeof(uintptr_t) <= kSetBytes);
+  return syscall(SYS_rt_sigprocmask, kNothingKnown, address, nullptr, kSetBytes) == -1 &&
+         errno == EINVAL;
+}
+
 // The word at |address|, which may be any number. False: there is none to read.
 bool read_word(const void* address, uintptr_t* out_word) {
   if (!is_aligned(address)) return false;
   const iovec to = {.iov_base = out_word, .iov_len = sizeof(*out_word)};
   const iovec from = {.iov_base = const_cast<void*>(address), .iov_len = sizeof(*out_word)};
-  return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof(*out_word);
+  if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof(*out_word)) return true;
+  if (errno == EFAULT || !is_readable(address)) return false;
+  *out_word = word_at(address);  // a sandbox forbids the other way
+  return true;
 }
 
 // The tables of functions of the vendors that were noted, in the first |count|.

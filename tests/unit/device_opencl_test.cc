@@ -1,7 +1,19 @@
 // Devices of OpenCL over every run-time of this machine, beside the suite that all devices have:
 // options; buffers of a caller's, with their parts; names that are none; contexts of others.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -13,6 +25,7 @@
 #include <hetcomm/collective.h>
 
 #include "devices/opencl/api.h"
+#include "devices/opencl/objects.h"
 #include "devices/opencl/options.h"
 #include "tests/support/usm.h"
 #include "tests/unit/device_fixture.h"
@@ -42,6 +55,52 @@ TEST(OpenCl, RunTimesAreThere) {
   }
   const size_t wanted = std::getenv("OCL_ICD_VENDORS") != nullptr ? 2 : 1;
   EXPECT_GE(kinds.size(), wanted);
+}
+
+// Refuses process_vm_readv() for good; false: the kernel does not let it.
+bool forbid_reading_processes() {
+  constexpr auto kNumber = static_cast<uint32_t>(offsetof(seccomp_data, nr));
+  sock_filter steps[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_readv, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {std::size(steps), steps};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+}
+
+// An object begins with the address of its vendor's table. What cannot be read is none.
+TEST(OpenCl, ObjectsAreKnown) {
+  const auto table = reinterpret_cast<uintptr_t>(&forbid_reading_processes);
+  const uintptr_t known[] = {table, 1};
+  const uintptr_t another[] = {table, 2};
+  const uintptr_t none[] = {table + 8, 3};
+  void* const closed = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(closed, MAP_FAILED);
+  const auto wrong = [&] {
+    opencl::note_vendor(known);
+    return (opencl::looks_like_object(another) ? 0 : 1) +
+           (opencl::are_of_one_vendor(known, another) ? 0 : 2) +
+           (opencl::looks_like_object(none) ? 4 : 0) + (opencl::looks_like_object(closed) ? 8 : 0) +
+           (opencl::looks_like_object(reinterpret_cast<void*>(8)) ? 16 : 0) +
+           (opencl::looks_like_object(nullptr) ? 32 : 0) +
+           (opencl::looks_like_object(reinterpret_cast<const char*>(another) + 1) ? 64 : 0);
+  };
+  // In a sandbox, too.
+  for (const bool forbidden : {true, false}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      if (forbidden && !forbid_reading_processes()) _exit(128);
+      _exit(wrong());
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0) << (forbidden ? "forbidden" : "allowed");
+  }
+  munmap(closed, 4096);
 }
 
 TEST(OpenCl, Options) {
