@@ -53,12 +53,35 @@ def mixed(rank, size, folder):
     return is_all(own, sum(range(1, size + 1)))
 
 
+def futures(rank, size, folder):
+    """DDP goes on in callbacks of them."""
+    init(rank, size, folder)
+    for early in (True, False):
+        own = filled(rank + 1)
+        work = dist.all_reduce(own, async_op=True)
+        if not early:
+            work.wait()
+        after = work.get_future().then(lambda future: future.value()[0])
+        assert is_all(after.wait(), sum(range(1, size + 1)))
+    with dist._coalescing_manager(device=torch.device("standin:0"), async_ops=True) as joint:
+        tensors = [filled(rank + i) for i in range(3)]
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    joint.wait()
+    for i, tensor in enumerate(tensors):
+        assert is_all(tensor, sum(range(size)) + i * size), i
+    return True
+
+
 class Synchronous(ranks.TestCase):
     def test_all_kinds(self):
         self.all_equal(ranks.run(2, all_kinds), True)
 
     def test_messages(self):
         self.all_equal(ranks.run(2, messages), True)
+
+    def test_futures(self):
+        self.all_equal(ranks.run(2, futures), True)
 
     def test_mixed(self):
         self.all_equal(ranks.run(2, mixed), True)

@@ -80,8 +80,9 @@ class JointWork final : public c10d::Work {
   std::vector<c10::Device> devices() const {
     std::vector<c10::Device> all;
     for (const WorkRef& work : works_) {
-      const std::optional<c10::Device> device = work->device();
-      if (device && std::find(all.begin(), all.end(), *device) == all.end()) all.push_back(*device);
+      for (const c10::Device device : work->devices_of_future()) {
+        if (std::find(all.begin(), all.end(), device) == all.end()) all.push_back(device);
+      }
     }
     return all;
   }

@@ -301,12 +301,17 @@ void OperationWork::abort() {
   }
 }
 
+// A future records events of its devices, which a synchronous device has not.
+std::vector<c10::Device> OperationWork::devices_of_future() const {
+  if (!device_ || !group_->context().has_streams(*device_)) return {};
+  return {*device_};
+}
+
 // Callbacks of a future that knows its device run in streams of that device, and so does what waits
 // for them.
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::make_future() const {
-  const auto type = c10::ListType::create(c10::TensorType::get());
-  if (!device_) return c10::make_intrusive<c10::ivalue::Future>(type);
-  return c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{*device_});
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                  devices_of_future());
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::getFuture() {
