@@ -124,6 +124,14 @@ class RegionPublisher {
   ~RegionPublisher() = default;
 };
 
+// A copy of a device that has not ended in time, and may touch |bytes| bytes at |host|, which stay for
+// good. Who has it releases |event| when it has completed.
+struct HangingCopy {
+  void* event = nullptr;  // null: there is none
+  const void* host = nullptr;
+  uint64_t bytes = 0;
+};
+
 // Memory of devices that connections reach by themselves. With Capabilities::device_memory.
 class DeviceAttacher {
  public:
@@ -131,8 +139,9 @@ class DeviceAttacher {
   // transport tries it: memory is reachable if bytes that were written to it are read back. The
   // text says of each way how it works or why not. OUT_OF_RESOURCES: a later trial may find
   // otherwise. The call blocks for milliseconds, or for 0.1 s for each way where hardware does not
-  // answer. Core makes it before the first memory of |device| is attached, from inside upcalls too.
-  virtual Status check_device(const Device& device) HETCOMM_UNDER_BATON = 0;
+  // answer, and for seconds where a copy of the device does not end: |*hanging| is that copy then. Core
+  // makes it before the first memory of |device| is attached, from inside upcalls too.
+  virtual Status check_device(const Device& device, HangingCopy* hanging) HETCOMM_UNDER_BATON = 0;
   // From now on extents and regions inside of the range's placeholder mean its memory, which stays
   // until detach(). Only for devices that check_device() has found reachable.
   virtual Status attach(const DeviceRange& range) HETCOMM_UNDER_BATON = 0;

@@ -102,11 +102,14 @@ class RdmaDeviceMemory : public ::testing::Test {
     EXPECT_EQ(FakeFabric::registrations(), 0u);
   }
   // The verdict, and that nothing was left behind.
-  static Status check(Accelerator& accelerator) {
+  static Status check(Accelerator& accelerator, HangingCopy* hanging = nullptr) {
+    HangingCopy none;
     FakePair pair;
     const size_t objects = FakeFabric::open_objects();
     const size_t registrations = FakeFabric::registrations();
-    Status status = pair.a.transport().abilities().devices->check_device(accelerator.get());
+    Status status = pair.a.transport().abilities().devices->check_device(
+        accelerator.get(), hanging != nullptr ? hanging : &none);
+    EXPECT_EQ(none.event, nullptr);
     EXPECT_EQ(FakeFabric::open_objects(), objects);
     EXPECT_EQ(FakeFabric::registrations(), registrations);
     return status;
@@ -199,7 +202,9 @@ TEST_F(RdmaDeviceMemory, ALibraryWithoutDmaBufs) {
   const std::unique_ptr<TransportFactory> factory = rdma::make_factory(verbs);
   Node node({*factory, "", make_credentials(), 0, 2});
   Accelerator accelerator;
-  const Status status = node.transport().abilities().devices->check_device(accelerator.get());
+  HangingCopy none;
+  const Status status =
+      node.transport().abilities().devices->check_device(accelerator.get(), &none);
   EXPECT_TRUE(status.ok());
   EXPECT_THAT(text(status), HasSubstr("dma-buf: libibverbs has no ibv_reg_dmabuf_mr; plain"));
 }
@@ -248,6 +253,24 @@ TEST_F(RdmaDeviceMemory, AWriteThatDoesNotEndRefusesTheWay) {
   EXPECT_THAT(text(status), HasSubstr("dma-buf: the NIC does not finish the write; plain"));
 }
 
+// The copy is the caller's then, and its memory stays. No other way is tried, which would hang, too.
+TEST_F(RdmaDeviceMemory, ACopyThatDoesNotEndEndsTheTrial) {
+  FakeFabric::accept_dmabufs();
+  Accelerator accelerator;
+  accelerator.table().event_query = [](void*, void*) -> hetcomm_status_t {
+    return HETCOMM_PENDING;
+  };
+  HangingCopy hanging;
+  const Status status = check(accelerator, &hanging);
+  EXPECT_EQ(status.code(), Code::kOutOfResources) << "it may end";
+  EXPECT_THAT(text(status), HasSubstr("dma-buf: sim-address: a copy of 16384 bytes has not ended"));
+  EXPECT_THAT(text(status), Not(HasSubstr("plain")));
+  ASSERT_NE(hanging.event, nullptr);
+  EXPECT_NE(hanging.host, nullptr);
+  EXPECT_EQ(hanging.bytes, 16384u);
+  accelerator.device().table().event_release(accelerator.device().instance(), hanging.event);
+}
+
 TEST_F(RdmaDeviceMemory, WithoutQueuePairsThereIsNoTrial) {
   Accelerator accelerator;
   FakeFabric::fail_queue_pairs(ENOMEM);
@@ -266,7 +289,9 @@ uint64_t wait_for_a_silent_nic(const char* settings) {
   Accelerator accelerator;
   FakePair pair(settings, nullptr, &verbs);
   const uint64_t begin = now_ns();
-  const Status status = pair.a.transport().abilities().devices->check_device(accelerator.get());
+  HangingCopy none;
+  const Status status =
+      pair.a.transport().abilities().devices->check_device(accelerator.get(), &none);
   const uint64_t elapsed = now_ns() - begin;
   EXPECT_EQ(status.code(), Code::kOutOfResources) << "it may have had much to do";
   EXPECT_THAT(std::string(status.text()),
@@ -296,7 +321,9 @@ class RdmaDeviceMemoryUse : public RdmaDeviceMemory,
   }
   static void check_both(FakePair& pair, Accelerator& accelerator) {
     for (Node* node : {&pair.a, &pair.b}) {
-      ASSERT_TRUE(node->transport().abilities().devices->check_device(accelerator.get()).ok());
+      HangingCopy none;
+      ASSERT_TRUE(
+          node->transport().abilities().devices->check_device(accelerator.get(), &none).ok());
     }
     ASSERT_TRUE(pair.connect());
   }

@@ -24,8 +24,9 @@ constexpr uint64_t kTrialBytes = 16 << 10;
 // The NIC may take so long for one write to itself, which takes some 10 us if it has nothing else to
 // do. Nothing else of the context goes on then, so a NIC that has much to do is tried again later.
 constexpr uint64_t kTrialNs = 100'000'000;
-// A copy of the device, which takes some 100 us, may take so long: then it hangs.
-constexpr uint64_t kCopyNs = 60'000'000'000;
+// A copy of the device, which takes some 100 us and seconds where the vendor compiles first, may take
+// so long. Nothing else of the context goes on meanwhile.
+constexpr uint64_t kCopyNs = 5'000'000'000;
 // Where staging is forbidden.
 constexpr uint64_t kLongTrialNs = 500'000'000;
 
@@ -40,7 +41,7 @@ class Scratch {
  public:
   explicit Scratch(const hetcomm::Device& device) : device_(device), table_(*device.table) {}
   ~Scratch() {
-    if (hangs_) {
+    if (hanging_.event != nullptr) {
       static_cast<void>(host_.release());  // the copy may go on
       return;
     }
@@ -57,6 +58,7 @@ class Scratch {
                           "making a stream");
   }
   void* address() const { return address_; }
+  const HangingCopy& hanging() const { return hanging_; }
 
   Status write(const std::byte* from) {
     std::memcpy(host_.get(), from, kTrialBytes);
@@ -80,9 +82,9 @@ class Scratch {
         status = table_.event_query(device_.instance, event);
         if (status == HETCOMM_PENDING) sched_yield();
       } while (status == HETCOMM_PENDING && now_ns() < end);
-      hangs_ = status == HETCOMM_PENDING;
-      if (hangs_) {
-        return {Code::kTimedOut,
+      if (status == HETCOMM_PENDING) {
+        hanging_ = {event, host_.get(), kTrialBytes};
+        return {Code::kOutOfResources,
                 fmt::format("{}: a copy of {} bytes has not ended in {}", device_.table->kind,
                             kTrialBytes, duration_text(kCopyNs))};
       }
@@ -97,7 +99,7 @@ class Scratch {
   void* stream_ = nullptr;
   // The device copies from and to this: where a copy does not end, all of it stays for good.
   std::unique_ptr<std::byte[]> host_{new std::byte[kTrialBytes]};
-  bool hangs_ = false;
+  HangingCopy hanging_{};
 };
 
 // Two queue pairs of this process, connected to each other, on a NIC opened for the purpose: what
@@ -235,7 +237,8 @@ Status prove(Loopback& loopback, const hetcomm::Device& device, Scratch& scratch
   return {};
 }
 
-Status try_way(Loopback& loopback, DeviceWay way, const hetcomm::Device& device) {
+Status try_way(Loopback& loopback, DeviceWay way, const hetcomm::Device& device,
+               HangingCopy* hanging) {
   Scratch scratch(device);
   HETCOMM_RETURN_IF_ERROR(scratch.allocate());
   Result<Registered> registered =
@@ -244,6 +247,7 @@ Status try_way(Loopback& loopback, DeviceWay way, const hetcomm::Device& device)
   if (!registered.ok()) return registered.status();
   Status status = prove(loopback, device, scratch, registered.value());
   (void)loopback.verbs().dereg_mr(registered->mr);
+  *hanging = scratch.hanging();
   return status;
 }
 
@@ -304,15 +308,14 @@ DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::st
         status = made.status();
       }
     }
-    if (status.ok()) status = try_way(*loopback, way, device);
+    if (status.ok()) status = try_way(*loopback, way, device, &verdict.hanging);
     // A queue pair that has failed is of no more use.
     if (!status.ok()) loopback.reset();
     verdict.text += fmt::format("{}{}: {}", verdict.text.empty() ? "" : "; ", way_name(way),
                                 status.ok() ? "what was written was read back" : status.text());
     verdict.may_change = !status.ok() && (verdict.may_change || may_pass(status));
-    if (!status.ok()) continue;
-    verdict.way = way;
-    break;
+    if (status.ok()) verdict.way = way;
+    if (status.ok() || verdict.hanging.event != nullptr) break;
   }
   return verdict;
 }

@@ -39,11 +39,13 @@ struct DeviceVerdict {
   // There is no way, and one of them failed by something that passes: want of memory or of other
   // resources, or a NIC that had too much to do.
   bool may_change = false;
+  HangingCopy hanging{};
 };
 // Writes to memory of the device's allocator, and from it, through queue pairs of its own on port
 // |nic| ("mlx5_0:1"), which it opens for the purpose. Takes a few milliseconds. A NIC that does not
 // finish is waited for 0.1 s for each way, in addition to what the device's own copies take; for
-// 0.5 s where HETCOMM_DEVICE_PATH=direct makes the operation fail otherwise.
+// 0.5 s where HETCOMM_DEVICE_PATH=direct makes the operation fail otherwise. A copy of the device that
+// takes over 5 s ends the trial.
 DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::string& nic,
                          const ConnectionSettings& settings, const hetcomm::Device& device);
 

@@ -81,10 +81,11 @@ bool RdmaTransport::withdraw(const RemoteKey& key) {
   return true;
 }
 
-Status RdmaTransport::check_device(const hetcomm::Device& device) {
+Status RdmaTransport::check_device(const hetcomm::Device& device, HangingCopy* hanging) {
   if (!port_.broken().ok()) return port_.broken();
   DeviceVerdict verdict = try_device(port_.verbs(), port_.environment().config, port_.nic().name(),
                                      port_.settings().connection, device);
+  *hanging = verdict.hanging;
   if (!verdict.way) {
     return {verdict.may_change ? Code::kOutOfResources : Code::kUnsupported,
             std::move(verdict.text)};

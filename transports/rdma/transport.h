@@ -37,7 +37,7 @@ class RdmaTransport final : public Transport,
   void cancel_connect(const Destination& destination) override { pending_.cancel(destination); }
   Result<RemoteKey> publish(const Region& region) override;
   bool withdraw(const RemoteKey& key) override;
-  Status check_device(const hetcomm::Device& device) override;
+  Status check_device(const hetcomm::Device& device, HangingCopy* hanging) override;
   Status attach(const DeviceRange& range) override;
   void detach(const std::byte* placeholder) override {
     if (port_.is_open()) port_.memory_regions().detach(placeholder);

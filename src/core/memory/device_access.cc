@@ -50,32 +50,38 @@ const Status& DeviceAccess::verdict(Path& path, size_t device) {
   if (begin < path.resume_ns) return known.status ? *known.status : path.failure;
   if (known.status && begin < known.again_ns) return *known.status;
   const NoHolds none(devices_.calls());
-  if (!none && has_to_try(path, devices_.device(device))) {
+  const bool may_try = none && !devices_.abandoned().use(devices_.device(device));
+  if (!may_try && has_to_try(path, devices_.device(device))) {
     return known.status ? *known.status : held_back_;
   }
-  known.status = try_device(path, devices_.device(device));
+  bool hangs = false;
+  known.status = try_device(path, devices_.device(device), &hangs);
   known.again_ns = kForever;
   if (may_pass(*known.status)) {
     const uint64_t end = now_ns();
     const uint64_t pause = std::max(kFirstPauseNs, kPauses * (end - begin));
     known.again_ns = end + (pause << std::min(known.failures++, kMostDoublings));
-    path.resume_ns = known.again_ns;
-    path.failure = *known.status;
+    if (!hangs) {
+      path.resume_ns = known.again_ns;
+      path.failure = *known.status;
+    }
   }
   return *known.status;
 }
 
-Status DeviceAccess::try_device(Path& path, const Device& device) {
+Status DeviceAccess::try_device(Path& path, const Device& device, bool* out_hangs) {
   if (path.attacher == nullptr || device.table->host_accessible) {
     return {Code::kUnsupported, "it moves host memory only"};
   }
+  HangingCopy hanging;
   Status verdict = staged_ ? Status(Code::kUnsupported, "HETCOMM_DEVICE_PATH=staged")
-                           : path.attacher->check_device(device);
-  // The copy that did not end may go on, and calls of the device may wait for it.
-  if (verdict.code() == Code::kTimedOut) {
-    AbandonedCopy copy;
-    copy.device = &device;
-    devices_.abandoned().add(copy);
+                           : path.attacher->check_device(device, &hanging);
+  *out_hangs = hanging.event != nullptr;
+  // Until it has ended, calls of the device may wait for it.
+  if (hanging.event != nullptr) {
+    devices_.abandoned().add({.device = &device,
+                              .event = hanging.event,
+                              .host = HostRange::of(hanging.host, hanging.bytes)});
   }
   log_.info("memory of {} over {}: {} ({})", device.table->kind, path.name,
             verdict.ok()        ? "direct"

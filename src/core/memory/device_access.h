@@ -97,7 +97,8 @@ class DeviceAccess final : public MemoryUser {
   bool has_to_try(const Path& path, const Device& device) const HETCOMM_UNDER_BATON {
     return path.attacher != nullptr && !device.table->host_accessible && !staged_;
   }
-  Status try_device(Path& path, const Device& device) HETCOMM_UNDER_BATON;
+  // |*out_hangs|: a copy of the device has not ended.
+  Status try_device(Path& path, const Device& device, bool* out_hangs) HETCOMM_UNDER_BATON;
   State& state_of(const Memory& memory, size_t index) HETCOMM_UNDER_BATON;
 
   DeviceSet& devices_;
@@ -105,7 +106,8 @@ class DeviceAccess final : public MemoryUser {
   const bool staged_;
   const bool insists_;
   const Status held_back_{Code::kOutOfResources,
-                          "it is tried when no stream of a user is held back"};
+                          "it is tried when no stream of a user is held back, and no copy that was "
+                          "given up is under way"};
   std::vector<Path> paths_;
   std::unordered_map<const Memory*, std::vector<State>> memories_;  // by transport
 };
