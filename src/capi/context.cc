@@ -103,9 +103,10 @@ Status check_plain(const hetcomm::DeviceSet& devices, const void* address) {
 }
 
 // Checks that |size| bytes from |address| on can be memory of device |index|, as far as it can
-// tell.
+// tell. |*allocation| is where the allocation begins that it is a part of.
 Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void* address,
-                     uint64_t size) {
+                     uint64_t size, const void** allocation) {
+  *allocation = address;
   const Device& device = devices.device(index);
   if (device.table->host_accessible) {
     if (size > UINT64_MAX - reinterpret_cast<uintptr_t>(address)) {
@@ -138,6 +139,7 @@ Status check_wrapped(const hetcomm::DeviceSet& devices, size_t index, const void
     return Status(Code::kOutOfRange,
                   "the range ends past the allocation's " + std::to_string(known) + " bytes");
   }
+  *allocation = base;
   return {};
 }
 
@@ -357,8 +359,10 @@ hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device,
     HETCOMM_RETURN_IF_ERROR(devices.check(index));
     Retained retained(devices.device(index), address);
     HETCOMM_RETURN_IF_ERROR(retained.take(size_bytes));
-    HETCOMM_RETURN_IF_ERROR(check_wrapped(devices, index, address, size_bytes));
+    const void* allocation = nullptr;
+    HETCOMM_RETURN_IF_ERROR(check_wrapped(devices, index, address, size_bytes, &allocation));
     *out_memory = new hetcomm_memory(*context->impl, index, address, size_bytes, false);
+    (*out_memory)->set_allocation(allocation);
     retained.hand_over();
     return {};
   });

@@ -34,7 +34,10 @@ Claim::Base Claim::base_of(const hetcomm_buffer_t& buffer) {
   if (memory == nullptr) return {.offset = buffer.offset};
   const auto address = reinterpret_cast<uintptr_t>(memory->address());
   if (memory->host_accessible()) return {.offset = address + buffer.offset};
-  return {.device = 1 + memory->device_index(), .allocation = address, .offset = buffer.offset};
+  const auto allocation = reinterpret_cast<uintptr_t>(memory->allocation());
+  return {.device = 1 + memory->device_index(),
+          .allocation = allocation,
+          .offset = address - allocation + buffer.offset};
 }
 
 // Calls use(index, tensor, whether it is a destination) for all that is used.

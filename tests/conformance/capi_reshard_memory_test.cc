@@ -267,6 +267,64 @@ TEST_P(ReshardingMemory, TensorsMayInterleave) {
   });
 }
 
+// Two memories that were wrapped, and one that was allocated, in one allocation.
+TEST_P(ReshardingMemory, PartsOfAnAllocationAreCompared) {
+  CapiCase with_devices = GetParam();
+  with_devices.settings += "DEVICES=sim-address;";
+  run_job(with_devices, 2, [](Member& me) {
+    constexpr uint64_t kElements = kRows * kColumns;
+    constexpr uint64_t kBytes = kElements * 4;
+    const std::vector<Grid> sources(2, grid_of({rows_at(0, 0, kRows, 0)}));
+    const std::vector<Grid> destinations(2, grid_of({rows_at(1, 0, kRows, 0)}));
+    hetcomm_reshard_t* plan = nullptr;
+    ASSERT_EQ(create(me, sources, destinations, &plan), HETCOMM_OK) << hetcomm_last_error();
+    hetcomm_memory_t* whole = nullptr;
+    ASSERT_EQ(hetcomm_memory_allocate(me.context(), 1, 4 * kBytes, &whole), HETCOMM_OK);
+    void* address = nullptr;
+    ASSERT_EQ(hetcomm_memory_address(whole, &address), HETCOMM_OK);
+    const auto wrap = [&](uint64_t at) {
+      hetcomm_memory_t* part = nullptr;
+      EXPECT_EQ(
+          hetcomm_memory_wrap(me.context(), 1, static_cast<char*>(address) + at, kBytes, &part),
+          HETCOMM_OK)
+          << hetcomm_last_error();
+      return part;
+    };
+    hetcomm_memory_t* const first = wrap(0);
+    hetcomm_memory_t* const middle = wrap(kBytes - 4);
+    hetcomm_memory_t* const second = wrap(kBytes);
+    const auto start = [&](const hetcomm_buffer_t& one, const hetcomm_buffer_t& other) {
+      const std::vector<hetcomm_buffer_t> from(2, hetcomm_buffer_memory(whole, 2 * kBytes, kBytes));
+      const std::vector<hetcomm_buffer_t> to = {one, other};
+      hetcomm_request_t* request = nullptr;
+      const hetcomm_status_t status =
+          hetcomm_reshard_start(plan, from.data(), to.data(), nullptr, &request);
+      if (status == HETCOMM_OK) {
+        const Outcome outcome = finish(request);
+        EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      }
+      return status;
+    };
+    if (me.rank() == 1) {
+      EXPECT_EQ(
+          start(hetcomm_buffer_memory(first, 0, kBytes), hetcomm_buffer_memory(middle, 0, kBytes)),
+          HETCOMM_INVALID_ARGUMENT);
+      EXPECT_TRUE(has_said("overlaps the destination of tensor")) << hetcomm_last_error();
+      EXPECT_EQ(
+          start(hetcomm_buffer_memory(middle, 0, kBytes), hetcomm_buffer_memory(whole, 0, kBytes)),
+          HETCOMM_INVALID_ARGUMENT);
+    }
+    EXPECT_EQ(
+        start(hetcomm_buffer_memory(first, 0, kBytes), hetcomm_buffer_memory(second, 0, kBytes)),
+        HETCOMM_OK)
+        << hetcomm_last_error();
+    destroy(me, plan);
+    for (hetcomm_memory_t* each : {first, middle, second, whole}) {
+      EXPECT_EQ(hetcomm_memory_free(each), HETCOMM_OK) << hetcomm_last_error();
+    }
+  });
+}
+
 // Executions that are under way have their memory for themselves.
 TEST_P(ReshardingMemory, ExecutionsAreKeptApart) {
   run_job(GetParam(), 2, [](Member& me) {

@@ -229,6 +229,9 @@ class Memory {
   const Device& device() const { return devices_.device(device_); }
   size_t device_index() const { return device_; }
   void* address() const { return address_; }
+  // Where the allocation begins of which this is a part; what is not known to be a part is a whole.
+  const void* allocation() const { return allocation_; }
+  void set_allocation(const void* begin) { allocation_ = begin; }
   uint64_t size() const { return size_; }
   bool owned() const { return owned_; }  // the device's allocator made it
   bool host_accessible() const { return device().table->host_accessible; }
@@ -268,6 +271,7 @@ class Memory {
   DeviceSet& devices_;
   size_t device_;
   void* address_;
+  const void* allocation_ = address_;
   uint64_t size_;
   bool owned_;
   bool releases_;          // the device hears when it goes
