@@ -37,13 +37,15 @@
  * set on all ranks, turns the comparison of arguments off; then a mismatch has no defined result.
  *
  * A rank that does not wait for the others in an operation may end it with OK before they have made
- * their calls, and so where they make other ones. That is the root of a broadcast or scatter, a rank
- * that is not the root of a reduce or gather, and a rank between them in a tree. A rank takes data
- * only from ranks that have made the same calls so far. So after calls that differ, the next operation
- * that waits for all ranks (barrier, allreduce, allgather, reduce_scatter, alltoall, split of a
- * communicator) ends with MISMATCH on every rank. The ranks that find the difference fail the
- * collective operations on all ranks, without waiting for a further call. Where no call follows, the
- * log says what was found when the communicator is destroyed.
+ * their calls, and so where they make other ones. That is the root of a broadcast or scatter, a
+ * rank that is not the root of a reduce or gather, and a rank between them in a tree. A rank takes
+ * data only from ranks that have made the same calls so far. So after calls that differ, the next
+ * operation that waits for all ranks (barrier, allreduce, allgather, reduce_scatter, alltoall,
+ * split of a communicator) ends with MISMATCH on every rank. The ranks that find the difference
+ * fail the collective operations on all ranks, without waiting for a further call. The length of a
+ * part of alltoallv, gatherv or scatterv is known to two ranks, and a difference comes out with its
+ * data: what was called before that may end with OK. Where no call follows, the log says what was
+ * found when the communicator is destroyed.
  *
  * Failures. An operation that fails on one rank, by a mismatch, its deadline, the loss of a rank, a
  * cancel or for want of memory, fails the collective operations of the communicator on all ranks:

@@ -93,13 +93,15 @@ hetcomm_device_add(hetcomm_context_t* context, const struct hetcomm_device* devi
  *
  * All pending operations that name memory of the device, or that wait for a stream of it, end with
  * DEVICE_LOST, soon after this call, and so do calls that wait for its copies. Other ranks hear of
- * it. Later calls that name the device are refused with DEVICE_LOST. Other devices, and memory of the
- * host, go on. It cannot be taken back.
+ * it. Later calls that name the device are refused with DEVICE_LOST, but for collective operations and
+ * redistributions, which other ranks count on: these end so. Other devices, and memory of the host, go
+ * on. It cannot be taken back.
  *
  * Copies that have begun may go on, and this is the one case in which the memory of an operation is
  * not quiet when it has ended:
- *   - Memory of the device that the operation names must not be used again, nor freed by the caller
- *     where it was wrapped; and memory of other devices of one vendor, to which this one copies.
+ *   - Memory of the device that the operation names must not be read, written or given back to the
+ *     vendor until the process ends; nor memory of other devices of the vendor's to which this one
+ *     copies. hetcomm_memory_free is called for it all the same, and gives the handle back.
  *   - Memory of the host is quiet, as after every operation: copies of devices go through the
  *     library's own, which is not used again before the copy has ended.
  * What a copy uses stays until it ends, if it ever does: memory of the library, allocations that

@@ -83,7 +83,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_create(
 /* Pushes the bytes of |buffer|, in host or device memory, as the next item. The request completes
  * when the buffer may be reused, which does not mean that the item was pulled. |options| may be
  * NULL.
- *   BUSY              |depth| items are under way.
+ *   BUSY              |depth| items are under way. In the completion record: thousands of items were
+ *                     given up here that the other end has not pulled.
  *   INVALID_ARGUMENT  It is the pulling end, or as for hetcomm_send.
  *   OUT_OF_RANGE      The item is longer than max_item_bytes, or as for hetcomm_send.
  * [any-thread] */

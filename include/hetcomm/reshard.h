@@ -42,18 +42,20 @@
  *
  * Labels. An execution may carry a label (step and micro_batch in its options), which the ranks
  * compare before data moves between them. Where two labels differ, both ranks end with MISMATCH,
- * and the text has both labels. 0 and 0, which is also what an execution without a label has, is
- * told to nobody but compared with what others tell.
+ * the text has both labels, and the plan ends. 0 and 0, which is also what an execution without a
+ * label has, is told to nobody but compared with what others tell.
  *
  * Failures. An execution that is refused, cancelled or late before any rank has sent data of it
  * ends alone, on all ranks that have something to do with it: on this rank with its reason, on the
- * others with ABORTED, or MISMATCH where it was refused. The plan goes on with the next one. Any
- * other failure, by a deadline or a cancel after data has moved, the loss of a rank or for want of
- * memory, fails the execution on the ranks that have something to do with that one (PEER_LOST or
- * MISMATCH where that is the reason, else ABORTED; the text names the rank where it began, its
- * status and its reason), and ends the plan: later executions end at once with the reason. Whoever
- * goes on destroys it on all ranks and creates another one. Where ranks were lost,
- * hetcomm_reshard_rebuild() makes the plan again among those that are left. */
+ * others with ABORTED, or MISMATCH where it was refused. The plan goes on with the next one; after
+ * 8192 in a row that ended so it ends, too. Any other failure, by a deadline or a cancel after
+ * data has moved, the loss of a rank or for want of memory, fails the execution on the ranks that
+ * have something to do with that one (PEER_LOST or MISMATCH where that is the reason, else ABORTED;
+ * ABORTED, too, on a rank whose own plan is not one of those that differ; the text names the rank
+ * where it began, its status and its reason), and ends the plan: others that are under way end with
+ * the reason, and later ones at once. Whoever goes on destroys it on all ranks and creates another
+ * one. Where ranks were lost, hetcomm_reshard_rebuild() makes the plan again among those that are
+ * left. */
 #ifndef HETCOMM_RESHARD_H_
 #define HETCOMM_RESHARD_H_
 
@@ -347,7 +349,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_rebuild(
  * under way, unless both are in the order of one stream. Elements count, not buffers: tensors may
  * interleave in one buffer. What a rank has before and after may stay in its place, unless it is
  * converted or summed. Buffers are compared in memory that the host reaches, and in one allocation
- * of a device.
+ * of a device; memories that were wrapped count as parts of theirs, but not buffers of OpenCL that are
+ * parts of others.
  *   BUSY              |in_flight| executions are under way.
  *   INVALID_ARGUMENT  An array is missing; the options have flags; a destination
  *                     overlaps another one or a source. The text names the tensors.
@@ -361,8 +364,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reshard_start(
 /* Tells the other ranks that this rank refuses one execution, for callers that check arguments
  * before they call: the next one that it would start. There that execution ends with MISMATCH and
  * |reason|, of which 400 bytes are told and which may be NULL; here it counts as started. If all
- * ranks refuse the same one, nothing fails. Does not wait, and does nothing once the plan has
- * ended. [any-thread] */
+ * ranks refuse the same one, nothing fails. Does not wait: without the progress thread the others
+ * hear of it at this rank's next call that makes progress. Does nothing once the plan has ended.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_reshard_refuse(hetcomm_reshard_t* reshard, const char* reason) HETCOMM_NOEXCEPT;
 

@@ -268,7 +268,8 @@ void Execution::stop(const Status& why, std::string text) {
   for (MessageState& state : messages_) {
     // Some end at once.
     if (state.operation == nullptr) continue;
-    shared_.communicator.end(*state.operation, told.code(), told.text());
+    const Status own = owner_.told_to(state.operation->transfer.lane->peer(), told);
+    shared_.communicator.end(*state.operation, own.code(), own.text());
   }
 }
 
@@ -287,8 +288,7 @@ void Execution::end(Code code, const std::string& text) {
   };
   const bool is_alone = (code == Code::kCancelled || code == Code::kTimedOut) && !has_moved() &&
                         owner_.give_up(*this, with(code));
-  // The peers that it waits for have no such plan.
-  if (code == Code::kTimedOut && shared_.talk.is_lacking()) code = Code::kMismatch;
+  if (code == Code::kTimedOut) code = code_at_deadline();
   if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
   const Status why = with(code);
   stop(why, text_or_none([&] { return text; }));
@@ -329,15 +329,17 @@ void Execution::compare_labels() {
   const int32_t rank = shared_.communicator.rank_of(other->first.second);
   fail(Code::kMismatch, text_or_none([&]() HETCOMM_UNDER_BATON {
          return fmt::format(
-             "rank {} has the label step {}, micro-batch {}, and this rank step {}, "
-             "micro-batch {}",
-             rank, theirs.step, theirs.micro_batch, label_.step, label_.micro_batch);
+             "rank {} has the label step {}, micro-batch {}, and rank {} step {}, micro-batch {}",
+             rank, theirs.step, theirs.micro_batch,
+             shared_.communicator.rank_of(shared_.commons.rank), label_.step, label_.micro_batch);
        }));
 }
 
-// Data does not leave before the receiver's label is known, if this rank has one.
-bool Execution::may_send_to(int peer) const {
-  return !label_.is_set() || shared_.talk.told(peer, number_) != nullptr;
+// Data does not leave before the receiver's label is known, if this rank has one. Over a lane that is
+// closed nothing leaves, and the message ends.
+bool Execution::may_send_to(Lane& lane) const {
+  return !label_.is_set() || shared_.talk.told(lane.peer(), number_) != nullptr ||
+         !lane.closed().ok();
 }
 
 std::string Execution::name() const {
@@ -406,8 +408,9 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   Lane& lane = shared_.turns.lane(message.lane);
   const bool fetches = sends && state.way == Way::kStaged;
   // What comes from a device may be fetched before its turn.
-  const bool has_turn = shared_.turns.has_turn(message.lane, number_, message.place) &&
-                        (!sends || may_send_to(lane.peer()));
+  const bool has_turn =
+      shared_.turns.has_turn(message.lane, number_, message.place) && (!sends || may_send_to(lane));
+  if (stage_ != Stage::kMoving) return false;  // for want of memory to skip others
   if (!has_turn && (!fetches || no_room_)) return false;
   if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
     if (!take_memory(message, state, sends, must)) {
@@ -536,6 +539,7 @@ void Execution::on_end(Operation& message) {
   // What was received stays where it is until it is taken.
   if (sends || code != Code::kOk || stage_ != Stage::kMoving) let_go(own, sends);
   if (stage_ == Stage::kEnding) {
+    owner_.note_ready();  // its lane may be free
     try_to_end();
     return;
   }

@@ -61,6 +61,8 @@ class ExecutionOwner {
   virtual void note_ready() HETCOMM_UNDER_BATON = 0;
   // An execution has failed for |why|: no other can go on.
   virtual void break_off(const Status& why) HETCOMM_UNDER_BATON = 0;
+  // What rank |rank| of the job is told of an execution that ends for |why|.
+  virtual Status told_to(int rank, const Status& why) const HETCOMM_UNDER_BATON = 0;
   // |execution|, which was lined up, goes without having begun.
   virtual void leave_line(Execution& execution) HETCOMM_UNDER_BATON = 0;
   // An execution that was bound does not count as under way any more. [any-thread]
@@ -128,6 +130,7 @@ class Execution final : public CompositeOperation,
   // A peer's label may have come.
   void compare_labels() HETCOMM_UNDER_BATON;
   bool is_over() const HETCOMM_UNDER_BATON { return stage_ == Stage::kOver; }
+  bool has_succeeded() const HETCOMM_UNDER_BATON { return is_over() && code_ == Code::kOk; }
   // An execution that is over gives its place back, and is fresh.
   void reset() HETCOMM_UNDER_BATON;
 
@@ -136,6 +139,10 @@ class Execution final : public CompositeOperation,
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
   std::vector<int> awaited() const override HETCOMM_UNDER_BATON;
   std::string remark() const override HETCOMM_UNDER_BATON { return shared_.talk.lacking(); }
+  // The peers that it waits for may have no such plan.
+  Code code_at_deadline() const override HETCOMM_UNDER_BATON {
+    return shared_.talk.is_lacking() ? Code::kMismatch : Code::kTimedOut;
+  }
   std::string describe() const override HETCOMM_UNDER_BATON;
 
  private:
@@ -201,7 +208,7 @@ class Execution final : public CompositeOperation,
   void drop_landings() HETCOMM_UNDER_BATON;
   void stop(const Status& why, std::string text) HETCOMM_UNDER_BATON;
   void try_to_end() HETCOMM_UNDER_BATON;
-  bool may_send_to(int peer) const HETCOMM_UNDER_BATON;
+  bool may_send_to(Lane& lane) const HETCOMM_UNDER_BATON;
   std::string name() const HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON;

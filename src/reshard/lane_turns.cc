@@ -8,16 +8,19 @@ void LaneTurns::skip(uint64_t execution) {
   skipped_.insert(execution);
   uint64_t first = execution;
   for (const auto& counted : lanes_) {
+    const uint32_t messages = counted->messages;
+    job_.pair(counted->lane.peer()).give_up_runs(counted->lane, execution * messages, messages);
     settle(*counted);
-    first = std::min(first, counted->started / counted->messages);
+    first = std::min(first, counted->started / messages);
   }
   skipped_.erase(skipped_.begin(), skipped_.lower_bound(first));
 }
 
 void LaneTurns::settle(Counted& counted) {
   while (skipped_.contains(counted.started / counted.messages)) {
-    job_.pair(counted.lane.peer()).skip_run(counted.lane);
-    ++counted.started;
+    const uint64_t rest = counted.messages - counted.started % counted.messages;
+    if (!job_.pair(counted.lane.peer()).skip_runs(counted.lane, rest)) return;
+    counted.started += rest;
   }
 }
 

@@ -32,15 +32,21 @@ class LaneTurns {
   Lane& lane(size_t index) const { return lanes_[index]->lane; }
 
   // The message at |place| of |execution| is the next one of lane |index|.
-  bool has_turn(size_t index, uint64_t execution, uint32_t place) const HETCOMM_UNDER_BATON {
-    const Counted& counted = *lanes_[index];
-    return counted.started == execution * counted.messages + place;
+  bool has_turn(size_t index, uint64_t execution, uint32_t place) HETCOMM_UNDER_BATON {
+    Counted& counted = *lanes_[index];
+    if (!skipped_.empty()) [[unlikely]]
+      settle(counted);  // there may be room for it now
+    return counted.started == execution * counted.messages + place && counted.lane.has_room();
   }
   // It is about to start. settle() follows when it has its place in the lane.
   void started(size_t index) HETCOMM_UNDER_BATON { ++lanes_[index]->started; }
   void settle(size_t index) HETCOMM_UNDER_BATON {
     if (!skipped_.empty()) [[unlikely]]
       settle(*lanes_[index]);
+  }
+  // Lane |index| is about to be closed. False: it was before.
+  bool take_closing(size_t index) HETCOMM_UNDER_BATON {
+    return !std::exchange(lanes_[index]->is_closed, true);
   }
   // No message of |execution| starts any more. May throw std::bad_alloc, and has then done nothing.
   void skip(uint64_t execution) HETCOMM_UNDER_BATON;
@@ -52,6 +58,7 @@ class LaneTurns {
         : messages(of_each), lane(std::forward<Arguments>(arguments)...) {}
     const uint32_t messages;  // of each execution
     uint64_t started = 0;     // or skipped, in all executions
+    bool is_closed = false;
     Lane lane;
   };
   void settle(Counted& counted) HETCOMM_UNDER_BATON;

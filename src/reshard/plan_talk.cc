@@ -26,9 +26,14 @@ PlanTalk::PlanTalk(Communicator& communicator, PlanTalkClient& client, PlanBoard
       terms_(std::move(terms)),
       peers_(std::move(peers)) {}
 
-void PlanTalk::open() {
+void PlanTalk::enter() { communicator_.channel().plans.add(*this, terms_); }
+
+uint32_t PlanTalk::number_with(int rank) const {
+  return communicator_.channel().plans.number_of(*this, rank);
+}
+
+void PlanTalk::catch_up() {
   PlanBoard& board = communicator_.channel().plans;
-  board.add(*this, terms_);
   for (const PlanBoard::Answer& answer : board.catch_up(*this)) send(answer.rank, answer.note);
 }
 
@@ -128,7 +133,7 @@ PlanNote PlanTalk::note_to(int rank, PlanAction action) const {
   PlanNote note{.action = action, .tag = terms_.tag, .body = {}, .text = {}};
   note.body.channel = communicator_.channel_at(rank);
   note.body.reply_channel = communicator_.id();
-  note.body.number = communicator_.channel().plans.number_of(*this, rank);
+  note.body.number = number_with(rank);
   note.body.content = terms_.content;
   return note;
 }

@@ -58,8 +58,12 @@ class PlanTalk final : private BoardedPlan {
   PlanTalk(const PlanTalk&) = delete;
   PlanTalk& operator=(const PlanTalk&) = delete;
 
-  // Hears of others from now on. May throw std::bad_alloc.
-  void open() HETCOMM_UNDER_BATON;
+  // Takes the plan's numbers, and hears of others from now on. May throw std::bad_alloc.
+  void enter() HETCOMM_UNDER_BATON;
+  // This rank's number of the plan with rank |rank| of the job, with which it has lanes.
+  uint32_t number_with(int rank) const HETCOMM_UNDER_BATON;
+  // Hears what others have said before. May throw std::bad_alloc.
+  void catch_up() HETCOMM_UNDER_BATON;
   void close() HETCOMM_UNDER_BATON;
   // An execution of this rank is called: the peers hear of the plan, if they have not.
   void introduce() HETCOMM_UNDER_BATON;

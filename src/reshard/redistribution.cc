@@ -13,7 +13,9 @@
 namespace hetcomm::reshard {
 namespace {
 
-constexpr size_t kMaxGivenUp = 1u << 16;  // that are remembered
+// Executions given up in a row: a rank that has not come so far holds a note of each.
+constexpr size_t kMaxInRow = 1u << 13;
+constexpr size_t kMaxGivenUp = 1u << 16;  // that are remembered, since notes of them may still come
 constexpr size_t kMaxReason = 400;        // bytes of the text of a refusal
 constexpr uint64_t kPauseNs = 1'000'000'000;
 
@@ -61,25 +63,12 @@ LaneShare share_of(const ProgramLane& lane, const Program& program, const LaneSh
 std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicator, Program program,
                                                        const RedistributionTerms& terms) {
   std::unique_ptr<Redistribution> made(new Redistribution(communicator, std::move(program), terms));
-  const Program& own = made->shared_.program;
-  for (const ProgramLane& lane : own.lanes) {
-    const MemberChannel& peer = communicator.poster().filler().member(lane.peer);
-    const uint64_t depth = uint64_t{lane.messages} * terms.in_flight;
-    made->shared_.turns.add(
-        lane.messages, lane.sends ? Lane::End::kSending : Lane::End::kReceiving, communicator,
-        peer.rank, lane.sends ? peer.channel : communicator.id(),
-        LaneTerms{.tag = terms.tag,
-                  .most_bytes = lane.most_bytes,
-                  .depth = static_cast<uint32_t>(std::min<uint64_t>(depth, Lane::kMaxDepth)),
-                  .use = 1 + lane.stage,
-                  .content = terms.content},
-        share_of(lane, own, terms.share));
-  }
   {
     const Engine::Baton baton(communicator.engine());
     made->active_.reserve(terms.in_flight);
     made->spare_.reserve(terms.in_flight);
     made->lined_up_.reserve(terms.in_flight);
+    made->add_lanes(terms);
   }
   made->open_lanes();
   const Engine::Baton baton(communicator.engine());
@@ -88,7 +77,33 @@ std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicato
   return made;
 }
 
-// All of them, and the plan is on its board then; or none.
+// The plan is on its board then; or it is not, and there is no lane.
+void Redistribution::add_lanes(const RedistributionTerms& terms) {
+  const Program& own = shared_.program;
+  shared_.talk.enter();
+  try {
+    for (const ProgramLane& lane : own.lanes) {
+      const MemberChannel& peer = communicator_.poster().filler().member(lane.peer);
+      const uint64_t depth = uint64_t{lane.messages} * terms.in_flight;
+      shared_.turns.add(
+          lane.messages, lane.sends ? Lane::End::kSending : Lane::End::kReceiving, communicator_,
+          peer.rank, lane.sends ? peer.channel : communicator_.id(),
+          LaneTerms{.tag = terms.tag,
+                    .most_bytes = lane.most_bytes,
+                    .depth = static_cast<uint32_t>(std::min<uint64_t>(depth, Lane::kMaxDepth)),
+                    .use = 1 + lane.stage,
+                    .content = terms.content,
+                    .plan = shared_.talk.number_with(peer.rank)},
+          share_of(lane, own, terms.share));
+      shared_.turns.lane(shared_.turns.size() - 1).set_watcher(*this);
+    }
+  } catch (const std::bad_alloc&) {
+    shared_.talk.close();
+    throw;
+  }
+}
+
+// All of them; or none, and the plan is not on its board any more.
 void Redistribution::open_lanes() {
   Poster& poster = communicator_.poster();
   const LaneTurns& turns = shared_.turns;
@@ -97,7 +112,7 @@ void Redistribution::open_lanes() {
     for (; open < turns.size(); ++open) poster.open_lane(turns.lane(open));
     const Engine::Baton baton(communicator_.engine());
     lanes_open_ = true;
-    shared_.talk.open();
+    shared_.talk.catch_up();
   } catch (const std::bad_alloc&) {
     {
       const Engine::Baton baton(communicator_.engine());
@@ -327,8 +342,9 @@ bool Redistribution::give_up(Execution& execution, const Status& why) {
 }
 
 // The other ranks hear of it before any message of it ends here. |from|: the rank of the job that
-// has told it; -1: this rank gives it up. False: there is no memory.
+// has told it; -1: this rank gives it up. False: there is no room for it.
 bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
+  if (in_row_ >= kMaxInRow) return false;
   try {
     given_up_.emplace(given_up.execution, given_up);
     shared_.talk.tell(given_up, from);
@@ -336,6 +352,7 @@ bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
   } catch (const std::bad_alloc&) {
     return false;
   }
+  ++in_row_;
   if (given_up_.size() > kMaxGivenUp) given_up_.erase(given_up_.begin());
   shared_.talk.forget_labels(given_up.execution);
   ready_ = true;  // the turn of others may have come
@@ -354,7 +371,18 @@ void Redistribution::refuse(std::string_view why) {
   shared_.talk.introduce();
   ++next_number_;
   if (given_up_.contains(given_up.execution)) return;  // another rank refuses it, too
-  if (!note_given_up(given_up, -1)) break_off_and_sweep(Code::kOutOfMemory);
+  if (note_given_up(given_up, -1)) return;
+  break_off_and_sweep(status_or_code(Code::kBusy, [&]() HETCOMM_UNDER_BATON {
+    return fmt::format(
+        "rank {} has refused redistribution #{}, and {} in front of it were given up",
+        communicator_.rank(), given_up.execution, in_row_);
+  }));
+}
+
+// |execution| has succeeded: only those behind it count from now on.
+void Redistribution::begin_row(uint64_t execution) {
+  if (in_row_ == 0) return;
+  in_row_ = static_cast<size_t>(std::distance(given_up_.upper_bound(execution), given_up_.end()));
 }
 
 // --- what other ranks say -------------------------------------------------------
@@ -413,10 +441,13 @@ void Redistribution::note_pause() {
   const uint64_t now = communicator_.engine().coarse_now();
   const uint64_t pause_ns = now - std::min(now, std::exchange(seen_ns_, now));
   if (pause_ns < kPauseNs || active_.empty()) return;
+  const uint64_t oldest = active_.front()->number();
+  if (oldest < quiet_until_) return;
+  quiet_until_ = oldest + 1;
   communicator_.context().log().info(
       "redistribution #{} has waited {:.1f} s for this rank's next call: without the progress "
       "thread nothing moves between calls",
-      active_.front()->number(), static_cast<double>(pause_ns) / 1e9);
+      oldest, static_cast<double>(pause_ns) / 1e9);
 }
 
 void Redistribution::finish_sleep() { seen_ns_ = now_ns(); }
@@ -429,9 +460,9 @@ void Redistribution::break_off_and_sweep(const Status& why) {
 
 // How executions end that would begin after the plan has ended.
 Status Redistribution::ended() const {
-  return differs_
-             ? broken_
-             : broken_.annotate("an earlier execution has failed; prepare it anew on all ranks");
+  return differs_ ? broken_
+                  : broken_.annotate(
+                        "the plan has ended; destroy it and create another one, on all ranks");
 }
 
 // Executions that wait for a user's stream end, too.
@@ -448,6 +479,7 @@ void Redistribution::sweep_over() {
   const size_t before = active_.size();
   for (auto& execution : active_) {
     if (!execution->is_over()) continue;
+    if (execution->has_succeeded()) begin_row(execution->number());
     // There is room for as many as can be under way; what cannot be kept goes.
     if (spare_.size() < spare_.capacity()) {
       execution->reset();
@@ -458,9 +490,9 @@ void Redistribution::sweep_over() {
   }
   std::erase(active_, nullptr);
   if (active_.size() != before) ready_ = ready_ || !active_.empty();
-  if (!active_.empty()) return;
+  // Copies of devices that go on here, and messages with one rank, keep no other rank waiting.
   if (!broken_.ok()) close_lanes(broken_);
-  set_busy(false);
+  if (active_.empty()) set_busy(false);
 }
 
 void Redistribution::set_busy(bool busy) {
@@ -480,16 +512,20 @@ void Redistribution::break_off(const Status& why) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->fail(why.code(), why.text());
 }
 
-// Only ranks whose plan differs end with MISMATCH.
+// Of plans that differ only those ranks hear MISMATCH whose plan differs.
+Status Redistribution::told_to(int rank, const Status& why) const {
+  if (!differs_ || why.code() != Code::kMismatch || differing_.contains(rank)) return why;
+  return status_or_code(Code::kAborted, [&] { return std::string(why.text()); });
+}
+
+// Closes those on which no message is under way.
 void Redistribution::close_lanes(const Status& why) {
-  if (!std::exchange(lanes_open_, false)) return;
-  const Status told = why.code() != Code::kMismatch
-                          ? why
-                          : status_or_code(Code::kAborted, [&] { return std::string(why.text()); });
+  if (!lanes_open_) return;
   for (size_t i = 0; i < shared_.turns.size(); ++i) {
     Lane& lane = shared_.turns.lane(i);
+    if (lane.taken() > 0 || !shared_.turns.take_closing(i)) continue;
     const bool differs = differs_ && differing_.contains(lane.peer());
-    communicator_.job().pair(lane.peer()).close_lane(lane, differs ? why : told);
+    communicator_.job().pair(lane.peer()).close_lane(lane, told_to(lane.peer(), why), differs);
   }
 }
 

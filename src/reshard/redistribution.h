@@ -42,7 +42,10 @@ struct ExecutionOptions {
   Label label{};
 };
 
-class Redistribution final : private JobTask, private ExecutionOwner, private PlanTalkClient {
+class Redistribution final : private JobTask,
+                             private ExecutionOwner,
+                             private PlanTalkClient,
+                             private LaneWatcher {
  public:
   // Opens the lanes, which waits for nobody. May throw std::bad_alloc.
   static std::unique_ptr<Redistribution> create(Communicator& communicator, Program program,
@@ -90,6 +93,7 @@ class Redistribution final : private JobTask, private ExecutionOwner, private Pl
   bool give_up(Execution& execution, const Status& why) override HETCOMM_UNDER_BATON;
   void note_ready() override HETCOMM_UNDER_BATON { ready_ = true; }
   void break_off(const Status& why) override HETCOMM_UNDER_BATON;
+  Status told_to(int rank, const Status& why) const override HETCOMM_UNDER_BATON;
   void leave_line(Execution& execution) override HETCOMM_UNDER_BATON;
   void note_over() override { pending_.fetch_sub(1, std::memory_order_release); }
   void give_place() override { under_way_.fetch_sub(1, std::memory_order_release); }
@@ -98,13 +102,17 @@ class Redistribution final : private JobTask, private ExecutionOwner, private Pl
   void plan_differs(int rank, const Status& why) override HETCOMM_UNDER_BATON;
   void peer_gave_up(int from, const GivenUp& given_up) override HETCOMM_UNDER_BATON;
   void label_came(uint64_t execution) override HETCOMM_UNDER_BATON;
+  // LaneWatcher. A message that waits for a label shall not wait any more.
+  void lane_closed() override HETCOMM_UNDER_BATON { ready_ = true; }
 
   Code check(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
              const char* name, std::string* text) const;
   bool take_place();
   std::unique_ptr<Execution> take() HETCOMM_EXCLUDES(baton_role);
+  void add_lanes(const RedistributionTerms& terms) HETCOMM_UNDER_BATON;
   void open_lanes();
   void call(Execution& execution) HETCOMM_UNDER_BATON;
+  void begin_row(uint64_t execution) HETCOMM_UNDER_BATON;
   bool note_given_up(const GivenUp& given_up, int from) HETCOMM_UNDER_BATON;
   Execution* find(uint64_t number) HETCOMM_UNDER_BATON;
   void break_off_and_sweep(const Status& why) HETCOMM_UNDER_BATON;
@@ -127,8 +135,10 @@ class Redistribution final : private JobTask, private ExecutionOwner, private Pl
   bool lanes_open_ = false;
   bool ready_ = false;
   bool busy_ = false;
+  uint64_t quiet_until_ = 0;              // executions before it were noted in the log, or are over
   uint64_t seen_ns_ = 0;                  // when this rank was in a call last, while it is busy
   std::map<uint64_t, GivenUp> given_up_;  // by number; the latest ones
+  size_t in_row_ = 0;                     // of these, since an execution has succeeded
   std::vector<Execution*> lined_up_;      // called, and behind a stream
   std::vector<std::unique_ptr<Execution>> active_;  // in their order
   std::vector<std::unique_ptr<Execution>> spare_;

@@ -1,8 +1,11 @@
 // Devices that hang and are given up (hetcomm_device_abandon, HETCOMM_DEVICE_TIMEOUT):
 //
-//   * a cancel does not end an operation whose copy does not end; giving the device up does, whatever
-//     the operation, on whichever rank, and however far it has come
-//   * so does the limit, if it was asked to; the log names device, copy and operation
+//   * a cancel, a deadline or an abort does not end an operation whose copy does not end; giving the
+//     device up does, whatever the operation, on whichever rank, and however far it has come
+//   * so does the limit, if it was asked to, and soon; the log names device, copy and operation
+//   * without a limit nothing is told and nothing given up
+//   * the text says which memory must not be used again, whatever had ended the operation before
+//   * the other ranks of a collective operation end soon, and name the rank where the device hangs
 //   * no host memory of the caller is written afterwards, and no chunk is used again before its late
 //     copy has ended; then it is
 //   * other devices and memory of the host go on; what names the device is refused
@@ -10,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,6 +33,8 @@ using hetcomm::test::HangingDevice;
 using Way = HangingDevice::Way;
 
 constexpr uint64_t kBytes = 4u << 20;
+// Of DEVICE_TIMEOUT, where a round asks for it.
+constexpr uint64_t kLimitNs = 100 * kMs;
 
 std::vector<CapiCase> cases() {
   std::vector<CapiCase> all;
@@ -73,6 +79,15 @@ class Rank {
   hetcomm_buffer_t on_host(uint64_t offset, uint64_t length) {
     return hetcomm_buffer_host(host_.data() + offset, length);
   }
+  // Deadline of what this rank starts from now on; 0: the default.
+  void set_timeout(uint64_t timeout_ns) { timeout_ns_ = timeout_ns; }
+  hetcomm_operation_options_t options() const { return with_timeout(timeout_ns_); }
+  hetcomm_collective_options_t collective_options() const {
+    hetcomm_collective_options_t options{};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = timeout_ns_;
+    return options;
+  }
   void abandon() {
     EXPECT_EQ(hetcomm_device_abandon(me_.context(), number_, "the test says so"), HETCOMM_OK)
         << hetcomm_last_error();
@@ -85,9 +100,30 @@ class Rank {
   std::vector<std::byte> host_;
   int32_t number_ = -1;
   hetcomm_memory_t* memory_ = nullptr;
+  uint64_t timeout_ns_ = 0;
 };
 
 using Requests = std::vector<hetcomm_request_t*>;
+
+// How long an ordinary small operation takes here and now: a word goes to the other rank and back.
+uint64_t time_of_word(Member& me) {
+  uint64_t took_ns = 0;
+  for (int i = 0; i < 2; ++i) {  // the first one connects
+    const uint64_t begin_ns = now_ns();
+    uint64_t word = 0;
+    for (const int32_t sender : {0, 1}) {
+      const Outcome outcome =
+          finish(me.rank() == sender ? me.send(1 - sender, 4, &word, sizeof(word))
+                                     : me.recv(sender, 4, &word, sizeof(word)));
+      EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+    }
+    took_ns = now_ns() - begin_ns;
+  }
+  return took_ns;
+}
+
+// What ends soon ends within this time, where an ordinary operation takes |control_ns|.
+uint64_t soon_ns(uint64_t control_ns) { return kSec + 10 * control_ns; }
 
 bool is_pending(hetcomm_request_t* request) {
   return hetcomm_request_test(request, nullptr) == HETCOMM_PENDING;
@@ -129,6 +165,8 @@ class Kind {
  public:
   virtual ~Kind() = default;
   virtual void set_up(Rank& /*own*/) {}
+  // Whether start() gives |rank| a request.
+  virtual bool has_request(int32_t /*rank*/) const { return true; }
   virtual hetcomm_request_t* start(Rank& own) = 0;
   virtual void tear_down(Rank& /*own*/) {}
 };
@@ -138,16 +176,21 @@ class Messages final : public Kind {
   Messages(uint64_t bytes, bool pieces) : bytes_(bytes), pieces_(pieces) {}
   hetcomm_request_t* start(Rank& own) override {
     hetcomm_request_t* request = nullptr;
+    const hetcomm_operation_options_t options = own.options();
+    hetcomm_communicator_t* const on = own.me().communicator();
+    const bool sends = own.rank() == 0;
+    hetcomm_status_t status = HETCOMM_INTERNAL;
     if (pieces_) {
       const hetcomm_buffer_t all[] = {own.on_host(0, bytes_ / 2), own.on_device(0, bytes_ / 2)};
-      const hetcomm_status_t status =
-          own.rank() == 0 ? hetcomm_sendv(own.me().communicator(), 1, 1, all, 2, nullptr, &request)
-                          : hetcomm_recvv(own.me().communicator(), 0, 1, HETCOMM_EXACT_TAG, all, 2,
-                                          nullptr, &request);
-      EXPECT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
-      return request;
+      status = sends ? hetcomm_sendv(on, 1, 1, all, 2, &options, &request)
+                     : hetcomm_recvv(on, 0, 1, HETCOMM_EXACT_TAG, all, 2, &options, &request);
+    } else {
+      const hetcomm_buffer_t all = own.on_device(0, bytes_);
+      status = sends ? hetcomm_send(on, 1, 1, all, &options, &request)
+                     : hetcomm_recv(on, 0, 1, HETCOMM_EXACT_TAG, all, &options, &request);
     }
-    return start_move(own.me(), own.on_device(0, bytes_));
+    EXPECT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
+    return request;
   }
 
  private:
@@ -182,12 +225,14 @@ class Accesses final : public Kind {
           << hetcomm_last_error();
     }
   }
+  bool has_request(int32_t rank) const override { return rank == 0; }
   hetcomm_request_t* start(Rank& own) override {
-    if (own.rank() == 1) return nullptr;
+    if (!has_request(own.rank())) return nullptr;
     hetcomm_request_t* request = nullptr;
+    const hetcomm_operation_options_t options = own.options();
     const hetcomm_buffer_t buffer = own.on_device(0, own.bytes());
-    EXPECT_EQ(puts_ ? hetcomm_put(remote_, 0, buffer, nullptr, &request)
-                    : hetcomm_get(remote_, 0, buffer, nullptr, &request),
+    EXPECT_EQ(puts_ ? hetcomm_put(remote_, 0, buffer, &options, &request)
+                    : hetcomm_get(remote_, 0, buffer, &options, &request),
               HETCOMM_OK)
         << hetcomm_last_error();
     return request;
@@ -221,9 +266,10 @@ class Items final : public Kind {
   hetcomm_request_t* start(Rank& own) override {
     hetcomm_queue_t* const queue = queues_[static_cast<size_t>(own.rank())];
     hetcomm_request_t* request = nullptr;
+    const hetcomm_operation_options_t options = own.options();
     const hetcomm_buffer_t buffer = own.on_device(0, own.bytes());
-    EXPECT_EQ(own.rank() == 0 ? hetcomm_queue_push(queue, buffer, nullptr, &request)
-                              : hetcomm_queue_pull(queue, buffer, nullptr, &request),
+    EXPECT_EQ(own.rank() == 0 ? hetcomm_queue_push(queue, buffer, &options, &request)
+                              : hetcomm_queue_pull(queue, buffer, &options, &request),
               HETCOMM_OK)
         << hetcomm_last_error();
     return request;
@@ -241,15 +287,17 @@ class Collectives final : public Kind {
  public:
   // |mixed|: the result goes to memory of the host.
   explicit Collectives(bool sums, bool mixed = false) : sums_(sums), mixed_(mixed) {}
-  hetcomm_request_t* start(Rank& own) override {
+  hetcomm_request_t* start(Rank& own) override { return start_on(own.me().communicator(), own); }
+  hetcomm_request_t* start_on(hetcomm_communicator_t* communicator, Rank& own) {
     hetcomm_request_t* request = nullptr;
+    const hetcomm_collective_options_t options = own.collective_options();
     const uint64_t half = own.bytes() / 2;
     const hetcomm_status_t status =
-        sums_ ? hetcomm_allreduce(own.me().communicator(), own.on_device(0, half),
+        sums_ ? hetcomm_allreduce(communicator, own.on_device(0, half),
                                   mixed_ ? own.on_host(half, half) : own.on_device(half, half),
-                                  HETCOMM_FLOAT32, HETCOMM_REDUCE_SUM, nullptr, &request)
-              : hetcomm_broadcast(own.me().communicator(), 0, own.on_device(0, own.bytes()),
-                                  HETCOMM_UINT8, nullptr, &request);
+                                  HETCOMM_FLOAT32, HETCOMM_REDUCE_SUM, &options, &request)
+              : hetcomm_broadcast(communicator, 0, own.on_device(0, own.bytes()), HETCOMM_UINT8,
+                                  &options, &request);
     EXPECT_EQ(status, HETCOMM_OK) << hetcomm_last_error();
     return request;
   }
@@ -259,12 +307,14 @@ class Collectives final : public Kind {
   const bool mixed_;
 };
 
-// Rank 0 has the first half of rank 1's elements, and rank 1 the other one already. Rows are short, or
-// one is long.
+// Rank 0 has the first half of rank 1's elements, and rank 1 the other one already.
 class Redistributions final : public Kind {
  public:
+  // |converts|: the elements become shorter ones, in several messages, each of which is copied to the
+  // host before it begins.
+  explicit Redistributions(bool converts = false) : converts_(converts) {}
   void set_up(Rank& own) override {
-    const uint64_t n = own.bytes() / 2;
+    const uint64_t n = own.bytes() / 2 / (converts_ ? sizeof(float) : 1);
     const uint64_t shape[] = {n};
     hetcomm_part_t sources[2] = {};
     sources[0] = {.rank = 0,
@@ -300,9 +350,12 @@ class Redistributions final : public Kind {
     hetcomm_reshard_tensor_t tensor{};
     tensor.source = from;
     tensor.destination = to;
-    tensor.source_type = HETCOMM_UINT8;
-    tensor.destination_type = HETCOMM_UINT8;
-    EXPECT_EQ(hetcomm_reshard_create(own.me().communicator(), &tensor, 1, nullptr,
+    tensor.source_type = converts_ ? HETCOMM_FLOAT32 : HETCOMM_UINT8;
+    tensor.destination_type = converts_ ? HETCOMM_BFLOAT16 : HETCOMM_UINT8;
+    hetcomm_reshard_options_t options{};
+    options.struct_size = sizeof(options);
+    if (converts_) options.slice_bytes = 64u << 10;
+    EXPECT_EQ(hetcomm_reshard_create(own.me().communicator(), &tensor, 1, &options,
                                      &plans_[static_cast<size_t>(own.rank())]),
               HETCOMM_OK)
         << hetcomm_last_error();
@@ -311,11 +364,12 @@ class Redistributions final : public Kind {
   }
   hetcomm_request_t* start(Rank& own) override {
     hetcomm_request_t* request = nullptr;
+    const hetcomm_operation_options_t options = own.options();
     const uint64_t half = own.bytes() / 2;
     const hetcomm_buffer_t source = own.on_device(0, half);
     const hetcomm_buffer_t target = own.on_device(half, half);
     EXPECT_EQ(hetcomm_reshard_start(plans_[static_cast<size_t>(own.rank())], &source,
-                                    own.rank() == 1 ? &target : nullptr, nullptr, &request),
+                                    own.rank() == 1 ? &target : nullptr, &options, &request),
               HETCOMM_OK)
         << hetcomm_last_error();
     return request;
@@ -326,6 +380,7 @@ class Redistributions final : public Kind {
   }
 
  private:
+  const bool converts_;
   std::array<hetcomm_reshard_t*, 2> plans_{};
 };
 
@@ -355,6 +410,7 @@ std::vector<Row> rows() {
       {"long allreduce", [] { return std::make_unique<Collectives>(true); }, false, "", true,
        32u << 20},
       {"redistribution", [] { return std::make_unique<Redistributions>(); }},
+      {"converted redistribution", [] { return std::make_unique<Redistributions>(true); }},
   };
 }
 
@@ -375,6 +431,7 @@ bool run_round(const CapiCase& given, const Round& round) {
   own.settings += round.row.settings;
   if (round.by_limit) own.settings += "DEVICE_TIMEOUT=100ms;DEVICE_TIMEOUT_ABANDON=on;";
   const std::unique_ptr<Kind> kind = round.row.make();
+  std::atomic<uint64_t> hung_at_ns{0};
   std::atomic<bool> has_hung{false};
   std::atomic<bool> is_over{false};
   run_job(own, 2, [&](Member& me) {
@@ -383,6 +440,12 @@ bool run_round(const CapiCase& given, const Round& round) {
       Rank rank(me, device, round.row.bytes);
       kind->set_up(rank);
       if (!me.meet()) return;
+      const uint64_t control_ns = round.by_limit ? time_of_word(me) : 0;
+      // What hangs is given up at the limit, and ends soon then.
+      const auto expect_in_time = [&](uint64_t end_ns) {
+        if (!round.by_limit || !has_hung) return;
+        EXPECT_LE(end_ns, hung_at_ns + kLimitNs + soon_ns(control_ns)) << "rank " << me.rank();
+      };
       const bool hangs = me.rank() == round.hanging;
       if (hangs) device.hang(round.way, round.copies);
       Running running(kind->start(rank));
@@ -390,6 +453,7 @@ bool run_round(const CapiCase& given, const Round& round) {
       if (hangs) {
         // An owner that others access has no request.
         me.until([&] { return device.hangs() || (starts ? running.is_over() : is_over.load()); });
+        hung_at_ns = now_ns();
         has_hung = device.hangs();
         if (has_hung && !round.by_limit) {
           if (running.request() != nullptr) {
@@ -401,6 +465,7 @@ bool run_round(const CapiCase& given, const Round& round) {
       }
       if (starts) {
         const Outcome outcome = running.finish_now();
+        expect_in_time(now_ns());
         if (hangs && has_hung) {
           EXPECT_EQ(outcome.status, HETCOMM_DEVICE_LOST) << outcome.text;
           EXPECT_NE(outcome.text.find("given up"), std::string::npos) << outcome.text;
@@ -410,6 +475,7 @@ bool run_round(const CapiCase& given, const Round& round) {
       }
       if (hangs && has_hung) {
         me.until([&] { return is_over.load(); });
+        expect_in_time(now_ns());
         EXPECT_FALSE(device.will_write(rank.host().data(), rank.bytes()));
         hetcomm_request_t* refused = nullptr;
         EXPECT_EQ(hetcomm_send(me.communicator(), rank.peer(), 9, rank.on_device(0, 8), nullptr,
@@ -468,6 +534,306 @@ TEST_P(Abandon, AtTheLimitIfItWasAskedTo) {
       SCOPED_TRACE(std::string(row.name) + ", rank " + std::to_string(hanging));
       EXPECT_TRUE(run_round(GetParam(), {row, hanging, Way::kCopies, 0, hanging == 0, true}));
       if (HasFailure()) return;
+    }
+  }
+}
+
+// What a round does to an operation whose copy hangs, before the copy ends or its device is given up.
+enum class Try : uint8_t { kNothing, kCancel, kDeadline, kAbortHere, kAbortThere };
+
+// One round in which the first copy after |copies| of rank |hanging|'s device hangs for good, or until
+// it is let go.
+struct Hang {
+  const Row& row;
+  int32_t hanging;
+  int64_t copies;
+  Try tries;
+  bool lets_go;  // the copy ends, and the device is not given up
+};
+
+constexpr uint64_t kDeadlineNs = 150 * kMs;
+
+bool aborts(const Hang& hang) {
+  return hang.tries == Try::kAbortHere || hang.tries == Try::kAbortThere;
+}
+
+void expect_end_where_it_hung(const Hang& hang, const Outcome& outcome) {
+  if (!hang.lets_go) {
+    EXPECT_EQ(outcome.status, HETCOMM_DEVICE_LOST) << outcome.text;
+    EXPECT_NE(outcome.text.find("device 1 (hanging) was given up: the test says so"),
+              std::string::npos)
+        << outcome.text;
+    if (hang.tries != Try::kNothing && hang.tries != Try::kCancel) return;
+    EXPECT_NE(outcome.text.find("its memory on the device must not be used again"),
+              std::string::npos)
+        << outcome.text;
+    return;
+  }
+  // All of its data may have been here.
+  const hetcomm_status_t tried = aborts(hang)                   ? HETCOMM_ABORTED
+                                 : hang.tries == Try::kDeadline ? HETCOMM_TIMED_OUT
+                                 : hang.tries == Try::kCancel   ? HETCOMM_CANCELLED
+                                                                : HETCOMM_OK;
+  EXPECT_TRUE(outcome.status == HETCOMM_OK || outcome.status == tried)
+      << hetcomm_status_name(outcome.status) << " " << outcome.text;
+}
+
+// It has heard of what has ended the operation on the other rank, unless it needed nothing of that
+// rank any more. It has not waited for its deadline.
+void expect_end_where_nothing_hung(const Hang& hang, const Outcome& outcome) {
+  EXPECT_TRUE(outcome.status == HETCOMM_OK || outcome.status == HETCOMM_ABORTED)
+      << hetcomm_status_name(outcome.status) << " " << outcome.text;
+  if (outcome.status != HETCOMM_ABORTED) return;
+  if (aborts(hang)) {
+    EXPECT_NE(outcome.text.find("aborted: enough"), std::string::npos) << outcome.text;
+    return;
+  }
+  // An execution of a redistribution may be given up alone.
+  const std::string origin = "rank " + std::to_string(hang.hanging);
+  EXPECT_TRUE(outcome.text.find(origin + ": ") != std::string::npos ||
+              outcome.text.find(origin + " has given up ") != std::string::npos)
+      << outcome.text;
+}
+
+// False: no copy has hung.
+bool run_hang(const CapiCase& given, const Hang& hang) {
+  std::array<HangingDevice, 2> devices{HangingDevice(hang.row.unified),
+                                       HangingDevice(hang.row.unified)};
+  CapiCase own = given;
+  own.settings += hang.row.settings;
+  const std::unique_ptr<Kind> kind = hang.row.make();
+  std::atomic<bool> has_hung{false};
+  run_job(own, 2, [&](Member& me) {
+    HangingDevice& device = devices[static_cast<size_t>(me.rank())];
+    const bool hangs = me.rank() == hang.hanging;
+    {
+      Rank rank(me, device, hang.row.bytes);
+      kind->set_up(rank);
+      if (!me.meet()) return;
+      if (hangs) device.hang(Way::kCopies, hang.copies);
+      if (hangs && hang.tries == Try::kDeadline) rank.set_timeout(kDeadlineNs);
+      Running running(kind->start(rank));
+      const bool starts = running.exists();
+      if (hangs) {
+        me.until([&] { return device.hangs() || running.is_over(); });
+        has_hung = device.hangs();
+      }
+      if (!me.meet()) return;
+      if (has_hung && hangs == (hang.tries == Try::kAbortHere) && aborts(hang)) {
+        EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "enough"), HETCOMM_OK)
+            << hetcomm_last_error();
+      }
+      if (has_hung && hangs) {
+        if (starts && hang.tries == Try::kCancel) {
+          EXPECT_EQ(hetcomm_request_cancel(running.request()), HETCOMM_OK);
+        }
+        if (hang.tries != Try::kNothing) {
+          // Its memory is not quiet.
+          const uint64_t wait_ns = 50 * kMs + (hang.tries == Try::kDeadline ? kDeadlineNs : 0);
+          EXPECT_FALSE(me.until([&] { return running.is_over(); }, wait_ns))
+              << "it has ended while its copy hangs";
+        }
+        hang.lets_go ? device.let_go() : rank.abandon();
+      }
+      if (starts) {
+        const Outcome outcome = running.finish_now();
+        if (has_hung && hangs) expect_end_where_it_hung(hang, outcome);
+        if (has_hung && !hangs) expect_end_where_nothing_hung(hang, outcome);
+      }
+      if (!me.meet()) return;
+      if (aborts(hang)) me.expect_ruin();
+      kind->tear_down(rank);
+      // Everything can be destroyed, also while the copy hangs.
+      hetcomm_communicator_t* const communicator = me.release();
+      hetcomm_status_t destroyed = HETCOMM_BUSY;
+      me.until([&] {
+        destroyed = hetcomm_communicator_destroy(communicator);
+        return destroyed != HETCOMM_BUSY;
+      });
+      EXPECT_EQ(destroyed, HETCOMM_OK) << hetcomm_last_error();
+    }
+    EXPECT_TRUE(me.meet());
+  });
+  HangingDevice& hung = devices[static_cast<size_t>(hang.hanging)];
+  const bool is_well = !has_hung || hang.lets_go;
+  EXPECT_EQ(hung.is_destroyed(), is_well);
+  EXPECT_EQ(hung.allocations() == 0, is_well);
+  if (!is_well) hung.let_go();  // the late copies still have their memory
+  EXPECT_TRUE(devices[static_cast<size_t>(1 - hang.hanging)].is_destroyed());
+  return has_hung;
+}
+
+// Every row on both ranks, but for owners of memory that have no request.
+template <typename Body>
+void for_each_row(const CapiCase& given, Body&& body) {
+  for (const Row& row : rows()) {
+    if (row.needs_thread && !given.thread_progress) continue;
+    for (const int32_t hanging : {0, 1}) {
+      if (!row.make()->has_request(hanging)) continue;
+      SCOPED_TRACE(std::string(row.name) + ", rank " + std::to_string(hanging));
+      body(row, hanging);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST_P(Abandon, ADeadlineDoesNotEndWhatHangs) {
+  int tried = 0;
+  int hung = 0;
+  for_each_row(GetParam(), [&](const Row& row, int32_t hanging) {
+    // After some copies some of its data has moved.
+    for (const int64_t copies : {0, 3}) {
+      const bool lets_go = (copies == 0) == (hanging == 0);
+      ++tried;
+      if (run_hang(GetParam(), {row, hanging, copies, Try::kDeadline, lets_go})) ++hung;
+    }
+  });
+  // A short message has one copy, and on a busy machine a deadline may pass before any.
+  EXPECT_GE(hung, tried / 2);
+}
+
+TEST_P(Abandon, AnAbortDoesNotEndWhatHangs) {
+  for_each_row(GetParam(), [](const Row& row, int32_t hanging) {
+    for (const Try tries : {Try::kAbortHere, Try::kAbortThere}) {
+      EXPECT_TRUE(run_hang(GetParam(), {row, hanging, 0, tries, false}));
+    }
+    EXPECT_TRUE(run_hang(GetParam(), {row, hanging, 0, Try::kAbortHere, true}));
+  });
+}
+
+TEST_P(Abandon, TheTextSaysWhichMemoryIsNotQuiet) {
+  for_each_row(GetParam(), [](const Row& row, int32_t hanging) {
+    for (const int64_t copies : {0, 2}) {
+      static_cast<void>(run_hang(GetParam(), {row, hanging, copies, Try::kNothing, false}));
+    }
+  });
+}
+
+TEST_P(Abandon, TheTextSaysSoOfWhatHadBeenCancelledBefore) {
+  for_each_row(GetParam(), [](const Row& row, int32_t hanging) {
+    EXPECT_TRUE(run_hang(GetParam(), {row, hanging, 0, Try::kCancel, false}));
+  });
+}
+
+// The other rank of a collective operation, while the device of rank 0 hangs and is given up. The
+// ranks call, and the device is given up, at different moments.
+struct Moment {
+  uint64_t call_after_us;     // rank 1 calls so much later than rank 0
+  uint64_t abandon_after_us;  // after a copy has hung, or after the call
+  int64_t copies;             // that do not hang
+  bool joined;                // an earlier operation has told the ranks how they are joined
+  bool hangs;                 // the device is given up after a copy has hung
+};
+
+std::vector<Moment> moments() {
+  const bool all = std::getenv("HETCOMM_TEST_LONG") != nullptr;
+  constexpr std::array<uint64_t, 6> kCalls = {0, 50, 0, 1000, 0, 4000};
+  constexpr std::array<uint64_t, 5> kAbandons = {0, 100, 500, 2000, 10'000};
+  constexpr std::array<int64_t, 4> kCopies = {0, 1, 3, 7};
+  std::vector<Moment> made;
+  const size_t count = all ? 120 : 16;
+  for (size_t i = 0; i < count; ++i) {
+    const bool joined = i / 2 % 2 == 0;
+    made.push_back({kCalls[i % kCalls.size()], kAbandons[i % kAbandons.size()],
+                    kCopies[i % kCopies.size()], joined, joined || i % 2 == 0});
+  }
+  return made;
+}
+
+size_t count_of(const std::string& what, const std::string& text) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+// On a communicator of its own, with a device of its own. What happens on the host between the ranks
+// goes on.
+void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const Moment& moment,
+                    std::atomic<uint64_t>& abandoned_at_ns) {
+  Rank rank(me, device, kBytes);
+  hetcomm_communicator_t* on = nullptr;
+  ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &on), HETCOMM_OK)
+      << hetcomm_last_error();
+  if (moment.joined) {
+    uint64_t word = 1;
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(&word, sizeof(word));
+    hetcomm_request_t* request = nullptr;
+    EXPECT_EQ(hetcomm_allreduce(on, buffer, buffer, HETCOMM_UINT64, HETCOMM_REDUCE_SUM, nullptr,
+                                &request),
+              HETCOMM_OK);
+    EXPECT_EQ(finish(request).status, HETCOMM_OK);
+  }
+  const uint64_t control_ns = time_of_word(me);
+  if (me.rank() == 0) abandoned_at_ns = 0;
+  ASSERT_TRUE(me.meet());
+  uint64_t called_at_ns = now_ns();
+  Outcome outcome;
+  if (me.rank() == 0) {
+    device.hang(moment.copies % 2 == 0 ? Way::kCopies : Way::kEvents, moment.copies);
+    hetcomm_request_t* const request = kind.start_on(on, rank);
+    // It may need fewer copies: then nothing hangs.
+    hetcomm_completion_t completion{};
+    hetcomm_status_t status = HETCOMM_PENDING;
+    EXPECT_TRUE(me.until([&] {
+      if (!moment.hangs || device.hangs()) return true;
+      status = hetcomm_request_test(request, &completion);
+      return status != HETCOMM_PENDING;
+    }));
+    me.until([] { return false; }, moment.abandon_after_us * 1000);
+    const bool is_over = status != HETCOMM_PENDING;
+    abandoned_at_ns = is_over ? UINT64_MAX : now_ns();
+    rank.abandon();
+    outcome = is_over ? Outcome{.status = completion.status} : finish(request);
+  } else {
+    me.until([] { return false; }, moment.call_after_us * 1000);
+    hetcomm_request_t* const request = kind.start_on(on, rank);
+    called_at_ns = now_ns();
+    outcome = finish(request);
+  }
+  const uint64_t end_ns = now_ns();
+  ASSERT_TRUE(me.meet());
+  if (abandoned_at_ns == UINT64_MAX) {
+    EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+  } else if (me.rank() == 0) {
+    EXPECT_EQ(outcome.status, HETCOMM_DEVICE_LOST) << outcome.text;
+  } else {
+    EXPECT_EQ(outcome.status, HETCOMM_ABORTED)
+        << hetcomm_status_name(outcome.status) << " " << outcome.text;
+    EXPECT_EQ(count_of("rank 0: DEVICE_LOST: ", outcome.text), 1U) << outcome.text;
+  }
+  const uint64_t from_ns = std::max(called_at_ns, abandoned_at_ns.load());
+  EXPECT_LE(end_ns, deadline_after(from_ns, soon_ns(control_ns)))
+      << "rank " << me.rank() << ": " << outcome.text;
+  EXPECT_EQ(hetcomm_communicator_destroy(on), HETCOMM_OK) << hetcomm_last_error();
+  static_cast<void>(time_of_word(me));
+  device.let_go();
+  ASSERT_TRUE(me.meet());
+}
+
+TEST_P(Abandon, TheOtherRankOfACollectiveOperationEndsSoon) {
+  for (const bool sums : {true, false}) {
+    const std::vector<Moment> all = moments();
+    // They outlive the contexts.
+    std::vector<std::array<HangingDevice, 2>> devices(all.size());
+    Collectives kind(sums);
+    std::atomic<uint64_t> abandoned_at_ns{0};
+    CapiCase own = GetParam();
+    // To pin memory could wait for the copy that hangs, before the device is given up.
+    own.settings += "STAGING_PIN=off;";
+    run_job(own, 2, [&](Member& me) {
+      for (size_t i = 0; i < all.size(); ++i) {
+        SCOPED_TRACE(std::string(sums ? "allreduce" : "broadcast") + ", moment " +
+                     std::to_string(i));
+        end_other_rank(me, devices[i][static_cast<size_t>(me.rank())], kind, all[i],
+                       abandoned_at_ns);
+        if (testing::Test::HasFailure()) return;
+      }
+    });
+    for (auto& each : devices) {
+      for (HangingDevice& device : each) {
+        EXPECT_TRUE(device.is_destroyed());
+        EXPECT_EQ(device.allocations(), 0U);
+      }
     }
   }
 }
@@ -693,6 +1059,51 @@ TEST_P(Abandon, TheLogNamesDeviceAndCopy) {
     }
     EXPECT_TRUE(me.meet());
   });
+}
+
+// Also where a limit would give the device up.
+TEST_P(Abandon, WithoutALimitNothingIsToldOrGivenUp) {
+  for (std::string& text : lines) text.clear();
+  std::array<HangingDevice, 2> devices;
+  CapiCase own = GetParam();
+  own.settings += "DEVICE_TIMEOUT=inf;DEVICE_TIMEOUT_ABANDON=on;";
+  own.log = log_line;
+  run_job(own, 2, [&](Member& me) {
+    HangingDevice& device = devices[static_cast<size_t>(me.rank())];
+    {
+      Rank rank(me, device, kBytes);
+      if (!me.meet()) return;
+      if (me.rank() == 0) device.hang(Way::kCopies);
+      hetcomm_request_t* const request = start_move(me, rank.on_device(0, kBytes / 2));
+      if (me.rank() == 0) {
+        EXPECT_TRUE(me.until([&] { return device.hangs(); }));
+        // A call that waits hangs, too.
+        std::atomic<hetcomm_status_t> status{HETCOMM_PENDING};
+        std::vector<std::byte> read(kBytes / 2);
+        std::thread thread([&] {
+          status = hetcomm_memory_read(rank.memory(), kBytes / 2, read.data(), read.size());
+        });
+        me.until([] { return false; }, 600 * kMs);
+        EXPECT_EQ(status, HETCOMM_PENDING);
+        EXPECT_TRUE(is_pending(request));
+        device.let_go();
+        thread.join();
+        EXPECT_EQ(status, HETCOMM_OK);
+      }
+      const Outcome outcome = finish(request);
+      EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+      // The device goes on.
+      EXPECT_EQ(hetcomm_memory_read(rank.memory(), 0, rank.host().data(), 8), HETCOMM_OK)
+          << hetcomm_last_error();
+    }
+    EXPECT_TRUE(me.meet());
+  });
+  for (const size_t rank : {size_t{0}, size_t{1}}) {
+    EXPECT_FALSE(has_logged(rank, "no copy has ended")) << lines[rank];
+    EXPECT_FALSE(has_logged(rank, "given up")) << lines[rank];
+    EXPECT_TRUE(devices[rank].is_destroyed());
+    EXPECT_EQ(devices[rank].allocations(), 0U);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Abandon, ::testing::ValuesIn(cases()), capi_case_name);

@@ -6,6 +6,14 @@
 //     waits between the two, and where calls that do not wait for all ranks lie between them
 //   * no rank waits for its deadline
 //   * where no call follows, the log tells what was found when the communicator is destroyed
+//
+// Operations with a root, of a word and of many bytes, among 4 ranks that differ in root or length:
+//
+//   * only a rank that waits for no rank with another call ends its own with OK, and then its data
+//     is right
+//   * the next operation that waits for all ranks ends with MISMATCH on every rank
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -232,6 +240,225 @@ TEST_P(Differences, AreFoundWhereNoMessageShowsThem) {
     static const Arguments kToThird{"gather to 2", Kind::kGather, 2};
     for (const bool waits : {false, true}) {
       differ(me, {&kToFirst, &kToThird, 0b1100, waits, false, &kWaiting[0]});
+    }
+  });
+}
+
+// --- operations with a root ----------------------------------------------------------------------
+
+constexpr uint64_t kWord = sizeof(int64_t);
+constexpr uint64_t kMany = 1u << 20;
+
+enum class RootedKind : uint8_t { kBroadcast, kReduce, kGather, kGatherv, kScatter, kScatterv };
+constexpr std::array<RootedKind, 6> kRootedKinds = {RootedKind::kBroadcast, RootedKind::kReduce,
+                                                    RootedKind::kGather,    RootedKind::kGatherv,
+                                                    RootedKind::kScatter,   RootedKind::kScatterv};
+const char* name_of(RootedKind kind) {
+  static const char* const kNames[] = {"broadcast", "reduce",  "gather",
+                                       "gatherv",   "scatter", "scatterv"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+struct RootedCall {
+  RootedKind kind;
+  int32_t root;
+  uint64_t bytes;  // of the buffer, or of each rank's part
+  bool operator==(const RootedCall&) const = default;
+
+  bool hands_out() const {
+    return kind == RootedKind::kBroadcast || kind == RootedKind::kScatter ||
+           kind == RootedKind::kScatterv;
+  }
+};
+
+// The calls of all ranks, by rank.
+using RootedCalls = std::array<RootedCall, kMostRanks>;
+
+// Whether |rank| waits for no rank that has made another call (hetcomm/collective.h). A rank that the
+// root sends to needs the root. The root of a reduction or a gather needs all, some of which differ.
+bool may_be_ok(const RootedCalls& calls, int32_t rank) {
+  const RootedCall& own = calls[static_cast<size_t>(rank)];
+  if (!own.hands_out()) return rank != own.root;
+  return rank == own.root || calls[static_cast<size_t>(own.root)] == own;
+}
+
+// One call of this rank, and its memory.
+class Rooted {
+ public:
+  Rooted(hetcomm_communicator_t* on, int32_t rank, const RootedCall& call)
+      : call_(call), rank_(rank) {
+    const uint64_t n = kMostRanks;
+    const bool at_root = rank == call.root;
+    const uint64_t bytes = call.bytes;
+    // The root of these has the parts of all ranks, on one side.
+    const bool has_parts =
+        at_root && call.kind != RootedKind::kBroadcast && call.kind != RootedKind::kReduce;
+    sent_.resize(has_parts && call.hands_out() ? n * bytes : bytes);
+    received_.resize(has_parts && !call.hands_out() ? n * bytes : bytes);
+    fill_pattern(sent_, static_cast<uint64_t>(rank));
+    if (call.kind == RootedKind::kBroadcast && at_root) received_ = sent_;
+    const hetcomm_buffer_t all_sent = hetcomm_buffer_host(sent_.data(), sent_.size());
+    const hetcomm_buffer_t all_received = hetcomm_buffer_host(received_.data(), received_.size());
+    std::array<hetcomm_buffer_t, kMostRanks> sends{};
+    std::array<hetcomm_buffer_t, kMostRanks> receives{};
+    for (uint64_t i = 0; i < n && has_parts; ++i) {
+      (call.hands_out() ? sends : receives)[i] =
+          hetcomm_buffer_host((call.hands_out() ? sent_ : received_).data() + i * bytes, bytes);
+    }
+    constexpr int32_t kType = HETCOMM_INT64;
+    const int32_t root = call.root;
+    hetcomm_status_t status = HETCOMM_INTERNAL;
+    switch (call.kind) {
+      case RootedKind::kBroadcast:
+        status = hetcomm_broadcast(on, root, all_received, kType, nullptr, &request_);
+        break;
+      case RootedKind::kReduce:
+        status = hetcomm_reduce(on, root, all_sent, all_received, kType, HETCOMM_REDUCE_SUM,
+                                nullptr, &request_);
+        break;
+      case RootedKind::kGather:
+        status = hetcomm_gather(on, root, all_sent, all_received, kType, nullptr, &request_);
+        break;
+      case RootedKind::kGatherv:
+        status = hetcomm_gatherv(on, root, all_sent, at_root ? receives.data() : nullptr, kType,
+                                 nullptr, &request_);
+        break;
+      case RootedKind::kScatter:
+        status = hetcomm_scatter(on, root, all_sent, all_received, kType, nullptr, &request_);
+        break;
+      case RootedKind::kScatterv:
+        status = hetcomm_scatterv(on, root, at_root ? sends.data() : nullptr, all_received, kType,
+                                  nullptr, &request_);
+        break;
+    }
+    EXPECT_EQ(status, HETCOMM_OK) << name_of(call.kind) << ": " << hetcomm_last_error();
+  }
+  Rooted(const Rooted&) = delete;
+  Rooted& operator=(const Rooted&) = delete;
+
+  // It ends with MISMATCH, or with OK and the right data where that may be.
+  void expect_end(bool may_be_ok) {
+    const Outcome outcome = finish(request_);
+    if (outcome.status != HETCOMM_OK) {
+      EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << name_of(call_.kind) << ": " << outcome.text;
+      return;
+    }
+    EXPECT_TRUE(may_be_ok) << name_of(call_.kind) << " has ended with OK";
+    if (!may_be_ok || !call_.hands_out()) return;
+    EXPECT_TRUE(received_ == expected()) << name_of(call_.kind) << " has brought wrong data";
+  }
+
+ private:
+  // What the root has for this rank.
+  std::vector<std::byte> expected() const {
+    const bool is_broadcast = call_.kind == RootedKind::kBroadcast;
+    std::vector<std::byte> all(is_broadcast ? call_.bytes : kMostRanks * call_.bytes);
+    fill_pattern(all, static_cast<uint64_t>(call_.root));
+    if (is_broadcast) return all;
+    const auto begin =
+        all.begin() + static_cast<ptrdiff_t>(static_cast<uint64_t>(rank_) * call_.bytes);
+    return {begin, begin + static_cast<ptrdiff_t>(call_.bytes)};
+  }
+
+  const RootedCall call_;
+  const int32_t rank_;
+  std::vector<std::byte> sent_;
+  std::vector<std::byte> received_;
+  hetcomm_request_t* request_ = nullptr;
+};
+
+struct RootedDifference {
+  RootedCall one;
+  RootedCall other;
+  uint32_t others;  // a bit for each rank that makes the other call
+  bool waits;       // for the end of the call before the next one
+  bool is_first;    // of the operations of the communicator
+  const Arguments* next;
+};
+
+void differ_in_root_or_length(Member& me, const RootedDifference& difference) {
+  hetcomm_communicator_t* own = nullptr;
+  ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &own), HETCOMM_OK)
+      << hetcomm_last_error();
+  if (!difference.is_first) {
+    Call before(own, kWaiting[1]);
+    EXPECT_EQ(before.end().status, HETCOMM_OK);
+  }
+  RootedCalls calls{};
+  for (uint32_t rank = 0; rank < kMostRanks; ++rank) {
+    calls[rank] = (difference.others >> rank & 1) != 0 ? difference.other : difference.one;
+  }
+  const bool may_end_well = may_be_ok(calls, me.rank());
+  ASSERT_TRUE(me.meet());
+  const uint64_t start = clock_ns();
+  {
+    Rooted first(own, me.rank(), calls[static_cast<size_t>(me.rank())]);
+    if (difference.waits) first.expect_end(may_end_well);
+    // Of these two ranks know the length of a part, and its data may come after the next call's.
+    const bool is_listed =
+        difference.one.kind == RootedKind::kGatherv || difference.one.kind == RootedKind::kScatterv;
+    const bool comes_with_data = is_listed && difference.one.root == difference.other.root;
+    Call next(own, *difference.next);
+    if (difference.waits || !comes_with_data) {
+      expect_mismatch(next, difference.next->name);
+    } else {
+      expect_mismatch_or_ok(next, difference.next->name);
+    }
+    if (!difference.waits) first.expect_end(may_end_well);
+    ASSERT_TRUE(me.meet());
+    Call last(own, *difference.next);
+    expect_mismatch(last, difference.next->name);
+  }
+  EXPECT_LT(clock_ns() - start, 5 * kSec);
+  ASSERT_TRUE(me.meet());
+  EXPECT_EQ(hetcomm_communicator_destroy(own), HETCOMM_OK) << hetcomm_last_error();
+}
+
+// Pairs of calls: of one length with two roots, and of two lengths with one root.
+std::vector<std::pair<RootedCall, RootedCall>> rooted_pairs(RootedKind kind, int32_t other_root) {
+  std::vector<std::pair<RootedCall, RootedCall>> pairs;
+  for (const uint64_t bytes : {kWord, kMany}) {
+    pairs.push_back({{kind, 0, bytes}, {kind, other_root, bytes}});
+  }
+  for (const auto& [bytes, more] :
+       {std::pair{kWord, 2 * kWord}, std::pair{kMany, kMany + kWord}, std::pair{kWord, kMany}}) {
+    pairs.push_back({{kind, other_root, bytes}, {kind, other_root, more}});
+  }
+  return pairs;
+}
+
+// Short runs let some ranks differ, and long ones every set of them, in both ways.
+std::vector<RootedDifference> rooted_differences() {
+  const bool all = std::getenv("HETCOMM_TEST_LONG") != nullptr;
+  constexpr uint32_t kGroups = (1u << kMostRanks) - 2;  // not all, and not none
+  // Barrier, and allreduce.
+  const std::array<const Arguments*, 2> next = {&kWaiting[0], &kWaiting[1]};
+  std::vector<RootedDifference> made;
+  uint32_t turn = 0;
+  for (const RootedKind kind : kRootedKinds) {
+    const int32_t other_root = 1 + static_cast<int32_t>(kind) % (kMostRanks - 1);
+    for (const auto& [one, other] : rooted_pairs(kind, other_root)) {
+      for (uint32_t i = 0; i < (all ? 2 * kGroups : 3); ++i, ++turn) {
+        const uint32_t others = 1 + (all ? i / 2 : turn * 5) % kGroups;
+        made.push_back(
+            {one, other, others, turn % 2 == 0, turn % 5 == 4, next[(turn / 2) % next.size()]});
+      }
+    }
+  }
+  return made;
+}
+
+TEST_P(Differences, OfRootsAndLengthsAreToldByTheNextCall) {
+  run(kMostRanks, [](Member& me) {
+    for (const RootedDifference& difference : rooted_differences()) {
+      SCOPED_TRACE(testing::Message()
+                   << name_of(difference.one.kind) << ": " << difference.one.bytes << " bytes to "
+                   << difference.one.root << " and " << difference.other.bytes << " bytes to "
+                   << difference.other.root << ", others " << difference.others << ", then "
+                   << difference.next->name << (difference.waits ? ", waits" : "")
+                   << (difference.is_first ? ", first" : ""));
+      differ_in_root_or_length(me, difference);
+      if (testing::Test::HasFailure()) return;
     }
   });
 }

@@ -1,12 +1,14 @@
 // The first reason of a failure travels: operations of every kind fail on rank 0, in every way that
-// fails them there only, with memory of the host and of a device. Then
+// fails them there only, with memory of the host and of a device, which rank 0 sends or receives. Then
 //   * rank 0 ends with its own status: CANCELLED, TIMED_OUT or DEVICE_LOST
 //   * every other rank that has to do with it, at the first hop or the second, ends with ABORTED, and
 //     its text has "rank 0: " and that status, once
+//   * where a device of rank 0 has failed, the text on every rank says what that device says
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "devices/registry.h"
@@ -22,15 +24,21 @@ constexpr const char* kSlow = "bandwidth=20M";
 constexpr uint64_t kTag = 7;
 
 enum class Cause : uint8_t { kCancel, kDeadline, kDevice };
+// Copies of a device, by what they are for.
+enum class Copies : uint8_t { kNone, kSent, kReceived };
 struct Kind {
   const char* name;
   int32_t ranks;
   // Starts it on this rank.
   hetcomm_request_t* (*start)(class Party& party, uint64_t timeout_ns);
+  // The copies of rank 0's device without which it fails.
+  Copies copies;
+  // It is played with a device that fails alone.
+  bool by_device_only = false;
 };
 
-// The first copies of a device of rank 0 fail when this is set.
-std::atomic<bool> g_armed{false};
+// These copies of the devices of rank 0 fail.
+std::atomic<Copies> g_failing{Copies::kNone};
 
 // The table of a simulated device, under another name. |kFails|: its copies may fail.
 template <bool kFails>
@@ -44,8 +52,15 @@ const hetcomm_device_table_t& slow_table(const hetcomm_device_table_t& real_tabl
     table.copy_rows_from_host = nullptr;
     table.copy_to_host = [](void* device, void* stream, void* host, const void* address,
                             uint64_t offset, uint64_t size) {
-      return kFails && g_armed ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
-                               : real.copy_to_host(device, stream, host, address, offset, size);
+      return kFails && g_failing == Copies::kSent
+                 ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                 : real.copy_to_host(device, stream, host, address, offset, size);
+    };
+    table.copy_from_host = [](void* device, void* stream, void* address, uint64_t offset,
+                              const void* host, uint64_t size) {
+      return kFails && g_failing == Copies::kReceived
+                 ? hetcomm_status_t{HETCOMM_DEVICE_LOST}
+                 : real.copy_from_host(device, stream, address, offset, host, size);
     };
     return true;
   }();
@@ -68,7 +83,7 @@ class Party {
   Party(Member& me, bool on_device)
       : me_(me),
         out_(me, on_device || me.rank() != 0 ? add_device(me, me.rank() == 0) : 0, kBytes),
-        in_(me, on_device || me.rank() != 0 ? add_device(me, false) : 0, kBytes) {}
+        in_(me, on_device || me.rank() != 0 ? add_device(me, me.rank() == 0) : 0, kBytes) {}
   Member& me() { return me_; }
   hetcomm_buffer_t out() { return out_.part(0, kBytes); }
   hetcomm_buffer_t in() { return in_.part(0, kBytes); }
@@ -106,8 +121,8 @@ hetcomm_request_t* start_received(Party& party, uint64_t timeout_ns) {
   return request;
 }
 
-hetcomm_request_t* start_item(Party& party, uint64_t timeout_ns) {
-  const bool pushes = party.me().rank() == 0;
+hetcomm_request_t* start_item_of(Party& party, int32_t pusher, uint64_t timeout_ns) {
+  const bool pushes = party.me().rank() == pusher;
   const hetcomm_queue_options_t terms{.struct_size = sizeof(terms),
                                       .tag = 0,
                                       .max_item_bytes = kBytes,
@@ -128,6 +143,14 @@ hetcomm_request_t* start_item(Party& party, uint64_t timeout_ns) {
   return request;
 }
 
+hetcomm_request_t* start_item(Party& party, uint64_t timeout_ns) {
+  return start_item_of(party, 0, timeout_ns);
+}
+
+hetcomm_request_t* start_pulled(Party& party, uint64_t timeout_ns) {
+  return start_item_of(party, 1, timeout_ns);
+}
+
 hetcomm_layout_t* layout_on(int32_t rank) {
   const uint64_t shape = kBytes / 4;
   hetcomm_part_t part{};
@@ -139,12 +162,16 @@ hetcomm_layout_t* layout_on(int32_t rank) {
   return layout;
 }
 
-// Tensors go from rank 0 to 1, and from rank 1 to 2: rank 2 has nothing to do with rank 0.
-hetcomm_request_t* start_chain(Party& party, uint64_t timeout_ns) {
+// Tensors go between ranks 0 and 1, and between 1 and 2: rank 2 has nothing to do with rank 0. They go
+// away from rank 0, or towards it.
+hetcomm_request_t* start_chain_of(Party& party, bool away, uint64_t timeout_ns) {
   const std::array<hetcomm_layout_t*, 3> on = {layout_on(0), layout_on(1), layout_on(2)};
-  const std::array<hetcomm_reshard_tensor_t, 2> tensors = {
+  std::array<hetcomm_reshard_tensor_t, 2> tensors = {
       {{on[0], on[1], HETCOMM_UINT32, HETCOMM_UINT32},
        {on[1], on[2], HETCOMM_UINT32, HETCOMM_UINT32}}};
+  for (hetcomm_reshard_tensor_t& each : tensors) {
+    if (!away) std::swap(each.source, each.destination);
+  }
   EXPECT_EQ(hetcomm_reshard_create(party.me().communicator(), tensors.data(), tensors.size(),
                                    nullptr, &party.plan),
             HETCOMM_OK)
@@ -160,6 +187,14 @@ hetcomm_request_t* start_chain(Party& party, uint64_t timeout_ns) {
   return request;
 }
 
+hetcomm_request_t* start_chain(Party& party, uint64_t timeout_ns) {
+  return start_chain_of(party, true, timeout_ns);
+}
+
+hetcomm_request_t* start_chain_back(Party& party, uint64_t timeout_ns) {
+  return start_chain_of(party, false, timeout_ns);
+}
+
 hetcomm_request_t* start_allreduce(Party& party, uint64_t timeout_ns) {
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
@@ -172,11 +207,19 @@ hetcomm_request_t* start_allreduce(Party& party, uint64_t timeout_ns) {
   return request;
 }
 
-constexpr std::array<Kind, 5> kKinds = {{{"message", 2, start_message},
-                                         {"received message", 2, start_received},
-                                         {"item of a queue", 2, start_item},
-                                         {"redistribution", 3, start_chain},
-                                         {"allreduce", 3, start_allreduce}}};
+constexpr std::array<Kind, 8> kKinds = {
+    {{"message", 2, start_message, Copies::kSent},
+     {"received message", 2, start_received, Copies::kReceived},
+     {"item of a queue", 2, start_item, Copies::kSent},
+     {"item that is pulled", 2, start_pulled, Copies::kReceived, true},
+     {"redistribution", 3, start_chain, Copies::kSent},
+     {"redistribution to rank 0", 3, start_chain_back, Copies::kReceived, true},
+     {"allreduce", 3, start_allreduce, Copies::kSent},
+     {"result of an allreduce", 3, start_allreduce, Copies::kReceived, true}}};
+
+bool is_redistribution(const Kind& kind) {
+  return kind.start == start_chain || kind.start == start_chain_back;
+}
 
 size_t count_of(const std::string& what, const std::string& text) {
   size_t count = 0;
@@ -186,9 +229,9 @@ size_t count_of(const std::string& what, const std::string& text) {
 
 void fail_at_rank_0(Member& me, const Kind& kind, Cause cause, bool on_device) {
   Party party(me, on_device);
-  if (me.rank() == 0) g_armed = false;
+  if (me.rank() == 0) g_failing = Copies::kNone;
   ASSERT_TRUE(me.meet());
-  if (me.rank() == 0 && cause == Cause::kDevice) g_armed = true;
+  if (me.rank() == 0 && cause == Cause::kDevice) g_failing = kind.copies;
   ASSERT_TRUE(me.meet());
   const bool fails = me.rank() == 0;
   hetcomm_request_t* const request =
@@ -208,11 +251,15 @@ void fail_at_rank_0(Member& me, const Kind& kind, Cause cause, bool on_device) {
         << hetcomm_status_name(outcome.status) << " " << outcome.text;
     const std::string origin = std::string("rank 0: ") + hetcomm_status_name(own) + ": ";
     EXPECT_EQ(count_of(origin, outcome.text), 1U) << outcome.text;
-    EXPECT_EQ(count_of("redistribution #", outcome.text), kind.start == start_chain ? 1U : 0U)
+    EXPECT_EQ(count_of("redistribution #", outcome.text), is_redistribution(kind) ? 1U : 0U)
+        << outcome.text;
+  }
+  if (cause == Cause::kDevice) {
+    EXPECT_EQ(count_of("failing: a copy or a sum of the device failed", outcome.text), 1U)
         << outcome.text;
   }
   ASSERT_TRUE(me.meet());
-  if (me.rank() == 0) g_armed = false;
+  if (me.rank() == 0) g_failing = Copies::kNone;
   if (party.queue != nullptr) {
     EXPECT_EQ(hetcomm_queue_destroy(party.queue), HETCOMM_OK) << hetcomm_last_error();
   }
@@ -230,8 +277,9 @@ TEST_P(Reasons, TheFirstOneStandsOnEveryRank) {
   for (const Kind& kind : kKinds) {
     for (const Cause cause : {Cause::kCancel, Cause::kDeadline, Cause::kDevice}) {
       for (const bool on_device : {false, true}) {
-        // What rank 0 sends has to come from its device.
-        if (cause == Cause::kDevice && (!on_device || kind.start == start_received)) continue;
+        // The memory of rank 0 has to be that of its device.
+        if (cause == Cause::kDevice && !on_device) continue;
+        if (cause != Cause::kDevice && kind.by_device_only) continue;
         SCOPED_TRACE(std::string(kind.name) + ", cause " + std::to_string(static_cast<int>(cause)) +
                      (on_device ? ", device" : ", host"));
         run_job(test_case, kind.ranks,

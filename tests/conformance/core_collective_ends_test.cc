@@ -3,15 +3,21 @@
 //
 //   * a refusal, or another call, that is known before the call: as the first operation of its
 //     ranks, as one that could start at once, and as one behind others
+//   * a message of another call that has come before the call
+//   * a rank that was lost before the call
+//   * calls that differ in kind, root or length, which the arena or messages show after both are made
+//   * every kind of operation, called alone or in a group
 //   * through shared memory, by messages within a host, and by tcp; of memory of the host that no
-//     access is allowed to, and of memory of a device
+//     access is allowed to from the report on, and of memory of a device
 //   * operations that were under way then end too, and their memory may be taken away
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,37 +39,89 @@ using collectives::Kind;
 
 constexpr int kRanks = 2;
 constexpr uint64_t kBytes = 4096;
+constexpr uint64_t kManyBytes = 1u << 20;  // too many to leave before a receive is there
 constexpr uint64_t kLimitNs = 20'000'000'000;
+
+// What the ranks have to agree about.
+struct Shape {
+  Kind kind = Kind::kAllreduce;
+  int32_t root = 0;
+  uint64_t block = kBytes / kRanks;  // bytes of one rank's part
+};
+
+// Of a reduction or a gather the late rank, 1, is the root, since the other ranks only send.
+Shape shape_of(Kind kind, uint64_t bytes = kBytes) {
+  const bool collects = kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kGatherv;
+  return {.kind = kind, .root = collects ? 1 : 0, .block = bytes / kRanks};
+}
+
+std::vector<Kind> all_kinds() {
+  std::vector<Kind> all;
+  for (size_t i = 0; i < collectives::kKinds; ++i) all.push_back(static_cast<Kind>(i));
+  return all;
+}
+
+// Whether |rank| may end a call of this shape with OK though the other rank has made another one: it
+// waits for nobody.
+bool may_end_well(const Shape& own, int rank) {
+  switch (own.kind) {
+    case Kind::kBroadcast:
+    case Kind::kScatter:
+    case Kind::kScatterv:
+      return rank == own.root;
+    case Kind::kReduce:
+    case Kind::kGather:
+    case Kind::kGatherv:
+      return rank != own.root;
+    case Kind::kScan:
+      return rank == 0;
+    default:
+      return false;
+  }
+}
 
 // Host memory that can be taken away, so that any access ends the process.
 class Pages {
  public:
-  Pages()
-      : base_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+  explicit Pages(uint64_t bytes)
+      : bytes_(bytes),
+        base_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     if (base_ == MAP_FAILED) throw std::bad_alloc();
   }
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
-  ~Pages() { munmap(base_, kBytes); }
-  void take_away() { ASSERT_EQ(mprotect(base_, kBytes, PROT_NONE), 0); }
-  hetcomm_buffer_t buffer() const { return hetcomm_buffer_host(base_, kBytes); }
+  ~Pages() { munmap(base_, bytes_); }
+  void take_away() { ASSERT_EQ(mprotect(base_, bytes_, PROT_NONE), 0); }
+  hetcomm_buffer_t part(uint64_t offset, uint64_t length) const {
+    return hetcomm_buffer_host(static_cast<std::byte*>(base_) + offset, length);
+  }
 
  private:
-  void* base_;
+  const uint64_t bytes_;
+  void* const base_;
 };
 
 // What an operation sends and receives, on the host or on a device.
 class Buffers {
  public:
-  Buffers(CoreMember& me, bool on_device) {
+  Buffers(CoreMember& me, bool on_device, uint64_t bytes = kBytes)
+      : bytes_(bytes), host_{Pages(bytes), Pages(bytes)} {
     if (!on_device) return;
     for (auto& each : device_) {
-      each = std::make_unique<OnDevice>(me, kBytes);
+      each = std::make_unique<OnDevice>(me, bytes);
       each->fill(kSeed);
     }
   }
-  hetcomm_buffer_t send() { return buffer(0); }
-  hetcomm_buffer_t receive() { return buffer(1); }
+  std::vector<hetcomm_buffer_t> sends(const Shape& shape) {
+    if (shape.kind == Kind::kBarrier || shape.kind == Kind::kBroadcast) return {};
+    return parts(0, shape.block, collectives::sends_blocks(shape.kind),
+                 collectives::sends_many(shape.kind));
+  }
+  std::vector<hetcomm_buffer_t> receives(const Shape& shape) {
+    if (shape.kind == Kind::kBarrier) return {};
+    return parts(1, shape.block, collectives::receives_blocks(shape.kind),
+                 collectives::receives_many(shape.kind));
+  }
   void take_away() {
     if (device_[0] != nullptr) return;
     for (Pages& each : host_) each.take_away();
@@ -72,18 +130,28 @@ class Buffers {
   void check_untouched() {
     for (auto& each : device_) {
       if (each == nullptr) continue;
-      std::vector<std::byte> expected(kBytes);
+      std::vector<std::byte> expected(bytes_);
       fill_pattern(expected, kSeed);
-      EXPECT_EQ(each->contents(0, kBytes), expected);
+      EXPECT_EQ(each->contents(0, bytes_), expected);
       each.reset();
     }
   }
 
  private:
   static constexpr uint64_t kSeed = 7;
-  hetcomm_buffer_t buffer(size_t index) {
-    return device_[index] != nullptr ? device_[index]->part(0, kBytes) : host_[index].buffer();
+  hetcomm_buffer_t part(size_t side, uint64_t offset, uint64_t length) {
+    return device_[side] != nullptr ? device_[side]->part(offset, length)
+                                    : host_[side].part(offset, length);
   }
+  // |blocks|: it has a part for each rank; |many|: each of them is a buffer of its own.
+  std::vector<hetcomm_buffer_t> parts(size_t side, uint64_t block, bool blocks, bool many) {
+    if (!many) return {part(side, 0, blocks ? kRanks * block : block)};
+    std::vector<hetcomm_buffer_t> all;
+    for (uint64_t rank = 0; rank < kRanks; ++rank) all.push_back(part(side, rank * block, block));
+    return all;
+  }
+
+  const uint64_t bytes_;
   Pages host_[2];
   std::unique_ptr<OnDevice> device_[2];
 };
@@ -98,6 +166,7 @@ struct Scenario {
   Early early;
   Place place;
   bool on_device;
+  bool grouped;  // the calls of rank 1 are made in a group
 };
 
 struct Case {
@@ -106,34 +175,51 @@ struct Case {
   const char* settings;
 };
 
+// Kinds that are played with memory of a device in every way of hearing.
+bool is_usual(Kind kind) {
+  return kind == Kind::kBroadcast || kind == Kind::kAllreduce || kind == Kind::kReduce;
+}
+
 std::vector<Scenario> scenarios() {
   std::vector<Scenario> all;
-  for (const Kind kind : {Kind::kBroadcast, Kind::kAllreduce, Kind::kReduce}) {
+  for (const Kind kind : all_kinds()) {
     for (const Early early : {Early::kRefusal, Early::kOtherCall, Early::kBoth}) {
       for (const Place place : {Place::kFirst, Place::kDirect, Place::kBehind}) {
-        for (const bool on_device : {false, true}) all.push_back({kind, early, place, on_device});
+        for (const bool on_device : {false, true}) {
+          if (on_device && !is_usual(kind) && early != Early::kBoth) continue;
+          all.push_back({kind, early, place, on_device, false});
+        }
+        if (early != Early::kBoth) all.push_back({kind, early, place, false, true});
       }
     }
   }
   return all;
 }
 
-Operation* start(Communicator& communicator, Kind kind, Buffers& buffers) {
-  const hetcomm_buffer_t send = buffers.send();
-  const hetcomm_buffer_t receive = buffers.receive();
+// Makes the call, or collects it in |group|, which its caller starts.
+Operation* start(Communicator& communicator, const Shape& shape, Buffers& buffers,
+                 std::vector<OperationRef>* group = nullptr) {
+  const std::vector<hetcomm_buffer_t> sends = buffers.sends(shape);
+  const std::vector<hetcomm_buffer_t> receives = buffers.receives(shape);
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  // Only the group is looked for, by the address.
+  options.group = reinterpret_cast<hetcomm_group_t*>(group);
   Operation* operation = nullptr;
   std::string text;
   const Code code = post_collective(communicator,
-                                    {.kind = kind,
-                                     .root = kind == Kind::kReduce ? 1 : 0,
+                                    {.kind = shape.kind,
+                                     .root = shape.root,
                                      .datatype = HETCOMM_UINT8,
                                      .reduction = HETCOMM_REDUCE_MAX,
-                                     .sends = &send,
-                                     .send_count = 1,
-                                     .receives = &receive,
-                                     .receive_count = 1},
+                                     .sends = sends.data(),
+                                     .send_count = sends.size(),
+                                     .receives = receives.data(),
+                                     .receive_count = receives.size(),
+                                     .options = &options},
                                     &operation, &text);
   EXPECT_EQ(code, Code::kOk) << text;
+  if (group != nullptr) group->push_back({operation, operation->generation()});
   return operation;
 }
 
@@ -157,19 +243,55 @@ void expect_mismatch(CoreMember& me, Operation* operation) {
   EXPECT_EQ(status.code(), Code::kMismatch) << status.text();
 }
 
+// It may have ended well where |may_be_ok|.
+void expect_end(CoreMember& me, Operation* operation, bool may_be_ok) {
+  const Status status = me.finish(operation);
+  EXPECT_TRUE(status.code() == Code::kMismatch || (may_be_ok && status.ok())) << status.text();
+}
+
 void meet(CoreMember& me) {
   const Status met = barrier(me.communicator(), kLimitNs);
   EXPECT_TRUE(met.ok()) << met.text();
+}
+
+// An operation that ends well, by which the ranks know how they are joined.
+void join(CoreMember& me, Communicator& on) {
+  Buffers buffers(me, false);
+  const Status status = me.finish(start(on, {}, buffers));
+  ASSERT_TRUE(status.ok()) << status.text();
+}
+
+// The next operation that waits for all ranks tells every rank, and its memory may be taken away then.
+void expect_next_to_tell(CoreMember& me, Communicator& on) {
+  Buffers buffers(me, false);
+  expect_mismatch(me, start(on, {}, buffers));
+  buffers.take_away();
+  // Whatever goes on touches nothing.
+  for (int i = 0; i < 3; ++i) meet(me);
 }
 
 // Rank 1's side: |others| were called before, and are under way.
 void call_what_is_over(CoreMember& me, Communicator& on, const Scenario& scenario,
                        uint64_t sequence, std::vector<Operation*>& others,
                        std::vector<std::unique_ptr<Buffers>>& used) {
-  hear(me, on, sequence, scenario.early);
+  const Shape shape = shape_of(scenario.kind);
   auto own = std::make_unique<Buffers>(me, scenario.on_device);
   own->take_away();
-  expect_mismatch(me, start(on, scenario.kind, *own));
+  if (!scenario.grouped) {
+    hear(me, on, sequence, scenario.early);
+    expect_mismatch(me, start(on, shape, *own));
+  } else {
+    // It hears of the first call when both are collected, and neither was started.
+    Buffers next(me, scenario.on_device);
+    next.take_away();
+    std::vector<OperationRef> group;
+    Operation* const first = start(on, shape, *own, &group);
+    Operation* const second = start(on, {}, next, &group);
+    hear(me, on, sequence, scenario.early);
+    on.poster().start_group(group);
+    expect_mismatch(me, first);
+    expect_mismatch(me, second);
+  }
   for (Operation* const each : others) expect_mismatch(me, each);
   for (auto& each : used) each->take_away();
   own->check_untouched();
@@ -181,16 +303,14 @@ void play(CoreMember& me, const Scenario& scenario) {
   Communicator& on = **made;
   uint64_t calls = 0;
   if (scenario.place != Place::kFirst) {
-    Buffers buffers(me, false);
-    const Status status = me.finish(start(on, Kind::kAllreduce, buffers));
-    ASSERT_TRUE(status.ok()) << status.text();
+    join(me, on);
     ++calls;
   }
   std::vector<std::unique_ptr<Buffers>> used;
   std::vector<Operation*> others;
   const auto call = [&](Kind kind, bool on_device) {
     used.push_back(std::make_unique<Buffers>(me, on_device));
-    others.push_back(start(on, kind, *used.back()));
+    others.push_back(start(on, shape_of(kind), *used.back()));
     ++calls;
   };
   meet(me);
@@ -205,6 +325,7 @@ void play(CoreMember& me, const Scenario& scenario) {
       const Status status = me.finish(each);
       EXPECT_TRUE(status.ok() || status.code() == Code::kMismatch) << status.text();
     }
+    for (auto& each : used) each->take_away();
   } else {
     for (int i = 0; i < kMostActive && scenario.place == Place::kBehind; ++i) {
       call(Kind::kAllreduce, scenario.on_device);
@@ -217,37 +338,284 @@ void play(CoreMember& me, const Scenario& scenario) {
   for (int i = 0; i < 3; ++i) meet(me);
 }
 
-class CollectiveEnds : public testing::TestWithParam<Case> {};
-
-TEST_P(CollectiveEnds, WhatIsOverBeforeItsCallIsNeverStarted) {
-  run_core_job(
-      kRanks, std::string("HETCOMM_LOG=error;HETCOMM_TIMEOUT=20s;") + GetParam().settings,
-      [](int) {
-        Factories factories;
-        const bool shm = GetParam().transport == std::string("shm");
-        factories.push_back(shm ? make_shm_factory() : make_tcp_factory());
-        return factories;
-      },
-      [](CoreMember& me) {
-        for (const Scenario& scenario : scenarios()) {
-          SCOPED_TRACE(testing::Message() << collectives::name_of(scenario.kind) << ", early "
-                                          << static_cast<int>(scenario.early) << ", place "
-                                          << static_cast<int>(scenario.place)
-                                          << (scenario.on_device ? ", on a device" : ""));
-          play(me, scenario);
-          if (testing::Test::HasFatalFailure()) return;
-        }
-      },
-      [] { return std::vector<Device>{create_sim_device("sim-handle", "memory=64M").value()}; });
+std::vector<Device> make_devices() {
+  return {create_sim_device("sim-handle", "memory=64M").value()};
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CollectiveEnds,
-                         testing::Values(Case{"arena", "shm", ""},
-                                         Case{"shm_messages", "shm", "HETCOMM_COLLECTIVE_SHARED=0"},
-                                         Case{"tcp", "tcp", ""}),
-                         [](const testing::TestParamInfo<Case>& each) {
-                           return std::string(each.param.name);
-                         });
+class CollectiveEnds : public testing::TestWithParam<Case> {
+ protected:
+  static std::string settings() {
+    return std::string("HETCOMM_LOG=error;HETCOMM_TIMEOUT=20s;") + GetParam().settings;
+  }
+  static Factories factories() {
+    Factories all;
+    const bool shm = GetParam().transport == std::string("shm");
+    all.push_back(shm ? make_shm_factory() : make_tcp_factory());
+    return all;
+  }
+  static void run(const std::function<void(CoreMember&)>& body) {
+    run_core_job(
+        kRanks, settings(), [](int) { return factories(); }, body, make_devices);
+  }
+};
+
+TEST_P(CollectiveEnds, WhatIsOverBeforeItsCallIsNeverStarted) {
+  run([](CoreMember& me) {
+    for (const Scenario& scenario : scenarios()) {
+      SCOPED_TRACE(testing::Message() << collectives::name_of(scenario.kind) << ", early "
+                                      << static_cast<int>(scenario.early) << ", place "
+                                      << static_cast<int>(scenario.place)
+                                      << (scenario.on_device ? ", on a device" : "")
+                                      << (scenario.grouped ? ", in a group" : ""));
+      play(me, scenario);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+// --- calls that differ, of which nobody has said anything ---------------------------------------
+
+// The calls of both ranks, of which rank 0's is the first.
+struct Difference {
+  Shape of_rank_0;
+  Shape of_rank_1;
+};
+
+std::vector<Difference> differences() {
+  std::vector<Difference> all;
+  for (const Kind kind : all_kinds()) {
+    const Shape own = shape_of(kind);
+    const auto next = static_cast<Kind>((static_cast<size_t>(kind) + 1) % collectives::kKinds);
+    all.push_back({own, shape_of(next)});
+    if (collectives::has_root(kind)) {
+      Shape other = own;
+      other.root = 1 - own.root;
+      all.push_back({own, other});
+    }
+    if (kind != Kind::kBarrier) {
+      Shape other = own;
+      other.block /= 2;
+      all.push_back({own, other});
+    }
+  }
+  return all;
+}
+
+// Rank 1 is late: what rank 0 has to say lies in the arena, or has left, when rank 1 calls.
+void differ(CoreMember& me, const Difference& difference, Place place, bool on_device,
+            bool grouped) {
+  Result<std::unique_ptr<Communicator>> made = split(me.communicator(), 0, me.rank(), {});
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  Communicator& on = **made;
+  if (place == Place::kDirect) join(me, on);
+  const Shape& own = me.rank() == 0 ? difference.of_rank_0 : difference.of_rank_1;
+  Buffers buffers(me, on_device);
+  std::vector<OperationRef> group;
+  Operation* operation = nullptr;
+  const auto call = [&] {
+    operation = start(on, own, buffers, grouped ? &group : nullptr);
+    if (grouped) on.poster().start_group(group);
+  };
+  meet(me);
+  if (me.rank() == 0) call();
+  meet(me);
+  if (me.rank() == 1) call();
+  expect_end(me, operation, may_end_well(own, me.rank()));
+  buffers.take_away();
+  expect_next_to_tell(me, on);
+}
+
+// In the arena each rank finds the other one's ticket, and drops its own operation.
+TEST_P(CollectiveEnds, CallsThatDifferTouchNothingAfterTheReport) {
+  run([](CoreMember& me) {
+    for (const Difference& difference : differences()) {
+      for (const Place place : {Place::kFirst, Place::kDirect}) {
+        for (const bool on_device : {false, true}) {
+          for (const bool grouped : {false, true}) {
+            if (place == Place::kFirst && (on_device || grouped)) continue;
+            SCOPED_TRACE(testing::Message()
+                         << collectives::name_of(difference.of_rank_0.kind) << " to "
+                         << difference.of_rank_0.root << " and "
+                         << collectives::name_of(difference.of_rank_1.kind) << " to "
+                         << difference.of_rank_1.root << " of " << difference.of_rank_1.block
+                         << " bytes, place " << static_cast<int>(place)
+                         << (on_device ? ", on a device" : "") << (grouped ? ", in a group" : ""));
+            differ(me, difference, place, on_device, grouped);
+            if (testing::Test::HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  });
+}
+
+// --- messages that come before the call ----------------------------------------------------------
+
+// Waits until a message of a collective operation is here that nobody waits for.
+bool message_is_here(CoreMember& me, Communicator& on) {
+  const uint64_t until_ns = now_ns() + kLimitNs;
+  do {
+    me.context().engine().poke();
+    const Engine::Baton baton(me.context().engine());
+    if (on.channel().collective.first_unexpected() != nullptr) return true;
+  } while (now_ns() < until_ns);
+  return false;
+}
+
+struct Message {
+  Kind kind;
+  uint64_t bytes;
+  int calls;  // of rank 0, before rank 1 makes its first one
+  bool on_device;
+  bool grouped;
+};
+
+// Rank 0 only sends, and so it may be some calls ahead.
+void send_before_the_call(CoreMember& me, const Message& message) {
+  Result<std::unique_ptr<Communicator>> made = split(me.communicator(), 0, me.rank(), {});
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  Communicator& on = **made;
+  join(me, on);
+  meet(me);
+  if (me.rank() == 0) {
+    const Kind other = message.kind == Kind::kBroadcast ? Kind::kScatter : Kind::kBroadcast;
+    std::vector<std::unique_ptr<Buffers>> used;
+    std::vector<Operation*> operations;
+    for (int i = 0; i < message.calls; ++i) {
+      used.push_back(std::make_unique<Buffers>(me, false, message.bytes));
+      operations.push_back(start(on, shape_of(other, message.bytes), *used.back()));
+    }
+    for (Operation* const each : operations) expect_end(me, each, true);
+    for (auto& each : used) each->take_away();
+  } else {
+    ASSERT_TRUE(message_is_here(me, on));
+    Buffers own(me, message.on_device, message.bytes);
+    own.take_away();
+    std::vector<OperationRef> group;
+    Operation* const operation =
+        start(on, shape_of(message.kind, message.bytes), own, message.grouped ? &group : nullptr);
+    if (message.grouped) on.poster().start_group(group);
+    expect_mismatch(me, operation);
+    own.check_untouched();
+  }
+  expect_next_to_tell(me, on);
+}
+
+// In an arena nobody sends messages.
+class CollectiveEndsByMessages : public CollectiveEnds {};
+
+TEST_P(CollectiveEndsByMessages, AMessageOfAnotherCallEndsTheCallThatFollows) {
+  run([](CoreMember& me) {
+    for (const Kind kind : all_kinds()) {
+      for (const Message& message :
+           {Message{kind, kBytes, 1, false, false}, Message{kind, kBytes, 3, false, false},
+            Message{kind, kManyBytes, 1, false, false}, Message{kind, kManyBytes, 2, false, true},
+            Message{kind, kBytes, 1, true, false}}) {
+        SCOPED_TRACE(testing::Message()
+                     << collectives::name_of(kind) << " of " << message.bytes << " bytes behind "
+                     << message.calls << " calls" << (message.on_device ? ", on a device" : "")
+                     << (message.grouped ? ", in a group" : ""));
+        send_before_the_call(me, message);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  });
+}
+
+// --- a rank that is lost before the call ----------------------------------------------------------
+
+// A call that rank 1 makes when rank 0 has left.
+struct Late {
+  Kind kind;
+  Place place;
+  bool on_device;
+  bool grouped;
+  std::unique_ptr<Communicator> on;
+};
+
+// With a communicator for each, since the first failure ends all operations of one.
+std::vector<Late> late_calls(CoreMember& me) {
+  std::vector<Late> all;
+  for (const Kind kind : all_kinds()) {
+    for (const Place place : {Place::kFirst, Place::kDirect}) {
+      all.push_back({kind, place, false, false, nullptr});
+      all.push_back({kind, place, true, false, nullptr});
+      all.push_back({kind, place, false, true, nullptr});
+    }
+  }
+  for (Late& each : all) {
+    Result<std::unique_ptr<Communicator>> made = split(me.communicator(), 0, me.rank(), {});
+    EXPECT_TRUE(made.ok()) << made.status().text();
+    if (!made.ok()) return {};
+    each.on = std::move(made).value();
+    if (each.place == Place::kDirect) join(me, *each.on);
+  }
+  return all;
+}
+
+void call_without_rank_0(CoreMember& me, const Late& late) {
+  Buffers own(me, late.on_device);
+  // The first operation of its ranks does not begin before they know how they are joined.
+  if (late.place == Place::kFirst) own.take_away();
+  std::vector<OperationRef> group;
+  Operation* const operation =
+      start(*late.on, shape_of(late.kind), own, late.grouped ? &group : nullptr);
+  if (late.grouped) late.on->poster().start_group(group);
+  const Status status = me.finish(operation);
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.text();
+  EXPECT_NE(status.text().find("rank 0"), std::string::npos) << status.text();
+  own.take_away();
+  for (int i = 0; i < 10; ++i) me.context().engine().poke();
+  own.check_untouched();
+}
+
+void outlive_rank_0(CoreMember& me) {
+  const std::vector<Late> all = late_calls(me);
+  meet(me);
+  if (me.rank() == 0) return;
+  const uint64_t until_ns = now_ns() + kLimitNs;
+  while (me.communicator().peer_status(0).ok() && now_ns() < until_ns) {
+    me.context().engine().poke();
+  }
+  ASSERT_EQ(me.communicator().peer_status(0).code(), Code::kPeerLost);
+  for (const Late& late : all) {
+    SCOPED_TRACE(testing::Message()
+                 << collectives::name_of(late.kind) << ", place " << static_cast<int>(late.place)
+                 << (late.on_device ? ", on a device" : "")
+                 << (late.grouped ? ", in a group" : ""));
+    call_without_rank_0(me, late);
+  }
+}
+
+// The ranks do not meet at the end: rank 0 has left.
+TEST_P(CollectiveEnds, ARankThatWasLostEndsTheCallThatFollows) {
+  hetcomm_test::LocalStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&store, rank] {
+      try {
+        CoreMember me(store, rank, kRanks, settings(), factories(), make_devices());
+        outlive_rank_0(me);
+        if (rank == 0) me.communicator().flush(5'000'000'000);
+      } catch (const std::exception& exception) {
+        ADD_FAILURE() << "rank " << rank << ": " << exception.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+constexpr Case kArena{"arena", "shm", ""};
+constexpr Case kShmMessages{"shm_messages", "shm", "HETCOMM_COLLECTIVE_SHARED=0"};
+constexpr Case kTcp{"tcp", "tcp", ""};
+
+std::string case_name(const testing::TestParamInfo<Case>& each) {
+  return std::string(each.param.name);
+}
+INSTANTIATE_TEST_SUITE_P(All, CollectiveEnds, testing::Values(kArena, kShmMessages, kTcp),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(All, CollectiveEndsByMessages, testing::Values(kShmMessages, kTcp),
+                         case_name);
 
 }  // namespace
 }  // namespace hetcomm::test

@@ -304,6 +304,56 @@ TEST_P(CoreLaneEnds, NumbersStayTogether) {
   }
 }
 
+// One end gives up all it may, while the other does not come; then the rows find each other.
+TEST_P(CoreLaneEnds, AnEndThatGivesUpThousandsIsBusyUntilTheOtherComes) {
+  for (const int ahead : {0, 1}) {
+    for (const bool opened : {false, true}) {
+      std::barrier both(2);
+      run([&](CoreMember& me) {
+        const bool sends = me.rank() == 0;
+        std::unique_ptr<LaneEnd> end;
+        const auto open = [&] {
+          end =
+              std::make_unique<LaneEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                                        LaneTerms{.tag = 1, .most_bytes = 100, .depth = 2});
+        };
+        if (opened || me.rank() == ahead) open();
+        std::vector<std::byte> bytes(100);
+        if (me.rank() == ahead) {
+          for (uint64_t i = 0; i < Lane::kMaxAhead; ++i) {
+            Operation* const given_up = end->start(bytes.data(), bytes.size());
+            end->cancel(given_up);
+            ASSERT_EQ(me.finish(given_up).code(), Code::kCancelled) << i;
+          }
+          for (int i = 0; i < 2; ++i) {
+            const Status busy = me.finish(end->start(bytes.data(), bytes.size()));
+            EXPECT_EQ(busy.code(), Code::kBusy) << busy.text();
+            EXPECT_NE(busy.text().find(sends ? "the receiver, rank 1, is 4096 items behind"
+                                             : "the sender, rank 0, is 4096 items behind"),
+                      std::string::npos)
+                << busy.text();
+          }
+        }
+        both.arrive_and_wait();
+        if (!opened && me.rank() != ahead) open();
+        if (me.rank() != ahead) {
+          for (uint64_t i = 0; i < Lane::kMaxAhead; ++i) {
+            const Status told = me.finish(end->start(bytes.data(), bytes.size()));
+            ASSERT_EQ(told.code(), Code::kAborted) << i << ": " << told.text();
+          }
+        }
+        EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
+        for (uint64_t i = 0; i < 10; ++i) {
+          if (sends) fill_pattern(bytes, i);
+          const Status status = me.finish(end->start(bytes.data(), bytes.size()));
+          EXPECT_TRUE(status.ok()) << status.text();
+          EXPECT_FALSE(find_mismatch(bytes, i).has_value());
+        }
+      });
+    }
+  }
+}
+
 TEST_P(CoreLaneEnds, ADeadlineEndsARunAndNoOther) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;

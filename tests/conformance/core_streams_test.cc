@@ -6,20 +6,29 @@
 //   * vendors' calls that fail: the call is rejected, or the operation ends with the reason, and the
 //     stream goes on
 //   * a stream that is not held back goes on, and its operations run at the same time
+//   * redistributions of several plans follow each other, while the user frees memory and ends streams
+//   * what a stream holds back ends soon when the network to its peer becomes a black hole, and the
+//     stream goes on: items of queues, redistributions and collective operations
 //   * the progress thread sleeps while streams run
 #include <time.h>
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "reshard/mesh.h"
 #include "src/core/memory/user_stream.h"
+#include "src/queue/queue.h"
+#include "src/reshard/preparation.h"
 #include "tests/support/core_job.h"
+#include "tests/support/faulty_transport.h"
 #include "tests/support/on_device.h"
 #include "tests/support/pattern.h"
 #include "tests/support/waiting_devices.h"
@@ -105,6 +114,7 @@ class Stream {
     EXPECT_FALSE(stream_->in_use());
   }
   hetcomm_stream_t* get() const { return reinterpret_cast<hetcomm_stream_t*>(stream_.get()); }
+  UserStream* user() const { return stream_.get(); }
   void* native() const { return native_; }
   // Puts a gate at the end of the stream; open() opens the first one that is closed.
   void close() {
@@ -408,6 +418,114 @@ TEST_P(CoreStreams, SumsOfMemoryOfDevices) {
   });
 }
 
+// A matrix of bytes, of which each of two ranks has one half: some lines, or some columns.
+constexpr uint64_t kColumns = 1536;
+constexpr uint64_t kLines = 512;
+constexpr uint64_t kHalf = kLines * kColumns / 2;
+
+// Moves the matrix: what was cut by one dimension is cut by the other one then.
+class Plan {
+ public:
+  Plan(Communicator& communicator, size_t from, size_t to) {
+    constexpr auto kType = reduce::Type::kUint8;
+    std::vector<reshard::TensorOrder> tensors = {
+        {.source = cut_by(from), .destination = cut_by(to), .types = {kType, kType}}};
+    order_ = reshard::Order::create(communicator, std::move(tensors), {.tag = from, .in_flight = 2})
+                 .value();
+    redistribution_ = order_->prepare();
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() {
+    for (int i = 0; i < 1000 && redistribution_->close().code() == Code::kBusy; ++i) {
+      Stream::sleep_a_while();
+    }
+  }
+  // In the order of |stream|, unless that is null.
+  Operation* post(OnDevice& from, OnDevice& to, const Stream* stream) {
+    const hetcomm_buffer_t source = from.part(0, kHalf);
+    const hetcomm_buffer_t destination = to.part(0, kHalf);
+    Operation* operation = nullptr;
+    std::string text;
+    EXPECT_EQ(redistribution_->start(&source, &destination,
+                                     {.stream = stream != nullptr ? stream->user() : nullptr},
+                                     &operation, &text),
+              Code::kOk)
+        << text;
+    return operation;
+  }
+  // The columns of |rank|, where rank r has pattern |first_seed| + r as its lines.
+  static std::vector<std::byte> columns_of(uint64_t rank, uint64_t first_seed) {
+    constexpr uint64_t kMine = kColumns / 2;
+    std::vector<std::byte> all;
+    std::vector<std::byte> lines(kHalf);
+    for (const uint64_t from : {uint64_t{0}, uint64_t{1}}) {
+      fill_pattern(lines, first_seed + from);
+      for (uint64_t line = 0; line < kLines / 2; ++line) {
+        const std::byte* const begin = lines.data() + line * kColumns + rank * kMine;
+        all.insert(all.end(), begin, begin + kMine);
+      }
+    }
+    return all;
+  }
+
+ private:
+  static std::shared_ptr<const reshard::Layout> cut_by(size_t dimension) {
+    const reshard::Mesh mesh{.axes = {2}, .ranks = {0, 1}};
+    return std::make_shared<reshard::Layout>(
+        reshard::layout_of({kLines, kColumns}, mesh, {reshard::shard(dimension)}).value());
+  }
+
+  std::unique_ptr<reshard::Order> order_;
+  std::unique_ptr<reshard::Redistribution> redistribution_;
+};
+
+// Each execution takes what the one before it has brought. A thread of the user's makes calls that may
+// wait for the stream.
+TEST_P(CoreStreams, RedistributionsOfTwoPlans) {
+  run([](CoreMember& me) {
+    const auto rank = static_cast<uint64_t>(me.rank());
+    Plan there(me.communicator(), 0, 1);
+    Plan back(me.communicator(), 1, 0);
+    for (uint64_t round = 0; round < 3; ++round) {
+      OnDevice first(me, kHalf, 1);
+      OnDevice columns(me, kHalf, 2);
+      OnDevice second(me, kHalf, 1);
+      auto freed = std::make_unique<OnDevice>(me, kHalf, 2);
+      auto ended = std::make_unique<Stream>(me, 2);
+      const uint64_t seed = 2 * round;
+      first.fill(seed + rank);
+      columns.fill(1000);
+      second.fill(1000);
+      Stream late(me, 1);
+      late.close();
+      Operation* const operations[] = {
+          there.post(first, columns, &late), back.post(columns, second, &late),
+          there.post(second, columns, &late), back.post(columns, first, &late)};
+      std::thread user([&] {
+        freed.reset();
+        ended.reset();
+      });
+      Stream::sleep_a_while();
+      for (Operation* const each : operations) {
+        EXPECT_EQ(each->state(), OperationState::kPending);
+      }
+      late.open();
+      for (Operation* const each : operations) expect_ok(me, each);
+      user.join();
+      EXPECT_TRUE(late.is_done());
+      EXPECT_TRUE(columns.contents(0, kHalf) == Plan::columns_of(rank, seed));
+      EXPECT_EQ(find_mismatch(second.contents(0, kHalf), seed + rank), std::nullopt);
+      EXPECT_EQ(find_mismatch(first.contents(0, kHalf), seed + rank), std::nullopt);
+      // What was put off is made soon.
+      for (int i = 0; i < 1000 && me.context().devices().calls().may_make(); ++i) {
+        Stream::sleep_a_while();
+      }
+      EXPECT_FALSE(me.context().devices().calls().may_make());
+    }
+  });
+}
+
 // The progress threads have fallen asleep before the stream comes to an operation, and nobody else
 // looks. A busy machine may delay some ends, but not all.
 TEST_P(CoreStreams, OneAfterTheOtherEndsASleep) {
@@ -552,6 +670,161 @@ TEST_P(CoreStreams, ADeviceThatCannotHoldStreamsBack) {
       UserStream::close(devices.device(3), opened.value());
     }
   });
+}
+
+// --- a network that becomes a black hole ----------------------------------------------------------
+
+constexpr uint64_t kCarried = 1000;  // that gets through in any case
+constexpr uint64_t kTooLong = 3000;  // of a message that leaves at once
+constexpr uint64_t kItem = 500;
+
+// One end of a queue, and its items.
+class End {
+ public:
+  End(CoreMember& me, bool pushes, uint64_t tag)
+      : me_(me),
+        queue_(Queue::create(me.communicator(), 1 - me.rank(),
+                             pushes ? Lane::End::kSending : Lane::End::kReceiving,
+                             {.tag = tag, .most_bytes = kItem, .depth = 2}, {})
+                   .value()),
+        bytes_(kItem) {}
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+  ~End() { EXPECT_TRUE(queue_->close().ok()); }
+  // Pushes the next item or pulls it, in the order of |stream| unless that is null.
+  Operation* post(const Stream* stream) {
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    if (stream != nullptr) options.stream = stream->get();
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(bytes_.data(), bytes_.size());
+    Operation* operation = nullptr;
+    std::string text;
+    const auto kind = queue_->pushes() ? OperationKind::kSend : OperationKind::kReceive;
+    EXPECT_EQ(me_.communicator().poster().post({.kind = kind,
+                                                .peer = queue_->peer(),
+                                                .tag = queue_->lane().terms().tag,
+                                                .ignore = 0,
+                                                .buffers = &buffer,
+                                                .count = 1,
+                                                .options = &options,
+                                                .lane = &queue_->lane()},
+                                               &operation, &text),
+              Code::kOk)
+        << text;
+    return operation;
+  }
+
+ private:
+  CoreMember& me_;
+  std::unique_ptr<Queue> queue_;
+  std::vector<std::byte> bytes_;
+};
+
+// An allreduce of a word, or a broadcast of it from rank 1, in the order of |stream| unless that is
+// null.
+Operation* post_word(CoreMember& me, uint64_t& value, bool sums, const Stream* stream) {
+  if (sums) return post_sum(me, value, stream);
+  const hetcomm_buffer_t buffer = hetcomm_buffer_host(&value, sizeof(value));
+  hetcomm_collective_options_t options{};
+  options.struct_size = sizeof(options);
+  if (stream != nullptr) options.stream = stream->get();
+  Operation* operation = nullptr;
+  std::string text;
+  EXPECT_EQ(post_collective(me.communicator(),
+                            {.kind = collectives::Kind::kBroadcast,
+                             .root = 1,
+                             .datatype = HETCOMM_UINT64,
+                             .receives = &buffer,
+                             .receive_count = 1,
+                             .options = &options},
+                            &operation, &text),
+            Code::kOk)
+      << text;
+  return operation;
+}
+
+// Rank 0 has operations behind its stream when |hole| opens. Rank 1 makes none of them, and keeps what
+// they need, so that nothing but the network ends them. The ranks meet outside of it, at |both|.
+void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole,
+                              std::barrier<>& both) {
+  End out(me, me.rank() == 0, 1);
+  End in(me, me.rank() == 1, 2);
+  Plan plan(me.communicator(), 0, 1);
+  OnDevice source(me, kHalf);
+  OnDevice destination(me, kHalf);
+  uint64_t word = 1;
+  // All goes well while the network does.
+  for (Operation* const each :
+       {out.post(nullptr), in.post(nullptr), plan.post(source, destination, nullptr),
+        post_word(me, word, sums, nullptr)}) {
+    expect_ok(me, each);
+  }
+  EXPECT_TRUE(barrier(me.communicator(), 10'000'000'000).ok());
+  std::byte byte{};
+  if (me.rank() == 1) {
+    both.arrive_and_wait();
+    // It tells rank 0 that all has arrived: what is sent again then is what the network has lost.
+    expect_ok(me, me.post(OperationKind::kSend, 0, 8, &byte, 1));
+    both.arrive_and_wait();
+    return;
+  }
+  Stream stream(me, 1);
+  stream.close();
+  Operation* const operations[] = {out.post(&stream), in.post(&stream),
+                                   plan.post(source, destination, &stream),
+                                   post_word(me, word, sums, &stream)};
+  both.arrive_and_wait();
+  expect_ok(me, me.post(OperationKind::kReceive, 1, 8, &byte, 1));
+  for (Operation* const each : operations) EXPECT_EQ(each->state(), OperationState::kPending);
+  Operation* const plain = me.post(OperationKind::kReceive, 1, 9, &byte, 1);
+  std::vector<std::byte> lost(kTooLong);
+  hole = true;
+  const uint64_t begin_ns = now_ns();
+  Operation* const sent = me.post(OperationKind::kSend, 1, 10, lost.data(), lost.size());
+  const Status status = me.finish(plain);
+  EXPECT_EQ(status.code(), Code::kUnreachable) << status.text();
+  const uint64_t plain_ns = now_ns() - begin_ns;
+  for (size_t i = 0; i < std::size(operations); ++i) {
+    const Status outcome = me.finish(operations[i]);
+    EXPECT_EQ(outcome.code(), Code::kUnreachable) << i << ": " << outcome.text();
+    EXPECT_NE(outcome.text().find("the path is gone"), std::string::npos)
+        << i << ": " << outcome.text();
+  }
+  EXPECT_LT(now_ns() - begin_ns, plain_ns + 1'000'000'000);
+  // It counted as sent when it had left.
+  static_cast<void>(me.finish(sent));
+  stream.open();
+  EXPECT_TRUE(stream.is_done());
+  both.arrive_and_wait();
+}
+
+TEST(StreamsOverABlackHole, WhatIsHeldBackEndsSoon) {
+  for (const bool sums : {true, false}) {
+    std::atomic<bool> hole{false};
+    FaultPlan plan;
+    plan.carried_bytes = kCarried;
+    plan.hole = &hole;
+    hetcomm_test::LocalStore store;
+    std::barrier both(2);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          Factories factories;
+          factories.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+          CoreMember me(store, rank, 2,
+                        "HETCOMM_TIMEOUT=20s;HETCOMM_PROGRESS=thread;HETCOMM_LOG=error;"
+                        "HETCOMM_COOL_DOWN=10ms",
+                        std::move(factories), make_devices());
+          wait_behind_a_black_hole(me, sums, hole, both);
+        } catch (const std::exception& exception) {
+          ADD_FAILURE() << "rank " << rank << ": " << exception.what();
+          both.arrive_and_drop();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 uint64_t processor_ns() {

@@ -59,6 +59,7 @@ struct FaultPlan {
   uint32_t connect_failures = 0;            // so many connects fail at first, per transport
   std::optional<size_t> failing_instance;   // only its connects fail
   std::optional<uint64_t> carried_bytes;    // what is longer is lost, and breaks the connection
+  const std::atomic<bool>* hole = nullptr;  // while this is false all is carried; null: it is true
   uint32_t carried_after = UINT32_MAX;      // of so many in a row one gets through
   std::optional<size_t> carrying_instance;  // carries everything
   bool no_put = false;
@@ -203,6 +204,7 @@ struct FaultState {
   // The network loses |bytes|.
   bool loses(uint64_t bytes) {
     if (!plan.carried_bytes || bytes <= *plan.carried_bytes) return false;
+    if (plan.hole != nullptr && !*plan.hole) return false;
     if (++lost_in_row <= plan.carried_after) return true;
     lost_in_row = 0;
     return false;

@@ -54,6 +54,15 @@ class HangingDevice {
   // A copy hangs.
   bool hangs() const { return hangs_; }
   bool is_destroyed() const { return is_destroyed_; }
+  // These read and write its memory at |address| at once, also while copies hang.
+  void peek(const void* address, void* host, uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    std::memcpy(host, at(address, 0), bytes);
+  }
+  void poke(const void* address, const void* host, uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    std::memcpy(at(address, 0), host, bytes);
+  }
   // Allocations that were not freed.
   size_t allocations() {
     const std::lock_guard lock(mutex_);

@@ -98,6 +98,7 @@ class Collective final : public CompositeOperation,
   std::string describe() const override HETCOMM_UNDER_BATON;
   std::vector<int> awaited() const override HETCOMM_UNDER_BATON;
   std::string remark() const override HETCOMM_UNDER_BATON { return {}; }
+  Code code_at_deadline() const override HETCOMM_UNDER_BATON { return Code::kTimedOut; }
 
  private:
   enum class Stage : uint8_t { kQueued, kLoading, kMoving, kStoring, kEnding, kOver };

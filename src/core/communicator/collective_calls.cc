@@ -62,6 +62,7 @@ class Refusal final : public CompositeOperation {
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
   std::vector<int> awaited() const override HETCOMM_UNDER_BATON { return {}; }
   std::string remark() const override HETCOMM_UNDER_BATON { return {}; }
+  Code code_at_deadline() const override HETCOMM_UNDER_BATON { return Code::kTimedOut; }
   std::string describe() const override HETCOMM_UNDER_BATON { return "refusal: " + why_; }
 
  private:

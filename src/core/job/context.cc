@@ -16,6 +16,7 @@
 #include "src/base/text.h"
 #include "src/core/job/job.h"
 #include "src/core/memory/user_stream.h"
+#include "src/core/peer/completer.h"
 #include "src/core/progress/communicator_base.h"
 #include "topology/distance.h"
 #include "topology/rank_nodes.h"
@@ -513,11 +514,8 @@ void Context::abandon(size_t index, std::string_view why) {
   if (!devices_.abandon(index, why)) return;
   engine_.drain();
   for (DeviceUser* const user : devices_.device_users()) user->on_abandoned(index);
-  const std::string text = text_or_none([&] {
-    return fmt::format(
-        "{}; a copy may go on, so that its memory on the device must not be used again",
-        devices_.check(index).text());
-  });
+  const std::string text =
+      text_or_none([&] { return fmt::format("{}; {}", devices_.check(index).text(), kNotQuiet); });
   log_->warn("{}", text);
   const auto is_on_device = [&](const BufferPiece& piece) {
     return piece.memory != nullptr && piece.length > 0 && piece.memory->device_index() == index;

@@ -457,8 +457,9 @@ void Job::start_receive(Channel& own, Operation& receive) {
     commons_.completer.complete(
         receive, Code::kPeerLost,
         fmt::format(
-            "{}: {}", describe(receive),
-            receive.options.fail_on_any_loss ? "a sender was lost" : "no live sender is left"));
+            "{}: {}: {}", describe(receive),
+            receive.options.fail_on_any_loss ? "a sender was lost" : "no live sender is left",
+            pairs_.loss_in(*receive.communicator).text()));
     return;
   }
   table.post(&receive);

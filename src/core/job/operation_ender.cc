@@ -26,11 +26,13 @@ std::string OperationEnder::trouble_with(int rank) {
 std::string OperationEnder::awaited_text(const Operation& operation) {
   constexpr size_t kMostTold = 3;
   constexpr size_t kMostAsked = 64;  // of the ranks that a receive from any source waits for
+  const bool of_many = operation.kind == OperationKind::kCollective;
+  // It waits for nobody yet, and other ranks may have said something of it.
   if (operation.stage == OperationStage::kBehind || operation.stage == OperationStage::kCollected) {
-    return {};
+    return of_many && operation.composite != nullptr ? operation.composite->remark()
+                                                     : std::string();
   }
   const CommunicatorBase& communicator = *operation.communicator;
-  const bool of_many = operation.kind == OperationKind::kCollective;
   std::vector<int> ranks;
   if (of_many && operation.composite != nullptr) {
     ranks = operation.composite->awaited();
@@ -65,22 +67,24 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
     return fmt::format("{}: {}{}", describe(operation), why,
                        code == Code::kTimedOut ? awaited_text(operation) : "");
   });
+  const bool has_parts = operation.kind == OperationKind::kCollective;
+  const Code early =  // of one that nothing has begun
+      code == Code::kTimedOut && has_parts ? operation.composite->code_at_deadline() : code;
   switch (operation.stage) {
     case OperationStage::kCollected:
       // Its group has not started it. The ranks that wait for a redistribution hear of it; a collective
       // operation does not count as called.
-      if (operation.kind == OperationKind::kCollective && code == Code::kTimedOut &&
-          !operation.composite->is_collective_call()) {
+      if (has_parts && code == Code::kTimedOut && !operation.composite->is_collective_call()) {
         operation.composite->withdraw(code, text);
       }
       operation.communicator->operation_begun();
       commons_.engine.operation_started();
-      commons_.completer.complete(operation, code, std::move(text));
+      commons_.completer.complete(operation, early, std::move(text));
       break;
     case OperationStage::kBehind:
       departures_.leave(operation);
-      if (operation.kind == OperationKind::kCollective) operation.composite->withdraw(code, text);
-      commons_.completer.complete(operation, code, std::move(text));
+      if (has_parts) operation.composite->withdraw(code, text);
+      commons_.completer.complete(operation, early, std::move(text));
       break;
     case OperationStage::kPosted: {
       Channel& own = operation.communicator->channel();

@@ -36,6 +36,13 @@ bool PairTable::all_senders_live(const CommunicatorBase& communicator) const {
                      [&](int rank) HETCOMM_UNDER_BATON { return status(rank).ok(); });
 }
 
+Status PairTable::loss_in(const CommunicatorBase& communicator) const {
+  for (const int rank : communicator.ranks()) {
+    if (!status(rank).ok()) return status(rank);
+  }
+  return {};
+}
+
 bool PairTable::flushed() const {
   return std::all_of(active_.begin(), active_.end(),
                      [](const Pair* pair) HETCOMM_UNDER_BATON { return pair->flushed(); });

@@ -53,6 +53,8 @@ class PairTable {
   // Another rank of |communicator| can still send, or it has one rank only.
   bool any_live_sender(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
   bool all_senders_live(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
+  // Why some rank of |communicator| is lost; OK: none is.
+  Status loss_in(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
 
   // The peers have acknowledged everything.
   bool flushed() const HETCOMM_UNDER_BATON;

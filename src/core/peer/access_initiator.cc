@@ -9,6 +9,7 @@
 #include "src/base/text.h"
 #include "src/core/memory/device_access.h"
 #include "src/core/peer/atomics.h"
+#include "src/core/peer/reason.h"
 
 namespace hetcomm {
 namespace {
@@ -223,6 +224,12 @@ void AccessInitiator::receive_refused(const WireHeader& header) {
   Operation* operation = take_asked(header.tag);
   if (operation == nullptr) return;
   const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
+  // It is the owner's device: DEVICE_LOST would speak of this rank's.
+  if (code == Code::kDeviceLost) {
+    const Status why = told_by(association_.rank(), code, {});
+    completer().complete(*operation, why.code(), text_of_told(*operation, why));
+    return;
+  }
   completer().complete_access(*operation, static_cast<int32_t>(code) < 0 ? code : Code::kInternal);
 }
 

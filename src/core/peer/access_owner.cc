@@ -149,14 +149,19 @@ void AccessOwner::receive_announced_put(const WireHeader& header, ConstByteSpan 
     registration = find(whole, HETCOMM_ACCESS_PUT, &code);
   }
   Operation* accept = nullptr;
-  if (registration != nullptr) {
+  const Status device = registration != nullptr ? registration->memory().check() : Status();
+  if (registration != nullptr && device.ok()) {
     accept = begin(OperationKind::kAccept, *registration, body.range);
     if (accept == nullptr) code = Code::kOutOfMemory;
   }
   if (accept == nullptr) {
     if (notify) association_.give_back_credit(kMessageCost);
-    association_.send_protocol(MessageKind::kStop, body.announcement.sender_id, code,
-                               Place::kOwner);
+    const uint64_t id = body.announcement.sender_id;
+    if (device.ok()) {
+      association_.send_protocol(MessageKind::kStop, id, code, Place::kOwner);
+    } else {
+      association_.send_reason(MessageKind::kStop, id, device, Place::kOwner);
+    }
     return;
   }
   accept->access.holds_place = true;
@@ -178,7 +183,9 @@ void AccessOwner::receive_get(const WireHeader& header, ConstByteSpan payload) {
   Code code = Code::kOk;
   Registration* registration = find(body, HETCOMM_ACCESS_GET, &code);
   Operation* answer = nullptr;
-  if (registration != nullptr) {
+  if (registration != nullptr && !registration->memory().check().ok()) {
+    code = Code::kDeviceLost;
+  } else if (registration != nullptr) {
     answer = begin(OperationKind::kAnswer, *registration, body);
     if (answer == nullptr) code = Code::kOutOfMemory;
   }

@@ -42,10 +42,12 @@ class ChannelTable {
     Channel* found = slots_[id & mask()].get();
     return found != nullptr && found->id == id ? found : nullptr;
   }
-  // Returns the table in which a message is matched; null if its channel is closed or gone.
+  // Returns the table in which a message is matched; null if nobody will receive it: its channel is
+  // closed or gone, or its collective operations have failed.
   MatchTable* match_table(uint32_t id, bool collective) const HETCOMM_UNDER_BATON {
     Channel* found = find(id);
     if (found == nullptr || found->closed) return nullptr;
+    if (collective && !found->collectives_failed.ok()) return nullptr;
     return collective ? &found->collective : &found->point_to_point;
   }
   bool is_aborted(uint32_t id) const HETCOMM_UNDER_BATON {

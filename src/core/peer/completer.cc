@@ -38,7 +38,7 @@ std::string text_of_told(const Operation& operation, const Status& told) {
 
 std::string Completer::access_failure_text(const Operation& operation, Code code) {
   const char* const why = code == Code::kStaleHandle  ? "the memory is not registered any more"
-                          : code == Code::kDeviceLost ? "the owner's device failed"
+                          : code == Code::kDeviceLost ? "a device of this rank failed"
                                                       : code_text(code);
   return fmt::format("{}: {}", describe(operation), why);
 }
@@ -85,7 +85,7 @@ void Completer::tell_of_abandoned(Operation& operation) {
     operation.outcome.code = Code::kDeviceLost;
     try {
       operation.outcome.text = std::make_unique<std::string>(
-          fmt::format("{}: {}", describe(operation), piece.memory->check().text()));
+          fmt::format("{}: {}; {}", describe(operation), piece.memory->check().text(), kNotQuiet));
     } catch (const std::bad_alloc&) {
       operation.outcome.text.reset();  // the code has to do
     }

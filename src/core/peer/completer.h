@@ -27,6 +27,10 @@ class AccessLedger {
   ~AccessLedger() = default;
 };
 
+// Stands behind the reason of an operation whose device was given up.
+inline constexpr const char* kNotQuiet =
+    "a copy may go on, so that its memory on the device must not be used again";
+
 // |code| ends |operation| because its communicator was aborted.
 bool is_aborted(const Operation& operation, Code code) HETCOMM_UNDER_BATON;
 // The text of |operation|, which ends because of |told| by another rank. Messages of the library's

@@ -12,8 +12,9 @@
 //     kLaneLength, if the message is short  -->
 //
 // A run that ends early at one end ends at the other. An end that has been closed ends all later
-// runs of the other. The units above are transfer.h, whose objects carry out single runs, and
-// lanes.h, which has the lanes of a pair.
+// runs of the other. Runs that both ends know not to take place are skipped at both, without a
+// message for each: the sending end says now and then how far it is (kLaneAt). The units above are
+// transfer.h, whose objects carry out single runs, and lanes.h, which has the lanes of a pair.
 #pragma once
 
 #include <algorithm>
@@ -32,14 +33,16 @@
 
 namespace hetcomm {
 
-// Two ends with the same |use| and |tag| belong together, in the order in which they were opened.
-// Both say the same of the rest, else the lane ends with kMismatch.
+// Two ends of a queue with the same |tag| belong together, in the order in which they were opened; both
+// say the same of the rest, else the lane ends with kMismatch. Ends of redistributions belong together
+// if they have the same |use|, |tag| and |content|; with an end that is gone, if |plan| is the same, too.
 struct LaneTerms {
   uint64_t tag = 0;
   uint64_t most_bytes = 0;
   uint32_t depth = 1;    // runs under way at a time, at most
   uint32_t use = 0;      // 0: a queue; others: what messages of a redistribution (src/reshard)
   uint64_t content = 0;  // a hash of what the messages are to be
+  uint32_t plan = 0;     // this rank's number of the plan with the other one (plan_board.h)
   // The sending end alone says: this rank's transports that are near the data, as in an
   // announcement.
   uint64_t transports = ~uint64_t{0};
@@ -55,7 +58,8 @@ struct SendRun {
     kOver,
   };
   State state = State::kAhead;
-  Status why;  // how it ended
+  bool is_given_up = false;  // both ends know that it does not take place
+  Status why;                // how it ended
   SendTransfer* transfer = nullptr;
   std::vector<Grant> grants;  // that have come before the start
 };
@@ -75,6 +79,7 @@ class SendRuns {
     while (count_ <= run - first_) {
       SendRun& fresh = at(first_ + count_);
       fresh.state = SendRun::State::kAhead;
+      fresh.is_given_up = false;
       fresh.transfer = nullptr;
       fresh.grants.clear();
       ++count_;
@@ -86,6 +91,25 @@ class SendRuns {
       ++first_;
       --count_;
     }
+  }
+  // |count| runs from |from| on are over; those before |from| go on. False: more than |most| would be
+  // in the row. May throw std::bad_alloc.
+  bool skip(uint64_t from, uint64_t count, uint64_t most) HETCOMM_UNDER_BATON {
+    const uint64_t end = from + count;
+    if (from > first_ && end - first_ > most) return false;
+    if (from == first_) {
+      const uint64_t past = std::min(count, count_);
+      first_ = end;
+      count_ -= past;
+      drop_old();
+      return true;
+    }
+    (void)reach(end - 1);
+    for (uint64_t run = from; run < end; ++run) {
+      at(run).state = SendRun::State::kOver;
+      at(run).grants.clear();
+    }
+    return true;
   }
   template <typename Use>
   void for_each(Use&& use) HETCOMM_UNDER_BATON {
@@ -112,12 +136,25 @@ class SendRuns {
   uint64_t count_ = 0;
 };
 
+// Who has a lane and may have no run under way on it.
+class LaneWatcher {
+ public:
+  // No run of some lane starts any more. In an upcall.
+  virtual void lane_closed() HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~LaneWatcher() = default;
+};
+
 class Lane {
  public:
   enum class End : uint8_t { kSending, kReceiving };
   static constexpr uint32_t kMaxDepth = 1024;
-  // A receiver may be so many runs ahead of its sender, having given them up.
-  static constexpr uint64_t kMostAhead = 4096;
+  // A receiver asks for no run that is further ahead of its sender. A sending end starts none while the
+  // row has so many.
+  static constexpr uint64_t kMaxAhead = 4096;
+  // What a run may be ahead of the first one that the sender holds.
+  static constexpr uint64_t kMaxSpan = 2 * kMaxAhead + 2 * kMaxDepth;
 
   // |peer|: the other rank, in the job. |channel|: number of the receiver's channel. |share| counts
   // for a sending end; a weight of 0: it shares nothing, and has no rate.
@@ -154,7 +191,12 @@ class Lane {
   // --- under the baton ---
   // Why no run can be started, once that is so.
   const Status& closed() const HETCOMM_UNDER_BATON { return closed_; }
-  void set_closed(const Status& why) HETCOMM_UNDER_BATON { closed_ = why; }
+  void set_closed(const Status& why) HETCOMM_UNDER_BATON {
+    closed_ = why;
+    if (watcher_ != nullptr) watcher_->lane_closed();
+  }
+  // Before it is opened. |watcher| stays as long as the lane.
+  void set_watcher(LaneWatcher& watcher) { watcher_ = &watcher; }
   // The number is known from opened() on.
   bool is_open() const HETCOMM_UNDER_BATON { return open_; }
   uint32_t number() const HETCOMM_UNDER_BATON { return number_; }
@@ -164,15 +206,28 @@ class Lane {
   }
   uint64_t next_run() const HETCOMM_UNDER_BATON { return next_run_; }
   uint64_t take_number() HETCOMM_UNDER_BATON { return next_run_++; }
+  void pass(uint64_t runs) HETCOMM_UNDER_BATON { next_run_ += runs; }
 
   // The sending end.
   SendRuns& runs() HETCOMM_UNDER_BATON { return runs_; }
   Pacer::Flow& flow() HETCOMM_UNDER_BATON { return flow_; }
+  // A run that does not end keeps all behind it in the row, which has to end somewhere.
+  bool has_room() HETCOMM_UNDER_BATON {
+    return !is_sending() || next_run_ - runs_.first() < kMaxAhead;
+  }
+  // Whether it has passed so many runs since the peer was told that it should be told again. Then it
+  // is about to be.
+  bool take_telling() HETCOMM_UNDER_BATON {
+    if (next_run_ - told_run_ < kMaxAhead / 2) return false;
+    told_run_ = next_run_;
+    return true;
+  }
   // The transfer of run |run| has ended so. |peer_knows|: it needs not be told.
   void run_ended(uint64_t run, const Status& why, bool peer_knows) HETCOMM_UNDER_BATON {
     if (SendRun* entry = runs_.find(run); entry != nullptr) {
       entry->transfer = nullptr;
-      entry->state = why.ok() || peer_knows ? SendRun::State::kOver : SendRun::State::kUntold;
+      const bool is_known = why.ok() || peer_knows || entry->is_given_up;
+      entry->state = is_known ? SendRun::State::kOver : SendRun::State::kUntold;
       entry->why = why;
       entry->grants.clear();
     }
@@ -186,18 +241,20 @@ class Lane {
   bool peer_has_rate() const HETCOMM_UNDER_BATON { return peer_has_rate_; }
   void set_peer_has_rate(bool has_rate) HETCOMM_UNDER_BATON { peer_has_rate_ = has_rate; }
   // The sender has started run |run|.
-  void run_arrived(uint64_t run) HETCOMM_UNDER_BATON { peer_runs_ = std::max(peer_runs_, run + 1); }
-  // Runs of this end that the sender may not have started.
-  uint64_t ahead() const HETCOMM_UNDER_BATON { return next_run_ - peer_runs_; }
-  // Runs that were started before the lane was open.
+  void run_arrived(uint64_t run) HETCOMM_UNDER_BATON { peer_is_at(run + 1); }
+  // Runs of this end before |run| that the sender may not have started.
+  uint64_t ahead(uint64_t run) const HETCOMM_UNDER_BATON { return run - std::min(run, peer_runs_); }
+  // The sender has passed all runs before |run|.
+  void peer_is_at(uint64_t run) HETCOMM_UNDER_BATON { peer_runs_ = std::max(peer_runs_, run); }
+  // Runs that were started before the lane was open, or that are too far ahead.
   OperationQueue& waiting() HETCOMM_UNDER_BATON { return waiting_; }
-  // Those that ended before. There is room for all runs since make_room().
+  // Those that ended before. There is room for all runs under way since make_room().
   struct UntoldStop {
     uint64_t run;
     Status why;
   };
   std::vector<UntoldStop>& untold() HETCOMM_UNDER_BATON { return untold_; }
-  void make_room() HETCOMM_UNDER_BATON { untold_.reserve(next_run_ + 1); }
+  void make_room() HETCOMM_UNDER_BATON { untold_.reserve(untold_.size() + taken() + 1); }
 
  private:
   const End end_;
@@ -205,6 +262,7 @@ class Lane {
   const int peer_;
   const uint32_t channel_;
   const LaneTerms terms_;
+  LaneWatcher* watcher_ = nullptr;
   std::atomic<uint32_t> taken_{0};
 
   uint32_t number_ = 0;
@@ -213,6 +271,7 @@ class Lane {
   uint64_t next_run_ = 0;
   SendRuns runs_;
   Pacer::Flow flow_;
+  uint64_t told_run_ = 0;
   uint64_t transports_ = ~uint64_t{0};
   bool peer_has_rate_ = false;
   uint64_t peer_runs_ = 0;

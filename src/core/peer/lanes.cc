@@ -12,13 +12,10 @@
 namespace hetcomm {
 namespace {
 
-bool have_same_size(const LaneTerms& one, const LaneTerms& other) {
-  return one.depth == other.depth && one.most_bytes == other.most_bytes;
-}
-
 // The first of |ends| that belongs to one with |terms|, among those for which |fits|. Ends of queues
-// are joined in their order. What is left of a plan that the ranks did not agree on is in nobody's
-// way: an end that exists comes before one that is gone, and one with the same content before others.
+// are joined in their order. Those of redistributions are joined if they have the same content: with
+// one that exists first, and with one that is gone if it is of the same plan, since others are left
+// of earlier ones. That plans differ is told by their boards (plan_board.h).
 template <typename End, typename Fits>
 typename std::vector<End>::iterator find_partner(std::vector<End>& ends, Fits&& fits,
                                                  const LaneTerms& terms) {
@@ -29,8 +26,9 @@ typename std::vector<End>::iterator find_partner(std::vector<End>& ends, Fits&& 
   };
   const auto same = [&](const End& end) { return end.content() == terms.content; };
   auto found = first([&](const End& end) { return same(end) && !end.is_gone(); });
-  if (found == ends.end()) found = first(same);
-  if (found == ends.end()) found = first([](const End& end) { return !end.is_gone(); });
+  if (found == ends.end()) {
+    found = first([&](const End& end) { return same(end) && end.plan == terms.plan; });
+  }
   // Those that are gone and came before are nobody's any more.
   const auto stale = [&](const End& end) { return fits(end) && end.is_gone(); };
   const auto kept = std::remove_if(ends.begin(), found, stale);
@@ -66,7 +64,8 @@ void Lanes::open_sending(Lane& lane) {
                           .content = lane.terms().content,
                           .most_bytes = lane.terms().most_bytes,
                           .transports = lane.terms().transports};
-  association_.send_protocol(MessageKind::kLaneOpen, lane.terms().tag, 0, &body, sizeof(body));
+  association_.send_protocol(MessageKind::kLaneOpen, lane.terms().tag, lane.terms().plan, &body,
+                             sizeof(body));
 }
 
 void Lanes::open_receiving(Lane& lane) {
@@ -74,8 +73,9 @@ void Lanes::open_receiving(Lane& lane) {
       openings_, [&](const Opening& each) { return each.is_for(lane); }, lane.terms());
   if (opening == openings_.end()) {
     drop_gone();
+    const LaneTerms& terms = lane.terms();
     unopened_.push_back(
-        {lane.channel(), lane.terms().use, lane.terms().tag, lane.terms().content, &lane});
+        {lane.channel(), terms.use, terms.tag, terms.plan, terms.content, &lane, {}});
     return;
   }
   const Opening found = *opening;
@@ -84,6 +84,7 @@ void Lanes::open_receiving(Lane& lane) {
   if (!found.closed.ok()) {
     lane.set_closed(found.closed);
   } else {
+    lane.peer_is_at(found.at);
     bind(lane, found.body);
   }
 }
@@ -108,21 +109,22 @@ void Lanes::receive_open(const WireHeader& header, ConstByteSpan payload) {
       [&](const Unopened& each) {
         return each.channel == body.channel && each.use == body.use && each.tag == header.tag;
       },
-      LaneTerms{.use = body.use, .content = body.content});
+      LaneTerms{
+          .use = body.use, .content = body.content, .plan = static_cast<uint32_t>(header.value)});
   if (own == unopened_.end()) {
     drop_gone();
     if (openings_.size() >= kMaxOpenings) {
       association_.violated("too many lanes that nobody here has opened");
       return;
     }
-    openings_.push_back({header.tag, body});
+    openings_.push_back({.tag = header.tag, .plan = header.value, .body = body, .closed = {}});
     return;
   }
   const Unopened found = *own;
   receiving_.reserve(receiving_.size() + 1);
   unopened_.erase(own);
   if (found.lane == nullptr) {
-    tell_closed(closed_end(body.number, true), closed_here(), {});
+    tell_closed(closed_end(body.number, true), found.why, {});
   } else {
     bind(*found.lane, body);
   }
@@ -145,18 +147,27 @@ void Lanes::bind(Lane& lane, const LaneOpenBody& body) {
   lane.set_transports(body.transports);
   lane.set_peer_has_rate(body.has_rate != 0);
   receiving_.emplace(body.number, &lane);
-  const LaneTerms theirs{
-      .most_bytes = body.most_bytes, .depth = body.depth, .content = body.content};
-  if (!have_same_size(theirs, lane.terms()) || theirs.content != lane.terms().content) {
-    break_off(lane, misfit(lane, theirs));
+  if (body.depth != lane.terms().depth || body.most_bytes != lane.terms().most_bytes) {
+    break_off(lane, misfit(lane, body));
     return;
   }
+  start_waiting(lane);
+}
+
+// Starts what the sender may hear of now, and tells it of what has ended before.
+void Lanes::start_waiting(Lane& lane) {
+  const auto in_reach = [&](uint64_t run)
+                            HETCOMM_UNDER_BATON { return lane.ahead(run) < Lane::kMaxAhead; };
+  size_t told = 0;
   for (const Lane::UntoldStop& stop : lane.untold()) {
+    if (!in_reach(stop.run)) break;
     association_.send_reason(MessageKind::kStop, run_id(lane.number(), stop.run), stop.why);
+    ++told;
   }
-  lane.untold().clear();
+  lane.untold().erase(lane.untold().begin(), lane.untold().begin() + static_cast<ptrdiff_t>(told));
   while (!lane.waiting().empty()) {
     Operation& run = lane.waiting().front();
+    if (!in_reach(run.transfer.run)) return;
     lane.waiting().remove(run);
     run.stage = OperationStage::kSubmitted;
     begin_receive(lane, run);
@@ -172,13 +183,14 @@ void Lanes::forget(Lane& lane) {
   }
 }
 
-void Lanes::close(Lane& lane, const Status& why) {
-  // Plans that differ: no end of the peer's belongs to it.
-  if (why.code() == Code::kMismatch) {
+void Lanes::close(Lane& lane, const Status& why, bool unmatched) {
+  if (unmatched) {
     std::erase_if(unopened_, [&](const Unopened& each) { return each.lane == &lane; });
   }
   for (Unopened& each : unopened_) {
-    if (each.lane == &lane) each.lane = nullptr;
+    if (each.lane != &lane) continue;
+    each.lane = nullptr;
+    each.why = why;
   }
   if (!lane.is_open()) return;
   pacer_.remove(lane.flow(), common().now_ns());
@@ -188,7 +200,9 @@ void Lanes::close(Lane& lane, const Status& why) {
   lanes.erase(own);
   // The peer knows of an end that it has closed itself.
   if (!lane.closed().ok()) return;
-  tell_closed(lane, why, lane.next_run());
+  // The first one that has ended out of the sender's reach, and all behind it, have not begun.
+  const uint64_t runs = lane.untold().empty() ? lane.next_run() : lane.untold().front().run;
+  tell_closed(lane, why, {.runs = runs, .unmatched = unmatched ? uint64_t{1} : 0});
   if (lane.is_sending()) tell_given_up(lane);
 }
 
@@ -202,13 +216,8 @@ void Lanes::tell_given_up(Lane& lane) {
   }
 }
 
-void Lanes::tell_closed(const Lane& lane, const Status& why, uint64_t runs) {
-  tell_closed(closed_end(lane.number(), !lane.is_sending()), why,
-              {.runs = runs,
-               .most_bytes = lane.terms().most_bytes,
-               .content = lane.terms().content,
-               .depth = lane.terms().depth,
-               .reserved = 0});
+void Lanes::tell_closed(const Lane& lane, const Status& why, const LaneClosedBody& body) {
+  tell_closed(closed_end(lane.number(), !lane.is_sending()), why, body);
 }
 
 void Lanes::tell_closed(uint64_t end, const Status& why, const LaneClosedBody& body) {
@@ -229,14 +238,8 @@ Status Lanes::closed_here() {
 }
 
 // Says that the peer's end was opened with other terms.
-Status Lanes::misfit(const Lane& lane, const LaneTerms& theirs) {
+Status Lanes::misfit(const Lane& lane, const LaneOpenBody& theirs) {
   return status_or_code(Code::kMismatch, [&]() HETCOMM_UNDER_BATON {
-    if (have_same_size(theirs, lane.terms()) || lane.terms().use != 0) {
-      return fmt::format(
-          "rank {} has made another plan than rank {} ({:016x} and {:016x}): layouts, types or "
-          "options differ",
-          association_.rank(), common().rank, theirs.content, lane.terms().content);
-    }
     return fmt::format(
         "rank {} opened its end for items of up to {} bytes and {} at a time, rank {} for items of "
         "up to {} bytes and {} at a time",
@@ -260,25 +263,15 @@ void Lanes::receive_closed(const WireHeader& header, ConstByteSpan payload) {
     for (Opening& each : openings_) {
       if (each.body.number == number && each.closed.ok()) each.closed = why;
     }
-    // Plans that differ: no end of this rank's belongs to it.
-    std::erase_if(openings_,
-                  [](const Opening& each) { return each.closed.code() == Code::kMismatch; });
+    if (body.unmatched != 0) {
+      std::erase_if(openings_, [&](const Opening& each) {
+        return each.body.number == number && !each.closed.ok();
+      });
+    }
   }
   Lane* lane = find(receiving ? sending_ : receiving_, number);
   if (lane == nullptr || !lane->closed().ok()) return;
-  const LaneTerms theirs{
-      .most_bytes = body.most_bytes, .depth = body.depth, .content = body.content};
-  // A plan that differs from a third rank's ends, too.
-  const bool differs =
-      !have_same_size(theirs, lane->terms()) || theirs.content != lane->terms().content;
-  if (why.code() != Code::kMismatch) {
-    end_runs(*lane, body.runs, why);
-  } else if (differs) {
-    end_runs(*lane, body.runs, misfit(*lane, theirs));
-  } else {
-    end_runs(*lane, body.runs,
-             status_or_code(Code::kAborted, [&] { return std::string(why.text()); }));
-  }
+  end_runs(*lane, body.runs, why);
 }
 
 // No run of |lane| starts any more, and those under way end, from number |from| on.
@@ -336,11 +329,17 @@ void Lanes::refuse(Operation& run, const Status& why) {
 
 // This side ends the lane: the peer can no longer tell which run is which.
 void Lanes::break_off(Lane& lane, const Status& why) {
-  if (lane.is_open()) tell_closed(lane, why, 0);
+  if (lane.is_open()) tell_closed(lane, why, LaneClosedBody{});
   end_runs(lane, 0, why);
 }
 
 void Lanes::start_send(Lane& lane, Operation& run) {
+  // Items that were given up, and which nobody has asked for.
+  const uint64_t held = lane.next_run() - lane.runs().first();
+  if (lane.terms().use == 0 && held >= Lane::kMaxAhead) {
+    refuse_far(lane, run, "receiver", held);
+    return;
+  }
   try {
     (void)lane.runs().reach(lane.next_run());
   } catch (const std::bad_alloc&) {
@@ -349,6 +348,7 @@ void Lanes::start_send(Lane& lane, Operation& run) {
     return;
   }
   const uint64_t number = run.transfer.run = lane.take_number();
+  tell_at(lane);
   SendRun* entry = lane.runs().find(number);
   if (entry->state == SendRun::State::kStopped) {
     const Status why = entry->why;
@@ -382,36 +382,39 @@ void Lanes::start_send(Lane& lane, Operation& run) {
   }
 }
 
-void Lanes::skip(Lane& lane) {
-  if (!lane.closed().ok()) return;
+bool Lanes::skip(Lane& lane, uint64_t runs) {
+  if (!lane.closed().ok()) return true;
+  if (!lane.is_sending()) {
+    lane.pass(runs);
+    return true;
+  }
   try {
-    if (lane.is_sending()) {
-      (void)lane.runs().reach(lane.next_run());
-      skip_send(lane);
-    } else if (lane.ahead() >= Lane::kMostAhead) {
-      break_off(lane, Code::kBusy);
-    } else if (lane.is_open()) {
-      association_.send_protocol(MessageKind::kStop, run_id(lane.number(), lane.take_number()),
-                                 Code::kCancelled);
-    } else {
-      lane.make_room();
-      lane.untold().push_back({lane.take_number(), Code::kCancelled});
-    }
+    if (!lane.runs().skip(lane.next_run(), runs, Lane::kMaxAhead)) return false;
+    lane.pass(runs);
+    tell_at(lane);
   } catch (const std::bad_alloc&) {
     break_off(lane, Code::kOutOfMemory);
   }
+  return true;
 }
 
-void Lanes::skip_send(Lane& lane) {
-  const uint64_t number = lane.take_number();
-  SendRun& entry = *lane.runs().find(number);
-  const bool granted = !entry.grants.empty();
-  if (granted) {
-    association_.send_protocol(MessageKind::kWithdraw, run_id(lane.number(), number),
-                               Code::kCancelled);
+void Lanes::give_up(Lane& lane, uint64_t from, uint64_t runs) {
+  if (!lane.is_sending()) return;
+  const uint64_t end = std::min(from + runs, lane.next_run());
+  for (uint64_t run = std::max(from, lane.runs().first()); run < end; ++run) {
+    SendRun* const entry = lane.runs().find(run);
+    if (entry == nullptr) break;
+    entry->is_given_up = true;
+    if (entry->state == SendRun::State::kUntold) entry->state = SendRun::State::kOver;
   }
-  const bool known = granted || entry.state == SendRun::State::kStopped;
-  lane.run_ended(number, Code::kCancelled, known);
+  lane.runs().drop_old();
+}
+
+// A receiver that is far ahead waits for this.
+void Lanes::tell_at(Lane& lane) {
+  if (lane.is_open() && lane.take_telling()) [[unlikely]] {
+    association_.send_protocol(MessageKind::kLaneAt, lane.number(), lane.next_run());
+  }
 }
 
 // Gives the transfer of run |number| the grants that came before its start. They may end the run.
@@ -454,14 +457,22 @@ void Lanes::move_paced() {
   }
 }
 
+// The peer, which is the |other| of the lane, does not come after: the number is not taken.
+void Lanes::refuse_far(Lane& lane, Operation& run, std::string_view other, uint64_t items) {
+  refuse(run, Code::kBusy, text_or_none([&]() HETCOMM_UNDER_BATON {
+           return fmt::format("{}: the {}, rank {}, is {} items behind", describe(run), other,
+                              lane.peer(), items);
+         }));
+}
+
 void Lanes::start_receive(Lane& lane, Operation& run) {
-  if (lane.ahead() >= Lane::kMostAhead) {
-    refuse(run, Code::kBusy, text_or_none([&]() HETCOMM_UNDER_BATON {
-             return fmt::format("{}: the sender is {} items behind", describe(run), lane.ahead());
-           }));
+  const uint64_t ahead = lane.ahead(lane.next_run());
+  const bool is_far = ahead >= Lane::kMaxAhead;
+  if (is_far && lane.terms().use == 0) {
+    refuse_far(lane, run, "sender", ahead);
     return;
   }
-  if (!lane.is_open()) {
+  if (!lane.is_open() || is_far) {
     try {
       lane.make_room();
     } catch (const std::bad_alloc&) {
@@ -498,12 +509,11 @@ void Lanes::begin_receive(Lane& lane, Operation& run) {
 void Lanes::end_unopened(Operation& run, Code code, std::string text) {
   Lane& lane = *run.transfer.lane;
   lane.waiting().remove(run);
-  const Status why = status_or_code(code, [&] { return text; });
-  if (lane.is_open()) {
-    association_.send_reason(MessageKind::kStop, run_id(lane.number(), run.transfer.run), why);
-  } else {
-    lane.untold().push_back({run.transfer.run, why});  // there is room
-  }
+  // There is room. They stay in the order of their numbers.
+  const auto behind =
+      std::find_if(lane.untold().begin(), lane.untold().end(),
+                   [&](const Lane::UntoldStop& each) { return each.run > run.transfer.run; });
+  lane.untold().insert(behind, {run.transfer.run, status_or_code(code, [&] { return text; })});
   refuse(run, code, std::move(text));
 }
 
@@ -524,7 +534,7 @@ void Lanes::granted(const Grant& grant) {
   Lane* lane = find(sending_, lane_of(grant.sender_id));
   const uint64_t run = run_of(grant.sender_id);
   if (lane == nullptr || run < lane->runs().first()) return;
-  if (run - lane->runs().first() >= Lane::kMostAhead + 2 * lane->terms().depth) {
+  if (run - lane->runs().first() >= Lane::kMaxSpan) {
     association_.violated("grant for a run that is too far ahead");
     return;
   }
@@ -565,7 +575,7 @@ void Lanes::stopped(uint64_t id, const PeerReason& why) {
   Lane* lane = find(sending_, lane_of(id));
   const uint64_t run = run_of(id);
   if (lane == nullptr || run < lane->runs().first()) return;
-  if (run - lane->runs().first() >= Lane::kMostAhead + 2 * lane->terms().depth) {
+  if (run - lane->runs().first() >= Lane::kMaxSpan) {
     association_.violated("end of a run that is too far ahead");
     return;
   }
@@ -582,6 +592,22 @@ void Lanes::stopped(uint64_t id, const PeerReason& why) {
     entry.state = SendRun::State::kOver;
     lane->runs().drop_old();
   }
+}
+
+// The sending end has passed all runs before |header.value|.
+void Lanes::receive_at(const WireHeader& header) {
+  if (header.tag > kMaxLaneNumber) {
+    association_.violated("lane that cannot be");
+    return;
+  }
+  const auto number = static_cast<uint32_t>(header.tag);
+  for (Opening& each : openings_) {
+    if (each.body.number == number) each.at = std::max(each.at, header.value);
+  }
+  Lane* lane = find(receiving_, number);
+  if (lane == nullptr) return;
+  lane->peer_is_at(header.value);
+  if (lane->closed().ok()) start_waiting(*lane);
 }
 
 void Lanes::receive_length(const WireHeader& header) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -29,13 +30,16 @@ class Lanes {
   // Takes open() back. The peer, which may have heard of it, waits for runs that do not come, until
   // it closes its end.
   void forget(Lane& lane) HETCOMM_UNDER_BATON;
-  // No run of |lane| is under way. The peer is told of |why|.
-  void close(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
+  // No run of |lane| is under way. The peer is told of |why|. |unmatched|: none of the peer's ends
+  // belongs to it, even one with the same terms.
+  void close(Lane& lane, const Status& why, bool unmatched) HETCOMM_UNDER_BATON;
   // Starts |run|, which is pending and has its place.
   void start(Operation& run) HETCOMM_UNDER_BATON;
-  // The next run of |lane| does not take place: the other end skips it too, or has started it and
-  // hears of that.
-  void skip(Lane& lane) HETCOMM_UNDER_BATON;
+  // Both ends know that the next |runs| runs of |lane| do not take place. False: the row is full, and
+  // the caller asks again when a run has ended.
+  bool skip(Lane& lane, uint64_t runs) HETCOMM_UNDER_BATON;
+  // The other end knows that |runs| runs from |from| on end, as far as they have been started here.
+  void give_up(Lane& lane, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON;
   // Starts to move the data of runs that were left to the end of the pass, or that wait for their
   // turn.
   void go_on() HETCOMM_UNDER_BATON {
@@ -51,6 +55,7 @@ class Lanes {
   // --- what arrives on Association::receiving_on() ---
   void receive_open(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_length(const WireHeader& header) HETCOMM_UNDER_BATON;
+  void receive_at(const WireHeader& header) HETCOMM_UNDER_BATON;
   void receive_closed(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   // For a run, whose number is |grant.sender_id|.
   void granted(const Grant& grant) HETCOMM_UNDER_BATON;
@@ -69,8 +74,10 @@ class Lanes {
   // An end that the peer has opened and this rank has not. The peer may have closed it since.
   struct Opening {
     uint64_t tag;
+    uint64_t plan;
     LaneOpenBody body;
     Status closed;
+    uint64_t at = 0;  // the sending end has passed all runs before it
 
     bool is_for(const Lane& lane) const {
       return body.channel == lane.channel() && body.use == lane.terms().use &&
@@ -85,8 +92,10 @@ class Lanes {
     uint32_t channel;
     uint32_t use;
     uint64_t tag;
+    uint64_t plan;
     uint64_t wanted;  // content
     Lane* lane;       // null: closed
+    Status why;       // it was closed
 
     uint64_t content() const { return wanted; }
     bool is_gone() const { return lane == nullptr; }
@@ -105,12 +114,15 @@ class Lanes {
   void take_grants(Lane& lane, uint64_t number) HETCOMM_UNDER_BATON;
   void move_left() HETCOMM_UNDER_BATON;
   void move_paced() HETCOMM_UNDER_BATON;
-  void skip_send(Lane& lane) HETCOMM_UNDER_BATON;
+  void tell_at(Lane& lane) HETCOMM_UNDER_BATON;
+  void start_waiting(Lane& lane) HETCOMM_UNDER_BATON;
+  void refuse_far(Lane& lane, Operation& run, std::string_view other,
+                  uint64_t items) HETCOMM_UNDER_BATON;
   void start_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
   void begin_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
   void refuse(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
   void refuse(Operation& run, const Status& why) HETCOMM_UNDER_BATON;
-  Status misfit(const Lane& lane, const LaneTerms& theirs) HETCOMM_UNDER_BATON;
+  Status misfit(const Lane& lane, const LaneOpenBody& theirs) HETCOMM_UNDER_BATON;
   void break_off(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
   void end_runs(Lane& lane, uint64_t from, const Status& why) HETCOMM_UNDER_BATON;
   void drop_gone() HETCOMM_UNDER_BATON;
@@ -118,7 +130,8 @@ class Lanes {
   void tell_given_up(Lane& lane) HETCOMM_UNDER_BATON;
   Status closed_here() HETCOMM_UNDER_BATON;
   void end_waiting(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
-  void tell_closed(const Lane& lane, const Status& why, uint64_t runs) HETCOMM_UNDER_BATON;
+  void tell_closed(const Lane& lane, const Status& why,
+                   const LaneClosedBody& body) HETCOMM_UNDER_BATON;
   void tell_closed(uint64_t end, const Status& why, const LaneClosedBody& body) HETCOMM_UNDER_BATON;
   Lane* find(const std::unordered_map<uint32_t, Lane*>& lanes, uint32_t number) HETCOMM_UNDER_BATON;
   template <typename Use>

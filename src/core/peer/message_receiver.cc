@@ -165,11 +165,16 @@ void MessageReceiver::receive_announced(const WireHeader& header, ConstByteSpan 
   hand_over(*message, *table, match(table, header.tag), header);
 }
 
-// It names a channel that is not there.
+// Nobody will receive it.
 void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
   // An abort reaches the sender by itself.
   if (common().channels.is_aborted(channel)) return;
-  association_.send_protocol(MessageKind::kStop, sender_id, Code::kAborted);
+  const Channel* const own = common().channels.find(channel);
+  if (own != nullptr && !own->closed) {
+    association_.send_reason(MessageKind::kStop, sender_id, own->collectives_failed);
+  } else {
+    association_.send_protocol(MessageKind::kStop, sender_id, Code::kAborted);
+  }
 }
 
 // |announcement| says where the data of |message| is.

@@ -106,7 +106,7 @@ class MessageReceiver {
 
   PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
   int rank() const HETCOMM_UNDER_BATON { return association_.rank(); }
-  // Null: the channel is closed or gone.
+  // Null: nobody will receive it.
   MatchTable* table_for(const WireHeader& header) HETCOMM_UNDER_BATON {
     return common().channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
   }

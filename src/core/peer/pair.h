@@ -61,13 +61,16 @@ class Pair final : public PairBase {
   // |lane| stays until close_lane(), after which it cannot be opened again. May throw
   // std::bad_alloc.
   void open_lane(Lane& lane) HETCOMM_UNDER_BATON;
-  // No run of |lane| is under way. The peer is told of |why|.
-  void close_lane(Lane& lane, const Status& why) HETCOMM_UNDER_BATON {
-    if (!association_.is_lost()) traffic_.lanes().close(lane, why);
+  // As Lanes::close().
+  void close_lane(Lane& lane, const Status& why, bool unmatched = false) HETCOMM_UNDER_BATON {
+    if (!association_.is_lost()) traffic_.lanes().close(lane, why, unmatched);
   }
-  // The next run of |lane| does not take place at either end.
-  void skip_run(Lane& lane) HETCOMM_UNDER_BATON {
-    if (!association_.is_lost()) traffic_.lanes().skip(lane);
+  // As Lanes::skip() and Lanes::give_up().
+  bool skip_runs(Lane& lane, uint64_t runs) HETCOMM_UNDER_BATON {
+    return association_.is_lost() || traffic_.lanes().skip(lane, runs);
+  }
+  void give_up_runs(Lane& lane, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON {
+    if (!association_.is_lost()) traffic_.lanes().give_up(lane, from, runs);
   }
   // Nothing accepted is waiting to leave.
   bool flushed() const HETCOMM_UNDER_BATON;

@@ -153,6 +153,8 @@ void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
       return lanes_.receive_open(header, payload);
     case MessageKind::kLaneLength:
       return lanes_.receive_length(header);
+    case MessageKind::kLaneAt:
+      return lanes_.receive_at(header);
     case MessageKind::kLaneClosed:
       return lanes_.receive_closed(header, payload);
     case MessageKind::kPlanText:

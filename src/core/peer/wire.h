@@ -56,8 +56,9 @@ enum class MessageKind : uint8_t {
   kRailsWanted,  // to the lower rank, which makes connections: data goes between transports |tag| of
                  // it and |value| of the sender (masks, as AnnounceBody::transports)
   // Lanes (lane.h).
-  kLaneOpen,    // from the sending end; tag = the lane's, payload LaneOpenBody
+  kLaneOpen,  // from the sending end; tag = the lane's, value = LaneTerms::plan, payload LaneOpenBody
   kLaneLength,  // tag = run_id(); value = length of a message that is shorter than its receive
+  kLaneAt,      // tag = the lane; value = number of the next run of the sending end
   kLaneClosed,  // tag = closed_end(), value = code, payload LaneClosedBody and why (reason.h)
   kOffer,  // a part of a granted chunk lies in memory of the sender that the receiver can map; tag
            // as in the grant, value = sender's transfer id, payload OfferBody
@@ -212,11 +213,8 @@ inline uint64_t closed_end(uint32_t lane, bool receiving) {
 }
 
 struct LaneClosedBody {
-  uint64_t runs;        // that its rank had started: they end by themselves
-  uint64_t most_bytes;  // what it was opened with, as in LaneOpenBody
-  uint64_t content;
-  uint32_t depth;
-  uint32_t reserved;
+  uint64_t runs;       // that its rank had started: they end by themselves
+  uint64_t unmatched;  // 1: no end of the receiver's rank belongs to it, as plans differ
 };
 
 // What a note says of the sender's plan, or, in an answer, of the receiver's.

@@ -111,6 +111,8 @@ class CompositeOperation {
   virtual std::vector<int> awaited() const HETCOMM_UNDER_BATON = 0;
   // What is known of these ranks beside what transports know: "; rank 1 has no such plan"; or empty.
   virtual std::string remark() const HETCOMM_UNDER_BATON = 0;
+  // How it ends at its deadline, from what is known of these ranks.
+  virtual Code code_at_deadline() const HETCOMM_UNDER_BATON = 0;
   // A line for people: "allreduce #5 of 64 bytes, FLOAT32, SUM".
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
 };
