@@ -685,7 +685,8 @@ class End {
       : me_(me),
         queue_(Queue::create(me.communicator(), 1 - me.rank(),
                              pushes ? Lane::End::kSending : Lane::End::kReceiving,
-                             {.tag = tag, .most_bytes = kItem, .depth = 2}, {})
+                             {.tag = tag, .most_bytes = kItem, .depth = 2},
+                             {.weight = 0, .bytes_per_second = 0})
                    .value()),
         bytes_(kItem) {}
   End(const End&) = delete;
