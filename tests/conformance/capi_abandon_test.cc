@@ -802,7 +802,7 @@ void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const 
     EXPECT_EQ(count_of("rank 0: DEVICE_LOST: ", outcome.text), 1U) << outcome.text;
   }
   const uint64_t from_ns = std::max(called_at_ns, abandoned_at_ns.load());
-  EXPECT_LE(end_ns, deadline_after(from_ns, soon_ns(control_ns)))
+  EXPECT_LE(end_ns, hetcomm::deadline_after(from_ns, soon_ns(control_ns)))
       << "rank " << me.rank() << ": " << outcome.text;
   EXPECT_EQ(hetcomm_communicator_destroy(on), HETCOMM_OK) << hetcomm_last_error();
   static_cast<void>(time_of_word(me));

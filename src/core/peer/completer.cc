@@ -79,15 +79,19 @@ void Completer::complete_other(Operation& operation) {
 
 // Whatever ends an operation: where a device of its memory was given up, that memory may not be quiet.
 void Completer::tell_of_abandoned(Operation& operation) {
-  if (operation.outcome.code == Code::kDeviceLost) return;
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory == nullptr || piece.length == 0 || piece.memory->check().ok()) continue;
-    operation.outcome.code = Code::kDeviceLost;
+    Code& code = operation.outcome.code;
+    std::unique_ptr<std::string>& text = operation.outcome.text;
     try {
-      operation.outcome.text = std::make_unique<std::string>(
-          fmt::format("{}: {}; {}", describe(operation), piece.memory->check().text(), kNotQuiet));
+      if (code != Code::kDeviceLost || text == nullptr) {
+        code = Code::kDeviceLost;
+        text = std::make_unique<std::string>(
+            fmt::format("{}: {}", describe(operation), piece.memory->check().text()));
+      }
+      if (text->find(kNotQuiet) == std::string::npos) *text += fmt::format("; {}", kNotQuiet);
     } catch (const std::bad_alloc&) {
-      operation.outcome.text.reset();  // the code has to do
+      text.reset();  // the code has to do
     }
     return;
   }
