@@ -345,7 +345,12 @@ void MessageReceiver::attach_announced(Operation& receive, const AnnounceBody& b
 }
 
 void MessageReceiver::detach(Operation& receive) {
-  if (Incoming* message = arriving_.find(receive); message != nullptr) message->operation = nullptr;
+  if (Incoming* message = arriving_.find(receive); message != nullptr) {
+    message->operation = nullptr;
+    // It was matched, and the message is lost with it.
+    receive.outcome.source = rank();
+    receive.outcome.matched_tag = message->tag;
+  }
   receive.pair = nullptr;
 }
 
