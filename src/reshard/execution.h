@@ -61,7 +61,7 @@ class ExecutionOwner {
   virtual void note_ready() HETCOMM_UNDER_BATON = 0;
   // An execution has failed for |why|: no other can go on.
   virtual void break_off(const Status& why) HETCOMM_UNDER_BATON = 0;
-  // What rank |rank| of the job is told of an execution that ends for |why|.
+  // Returns what rank |rank| of the job is told of an execution that ends for |why|.
   virtual Status told_to(int rank, const Status& why) const HETCOMM_UNDER_BATON = 0;
   // |execution|, which was lined up, goes without having begun.
   virtual void leave_line(Execution& execution) HETCOMM_UNDER_BATON = 0;

@@ -308,27 +308,30 @@ TEST_P(CoreStreams, ThreadsThatPostAtTheSameTime) {
   });
 }
 
-// Starts to sum |value| over all ranks, in the order of |stream| unless that is null.
-Operation* post_sum(CoreMember& me, uint64_t& value, const Stream* stream) {
-  const hetcomm_buffer_t buffer = hetcomm_buffer_host(&value, sizeof(value));
+// Starts a collective operation on memory of the host, in the order of |stream| unless that is null.
+Operation* post_in_order(CoreMember& me, collectives::Arguments call, const Stream* stream) {
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
   if (stream != nullptr) options.stream = stream->get();
+  call.options = &options;
   Operation* operation = nullptr;
   std::string text;
-  EXPECT_EQ(post_collective(me.communicator(),
-                            {.kind = collectives::Kind::kAllreduce,
-                             .datatype = HETCOMM_UINT64,
-                             .reduction = HETCOMM_REDUCE_SUM,
-                             .sends = &buffer,
-                             .send_count = 1,
-                             .receives = &buffer,
-                             .receive_count = 1,
-                             .options = &options},
-                            &operation, &text),
-            Code::kOk)
-      << text;
+  EXPECT_EQ(post_collective(me.communicator(), call, &operation, &text), Code::kOk) << text;
   return operation;
+}
+
+// Starts to sum |value| over all ranks.
+Operation* post_sum(CoreMember& me, uint64_t& value, const Stream* stream) {
+  const hetcomm_buffer_t buffer = hetcomm_buffer_host(&value, sizeof(value));
+  return post_in_order(me,
+                       {.kind = collectives::Kind::kAllreduce,
+                        .datatype = HETCOMM_UINT64,
+                        .reduction = HETCOMM_REDUCE_SUM,
+                        .sends = &buffer,
+                        .send_count = 1,
+                        .receives = &buffer,
+                        .receive_count = 1},
+                       stream);
 }
 
 // A refusal keeps its place behind a call that waits for its stream.
@@ -721,27 +724,17 @@ class End {
   std::vector<std::byte> bytes_;
 };
 
-// An allreduce of a word, or a broadcast of it from rank 1, in the order of |stream| unless that is
-// null.
+// Starts to sum |value| over all ranks, or to broadcast it from rank 1.
 Operation* post_word(CoreMember& me, uint64_t& value, bool sums, const Stream* stream) {
   if (sums) return post_sum(me, value, stream);
   const hetcomm_buffer_t buffer = hetcomm_buffer_host(&value, sizeof(value));
-  hetcomm_collective_options_t options{};
-  options.struct_size = sizeof(options);
-  if (stream != nullptr) options.stream = stream->get();
-  Operation* operation = nullptr;
-  std::string text;
-  EXPECT_EQ(post_collective(me.communicator(),
-                            {.kind = collectives::Kind::kBroadcast,
-                             .root = 1,
-                             .datatype = HETCOMM_UINT64,
-                             .receives = &buffer,
-                             .receive_count = 1,
-                             .options = &options},
-                            &operation, &text),
-            Code::kOk)
-      << text;
-  return operation;
+  return post_in_order(me,
+                       {.kind = collectives::Kind::kBroadcast,
+                        .root = 1,
+                        .datatype = HETCOMM_UINT64,
+                        .receives = &buffer,
+                        .receive_count = 1},
+                       stream);
 }
 
 // Rank 0 has operations behind its stream when |hole| opens. Rank 1 makes none of them, and keeps what

@@ -61,7 +61,7 @@ class OperationWork final : public c10d::Work {
   void follow(c10::Device device) { device_ = device; }
   // The device of its tensors, or that which it follows; none: they are in host memory.
   std::optional<c10::Device> device() const { return device_; }
-  // What its future has to know.
+  // Returns the devices that its future has to know.
   std::vector<c10::Device> devices_of_future() const;
   void copy_back(CopyBack copy) { copies_.push_back(std::move(copy)); }
   // Runs before the copies when all requests have succeeded; may throw.

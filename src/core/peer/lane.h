@@ -153,7 +153,7 @@ class Lane {
   // A receiver asks for no run that is further ahead of its sender. A sending end starts none while the
   // row has so many.
   static constexpr uint64_t kMaxAhead = 4096;
-  // What a run may be ahead of the first one that the sender holds.
+  // No run is further ahead of the first one that the sender holds.
   static constexpr uint64_t kMaxSpan = 2 * kMaxAhead + 2 * kMaxDepth;
 
   // |peer|: the other rank, in the job. |channel|: number of the receiver's channel. |share| counts
