@@ -174,7 +174,8 @@ class Life {
     if (over && moved && ok(table_->event_query(device_, event))) {
       for (size_t i = 0; i < kSize; ++i) {
         const auto twice = static_cast<std::byte>(2 * static_cast<unsigned>(sent[i]));
-        ASSERT_EQ(back[i], twice) << "at " << i;
+        const char* const failed = faults.failed;
+        ASSERT_EQ(back[i], twice) << "at " << i << "; failed: " << (failed != nullptr ? failed : "none");
       }
     }
     // The vendor writes the descriptor within a short time, from a thread of its own.
