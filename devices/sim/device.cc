@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -30,12 +33,13 @@ std::string describe(std::string_view kind, const SimOptions& options) {
 }  // namespace
 
 SimDevice::SimDevice(std::string_view kind, const SimOptions& options,
-                     std::unique_ptr<SimMemory> memory)
+                     std::unique_ptr<SimMemory> memory, bool pins_host)
     : name_(describe(kind, options)),
       pci_address_(options.pci_address),
       numa_node_(options.numa_node == SimOptions::kNoNode ? -1
                                                           : static_cast<int>(options.numa_node)),
       unified_(options.unified != 0),
+      reads_early_(pins_host && !unified_),
       latency_ns_(options.latency_ns),
       memory_(std::move(memory)),
       to_device_(options.bandwidth_bytes_per_s),
@@ -68,17 +72,24 @@ Code SimDevice::submit(void* stream, const void* address, const DeviceRows& rows
   if (!span_of(rows, &size)) return Code::kOutOfRange;
   if (stream == nullptr || (host == nullptr && size != 0)) return Code::kInvalidArgument;
   // In host memory they lie behind each other.
-  const SimSide packed{.first = host,
-                       .strides = {rows.row_bytes * rows.extents[1], rows.row_bytes}};
+  SimSide packed{.first = host, .strides = {rows.row_bytes * rows.extents[1], rows.row_bytes}};
   SimSide own{.strides = {rows.strides[0], rows.strides[1]}};
   const Code code = memory_->resolve(address, rows.offset, size, &own.first);
   if (code != Code::kOk) return code;
+  std::shared_ptr<std::byte[]> early;
+  const uint64_t bytes = rows.row_bytes * rows.extents[0] * rows.extents[1];
+  if (!to_host && reads_early_ && bytes > 0 && !is_pinned(host, bytes)) {
+    early = std::make_shared_for_overwrite<std::byte[]>(bytes);
+    std::memcpy(early.get(), host, bytes);
+    packed.first = early.get();
+  }
   static_cast<SimStream*>(stream)->submit({.from = to_host ? own : packed,
                                            .to = to_host ? packed : own,
                                            .row_bytes = rows.row_bytes,
                                            .extents = {rows.extents[0], rows.extents[1]},
                                            .bus = to_host ? &to_host_ : &to_device_,
-                                           .submitted_ns = now_ns()});
+                                           .submitted_ns = now_ns(),
+                                           .early = std::move(early)});
   return Code::kOk;
 }
 
@@ -275,15 +286,26 @@ Code SimDevice::pin_host(const void* host, uint64_t size) {
   if (host == nullptr || size == 0) return Code::kInvalidArgument;
   synchronize();
   std::lock_guard lock(mutex_);
-  ++pins_[host];
+  Pin& pin = pins_[static_cast<const std::byte*>(host)];
+  pin.size = std::max(pin.size, size);
+  ++pin.times;
   return Code::kOk;
+}
+
+bool SimDevice::is_pinned(const std::byte* host, uint64_t size) {
+  std::lock_guard lock(mutex_);
+  const auto after = pins_.upper_bound(host);
+  if (after == pins_.begin()) return false;
+  const auto& [start, pin] = *std::prev(after);
+  const auto offset = static_cast<uint64_t>(host - start);
+  return offset <= pin.size && size <= pin.size - offset;
 }
 
 void SimDevice::unpin_host(const void* host) {
   synchronize();
   std::lock_guard lock(mutex_);
-  const auto pin = pins_.find(host);
-  if (pin != pins_.end() && --pin->second == 0) pins_.erase(pin);
+  const auto pin = pins_.find(static_cast<const std::byte*>(host));
+  if (pin != pins_.end() && --pin->second.times == 0) pins_.erase(pin);
 }
 
 size_t SimDevice::pinned_regions() {
@@ -539,7 +561,8 @@ Result<Device> create_sim_device(std::string_view kind, std::string_view options
   Result<std::unique_ptr<SimMemory>> memory =
       by_handle ? HandleMemory::create(capacity) : AddressMemory::create(capacity);
   if (!memory.ok()) return memory.status().annotate(kind);
-  auto device = std::make_unique<SimDevice>(kind, parsed.value(), std::move(memory).value());
+  auto device = std::make_unique<SimDevice>(kind, parsed.value(), std::move(memory).value(),
+                                            by_handle);
   return Device{.table = by_handle ? &kHandleTable : &kAddressTable, .instance = device.release()};
 }
 

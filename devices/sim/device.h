@@ -29,7 +29,8 @@ struct SimEvent {
 // but the destructor.
 class SimDevice final {
  public:
-  SimDevice(std::string_view kind, const SimOptions& options, std::unique_ptr<SimMemory> memory);
+  SimDevice(std::string_view kind, const SimOptions& options, std::unique_ptr<SimMemory> memory,
+            bool pins_host);
   // Waits for what the streams still run and ends their threads.
   ~SimDevice() = default;
   SimDevice(const SimDevice&) = delete;
@@ -62,7 +63,8 @@ class SimDevice final {
   void event_release(void* event);
   static Code event_notify(void* event, int file);
 
-  // Pinning is counted, not modelled: a region pinned twice needs two unpins.
+  // A region that was pinned twice needs two unpins. A device that pins reads other host memory when
+  // a copy is submitted, as vendors do who move it through memory of their own.
   Code pin_host(const void* host, uint64_t size);
   void unpin_host(const void* host);
   size_t pinned_regions();
@@ -75,13 +77,20 @@ class SimDevice final {
   void synchronize();
 
  private:
+  struct Pin {
+    uint64_t size;
+    uint64_t times;
+  };
+
   Code submit(void* stream, const void* address, const DeviceRows& rows, std::byte* host,
               bool to_host);
+  bool is_pinned(const std::byte* host, uint64_t size);
 
   const std::string name_;
   const std::string pci_address_;
   const int numa_node_;
   const bool unified_;
+  const bool reads_early_;  // host memory that is not pinned
   const uint64_t latency_ns_;
   const std::unique_ptr<SimMemory> memory_;
   SimBus to_device_;
@@ -91,7 +100,7 @@ class SimDevice final {
   std::mutex mutex_;
   std::deque<SimEvent> events_;  // stable addresses
   std::vector<SimEvent*> free_events_;
-  std::map<const void*, uint64_t> pins_;  // start -> times pinned
+  std::map<const std::byte*, Pin> pins_;  // by start
   std::vector<SimStream*> user_streams_;
   // Last, so that their threads end before anything above is gone.
   std::vector<std::unique_ptr<SimStream>> streams_;

@@ -85,7 +85,8 @@ struct SimCopy {
   uint64_t extents[2];
   SimBus* bus;
   uint64_t submitted_ns;
-  std::function<void()> work{};  // instead of a copy, if there is some
+  std::function<void()> work{};          // instead of a copy, if there is some
+  std::shared_ptr<std::byte[]> early{};  // what |from| points into, where it was read at the call
 };
 
 class SimStream final {

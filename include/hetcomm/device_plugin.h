@@ -125,7 +125,8 @@ typedef struct hetcomm_device_table {
   hetcomm_status_t (*copy_to_host)(void* device, void* stream, void* host, const void* address,
                                    uint64_t offset, uint64_t size_bytes);
   /* Starts to copy |size_bytes| of host memory to |address| + |offset|. Both stay valid until an
-   * event that was recorded after the copy has completed. */
+   * event that was recorded after the copy has completed. The device may read the host memory at any
+   * time from the call on: what another copy writes there has been waited for before the call. */
   hetcomm_status_t (*copy_from_host)(void* device, void* stream, void* address, uint64_t offset,
                                      const void* host, uint64_t size_bytes);
   /* Optional: start to copy |rows| of the allocation |address| into host memory, where they lie

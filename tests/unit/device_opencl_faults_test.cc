@@ -159,6 +159,7 @@ class Life {
     const bool moved =
         ok(table_->copy_from_host(device_, stream, memories[0], 0, sent.data(), kSize)) &&
         ok(table_->copy_rows_to_host(device_, stream, packed.data(), memories[0], &rows)) &&
+        waited(stream) &&
         ok(table_->copy_rows_from_host(device_, stream, memories[0], &rows, packed.data())) &&
         ok(table_->copy_rows_between(device_, stream, memories[0], &all, device_, memories[1],
                                      &all)) &&
@@ -183,6 +184,15 @@ class Life {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     table_->event_release(device_, event);
+  }
+
+  // What the stream holds has happened: a vendor may read host memory when a copy is submitted.
+  bool waited(void* stream) {
+    void* event = nullptr;
+    if (!ok(table_->event_record(device_, stream, &event))) return false;
+    const bool over = ok(table_->event_wait(device_, event));
+    table_->event_release(device_, event);
+    return over;
   }
 
   // memories[2] = memories[0] + memories[1]; the device may have no kernel for that in the end.

@@ -240,6 +240,30 @@ TEST(SimStream, DestroyingAStreamWaits) {
   EXPECT_EQ(received, sent);
 }
 
+// As vendors who move such memory through memory of their own.
+TEST(SimStream, HostMemoryThatIsNotPinnedIsReadAtTheCall) {
+  for (const bool pinned : {false, true}) {
+    TestDevice device("sim-handle", "latency=20ms");
+    const DeviceTable& table = device.table();
+    void* const stream = device.stream();
+    void* const memory = device.allocate(1000);
+    std::vector<std::byte> host(1000, std::byte{1});
+    if (pinned) {
+      ASSERT_EQ(table.pin_host(device.instance(), host.data(), 1000), HETCOMM_OK);
+    }
+    ASSERT_EQ(device.write(stream, memory, 0, host.data(), 1000), HETCOMM_OK);
+    device.finish(stream);
+    host.assign(1000, std::byte{2});
+    ASSERT_EQ(device.read(stream, host.data(), memory, 0, 1000), HETCOMM_OK);
+    ASSERT_EQ(device.write(stream, memory, 0, host.data(), 1000), HETCOMM_OK);
+    device.finish(stream);
+    ASSERT_EQ(device.read(stream, host.data(), memory, 0, 1000), HETCOMM_OK);
+    device.finish(stream);
+    EXPECT_EQ(host, std::vector<std::byte>(1000, pinned ? std::byte{1} : std::byte{2}));
+    if (pinned) table.unpin_host(device.instance(), host.data());
+  }
+}
+
 TEST(SimStream, DestroyingTheDeviceEndsItsThreads) {
   const size_t before = threads();
   for (int round = 0; round < 20; ++round) {
