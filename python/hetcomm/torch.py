@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import sys
 import warnings
 import weakref
 from datetime import timedelta
@@ -30,11 +31,16 @@ _module: Any = None
 _failure: Exception | None = None
 
 
+def _version() -> tuple[int, int]:
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
 def _load() -> Any:
     """The extension module for this torch; raises ImportError with what to do without one."""
     global _module
     if _module is None:
-        major, minor = torch.__version__.split(".")[:2]
+        major, minor = _version()
         name = f"hetcomm._torch_{major}_{minor}"
         try:
             _module = importlib.import_module(name)
@@ -46,8 +52,22 @@ def _load() -> Any:
                 "where this torch is installed (pip install --force-reinstall --no-cache-dir)"
             ) from None
         # Callbacks of what is pending can still run; later, Python ends every thread that tries.
-        atexit.register(_module.close_all)
+        atexit.register(_close_all)
     return _module
+
+
+def _close_all() -> None:
+    _module.close_all("the interpreter ends", _unhandled_exception())
+
+
+def _unhandled_exception() -> str:
+    """What other ranks read that wait for this one, if its script ends by an exception; or ""."""
+    kind = getattr(sys, "last_type", None)
+    if kind is None or hasattr(sys, "ps1"):  # an interactive session goes on after an exception
+        return ""
+    lines = str(getattr(sys, "last_value", "")).splitlines() or [""]
+    text = f"{kind.__name__}: {lines[0]}" if lines[0] else kind.__name__
+    return f"its process ended by an exception ({text[:200]}); read its log"
 
 
 def _create(options: Any, backend_options: Any = None) -> Any:
@@ -77,8 +97,10 @@ def _create(options: Any, backend_options: Any = None) -> Any:
 
 
 def _attach_flight_recorder(options: Any, backend: Any) -> None:
-    """From 2.14 on torch's flight recorder takes any backend. It does so here where it is asked for:
-    it costs more than a small operation."""
+    """torch 2.14 has a flight recorder for any backend, and attaches it to none. It is attached here
+    where it is asked for: it costs more than a small operation. Later versions attach it."""
+    if _version() != (2, 14):
+        return
     hook = getattr(torch._C._distributed_c10d, "FlightRecorderHook", None)
     size = os.environ.get("TORCH_FR_BUFFER_SIZE", os.environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", ""))
     if hook is not None and size.isdigit() and int(size) > 0:

@@ -432,6 +432,24 @@ print("over", flush=True)
 """
 
 
+BY_EXCEPTION = """
+import sys
+from datetime import timedelta
+import torch, torch.distributed as dist
+rank, folder, what = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("hetcomm", store=dist.FileStore(folder + "/store", -1), rank=rank,
+                        world_size=2, timeout=timedelta(seconds=20))
+for i in range(100):
+    if rank == 1 and i == 20:
+        if what == "exit":
+            sys.exit(3)
+        raise ValueError("my own bug\\nwith a second line")
+    if what == "message" and i == 20:
+        dist.recv(torch.ones(1000), 1)
+    dist.all_reduce(torch.ones(1000))
+"""
+
+
 def too_small(rank, size, folder, elements):
     """In a batch, by its future, and next to a receive that fits."""
     ranks.init(rank, size, folder)
@@ -493,12 +511,9 @@ def refused(rank, size, folder, what):
     ranks.init(rank, size, folder)
     dist.barrier()
     odd = rank == 1
-    past = os.path.join(folder, "past")
-    open(f"{past}{rank}", "w").close()
     # What ends an operation of a group ends those before it on ranks that are not done with them.
-    ranks.until(lambda: all(os.path.exists(f"{past}{other}") for other in range(size)))
+    ranks.meet(rank, size, folder, "past")
     calls = {
-        "expanded": lambda: dist.all_reduce(torch.ones(1).expand(8) if odd else torch.ones(8)),
         "list": lambda: dist.all_gather([torch.ones(4) for _ in range(size - odd)], torch.ones(4)),
         "rows": lambda: dist.all_to_all_single(torch.ones(size + odd), torch.ones(size)),
     }
@@ -516,10 +531,10 @@ def refused_by_all(rank, size, folder):
             time.sleep(0.002)
         for _ in range(turn % 3):
             try:
-                dist.all_reduce(torch.ones(1).expand(8))
+                dist.all_gather([torch.ones(8)], torch.ones(8))
                 return False
             except ValueError as error:
-                assert "clone() it first" in str(error), error
+                assert "takes a list of" in str(error), error
         tensor = torch.ones(8)
         dist.all_reduce(tensor)
         assert tensor.eq(size).all()
@@ -530,6 +545,7 @@ def destroyed(rank, size, folder):
     """Rank 3 leaves instead of taking part in what the others have started."""
     ranks.init(rank, size, folder)
     dist.barrier()
+    ranks.meet(rank, size, folder, "past")  # no rank is in the barrier when rank 3 leaves
     if rank == 3:
         dist.destroy_process_group()
         return "", 0.0, True
@@ -544,10 +560,8 @@ def destroyed_with_pending(rank, size, folder):
     ranks.init(rank, size, folder)
     dist.barrier()
     gone = os.path.join(folder, "gone")
-    past = os.path.join(folder, "past")
-    open(f"{past}{rank}", "w").close()
     # What ends an operation of a group ends those before it on ranks that are not done with them.
-    ranks.until(lambda: os.path.exists(f"{past}3"))
+    ranks.meet(rank, size, folder, "past")
     if rank == 3:
         ranks.until(lambda: all(os.path.exists(f"{gone}{r}") for r in range(3)))
         return "", 0.0, True
@@ -831,8 +845,7 @@ class Ends(ranks.TestCase):
                     self.assertEqual(made, 3)
 
     def test_refused(self):
-        for what, reason in (("expanded", "clone() it first"), ("list", "takes a list of"),
-                             ("rows", "is not a multiple of 3")):
+        for what, reason in (("list", "takes a list of"), ("rows", "is not a multiple of 3")):
             found = ranks.run(3, refused, what)
             for rank, (text, seconds) in enumerate(found):
                 self.assertIn(reason, text)
@@ -895,6 +908,27 @@ class Ends(ranks.TestCase):
                 for process in processes:
                     out, err = process.communicate(timeout=ranks.LIMIT_S)
                     self.assertEqual((process.returncode, out), (0, "over\n"), err)
+
+    def test_exception_on_a_rank(self):
+        """The others read that its process ended, and where to look."""
+        read = {
+            "collective": r"rank 1 does not take part in operation #\d+: its process ended by an "
+                          r"exception \(ValueError: my own bug\); read its log",
+            "message": "rank 1 left: its process ended.*read its log",
+            "exit": "rank 1 left: its process ended.*read its log",
+        }
+        for what, expected in read.items():
+            with self.subTest(what=what), tempfile.TemporaryDirectory() as folder:
+                processes = [
+                    subprocess.Popen([sys.executable, "-c", BY_EXCEPTION, str(rank), folder, what],
+                                     stderr=subprocess.PIPE, text=True)
+                    for rank in range(2)]
+                began = time.monotonic()
+                errors = [process.communicate(timeout=ranks.LIMIT_S)[1] for process in processes]
+                self.assertLess(time.monotonic() - began, 15)
+                self.assertEqual(processes[1].returncode, 3 if what == "exit" else 1)
+                self.assertRegex(errors[0], expected)
+                self.assertNotIn("order of calls", errors[0])
 
     def test_timeout_and_a_new_group(self):
         for text, seconds, total in ranks.run(SIZE, timed_out):

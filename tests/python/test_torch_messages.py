@@ -327,7 +327,7 @@ def refusals(rank, size, folder):
     texts = []
     for call in (
         lambda: backend.send([torch.ones(1)], 7, 0),
-        lambda: backend.recv([torch.ones(1).expand(3)], 0, 0),
+        lambda: backend.recv([torch.ones(3, device="meta")], 0, 0),
         lambda: backend.send([torch.ones(1), torch.ones(1)], 0, 0),
         lambda: backend.send([torch.ones(2, 2, device="cpu").to_sparse()], 0, 0),
     ):
@@ -437,7 +437,7 @@ class Messages(ranks.TestCase):
     def test_refusals(self):
         for texts in ranks.run(1, refusals):
             self.assertIn("invalid rank", texts[0])
-            self.assertIn("one address", texts[1])
+            self.assertIn("tensors with memory only", texts[1])
             self.assertIn("one tensor", texts[2])
             self.assertIn("dense", texts[3])
 

@@ -1,15 +1,13 @@
 #include "python/src/torch/group.h"
 
 #include <algorithm>
+#include <array>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
-#include <system_error>
 #include <utility>
 
-#include "python/src/torch/interrupts.h"
-#include "python/src/torch/quiet_thread.h"
 #include "python/src/torch/status.h"
 #include "python/src/torch/store_bootstrap.h"
 #include "python/src/torch/streams.h"
@@ -19,13 +17,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Users' tags have 32 bits.
-constexpr uint64_t kWakeTag = uint64_t{1} << 63;
 // Works that may be dropped and unfinished before they are looked at.
 constexpr size_t kSweepAbove = 8;
+// Works that are looked at together.
+constexpr size_t kSweptAtOnce = 8;
+constexpr size_t kLookedAtOnce = 256;
 constexpr std::chrono::seconds kCloseTime(10);
-// If no message can wake the leader, it may miss for this time that there is more to watch.
-constexpr uint64_t kDeafPauseNs = 10'000'000;
 
 uint64_t nanoseconds(std::chrono::milliseconds time) {
   return static_cast<uint64_t>(std::max<int64_t>(time.count(), 1)) * 1'000'000;
@@ -44,15 +41,15 @@ std::shared_ptr<SharedContext> context_or_refusal(c10d::Store& store, int rank, 
 
 }  // namespace
 
-thread_local const Group* Group::inside_ = nullptr;
-
 void fail_closed(const std::string& reason) {
   C10_THROW_ERROR(DistBackendError, "hetcomm: the process group is closed: " + reason);
 }
 
 Group::Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
              const GroupSettings& settings)
-    : context_(context_or_refusal(*store, rank, size, settings.settings)), rank_(rank) {
+    : context_(context_or_refusal(*store, rank, size, settings.settings)),
+      rank_(rank),
+      hooks_(settings.hooks) {
   StoreBootstrap bootstrap(context_->handle(), std::move(store), rank, size);
   generation_ = bootstrap.generation();
   hetcomm_communicator_options_t options{};
@@ -70,6 +67,7 @@ Group::Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
     if (!bootstrap.store_error().empty()) what += " (store: " + bootstrap.store_error() + ")";
     fail(what, status);
   }
+  watchers_.start(communicator_, rank);
 }
 
 Group::Group(int rank, const GroupSettings& settings, const std::string& reason)
@@ -77,6 +75,7 @@ Group::Group(int rank, const GroupSettings& settings, const std::string& reason)
       rank_(rank),
       closed_(true),
       close_reason_(reason),
+      hooks_(settings.hooks),
       closed_wholly_(true) {}
 
 Group::~Group() { close("the process group is gone"); }
@@ -84,6 +83,7 @@ Group::~Group() { close("the process group is gone"); }
 void Group::keep(const WorkRef& work) {
   work->slot = pending_.size();
   pending_.push_back(work);
+  ++posted_;
   if (work->device()) has_device_works_.store(true, std::memory_order_relaxed);
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
 }
@@ -106,14 +106,62 @@ void Group::sweep() {
   // Memory of devices is scarce.
   const size_t most = has_device_works_.load(std::memory_order_relaxed) ? 0 : kSweepAbove;
   if (pending_count_.load(std::memory_order_relaxed) <= most) return;
-  std::vector<WorkRef> dropped;
-  {
-    const std::scoped_lock lock(mutex_);
-    for (const WorkRef& work : pending_) {
-      if (work.use_count() == 1) dropped.push_back(work);
+  // Those that have ended pay for another look.
+  bool some_ended = true;
+  while (some_ended) {
+    std::array<WorkRef, kSweptAtOnce> dropped;
+    size_t count = 0;
+    {
+      const std::scoped_lock lock(mutex_);
+      const size_t looks = std::min(kSweptAtOnce, pending_.size());
+      for (size_t i = 0; i < looks; ++i) {
+        if (swept_ >= pending_.size()) swept_ = 0;
+        const WorkRef& work = pending_[swept_++];
+        if (work.use_count() == 1) dropped[count++] = work;
+      }
+    }
+    some_ended = false;
+    for (size_t i = 0; i < count; ++i) some_ended = dropped[i]->isCompleted() || some_ended;
+  }
+}
+
+void Group::look_after_works() {
+  if (looked_after_.load(std::memory_order_relaxed) || looked_after_.exchange(true)) return;
+  try {
+    context_->lookout().add([weak = weak_from_this()] {
+      const std::shared_ptr<Group> self = weak.lock();
+      return self && self->look_at_all();
+    });
+  } catch (...) {
+    looked_after_.store(false);
+    throw;
+  }
+}
+
+// Returns whether there may be more to look at.
+bool Group::look_at_all() {
+  size_t place = 0;
+  size_t left = pending_count_.load(std::memory_order_relaxed);  // others may post all the time
+  std::vector<WorkRef> works;
+  while (left > 0) {
+    works.clear();
+    {
+      const std::scoped_lock lock(mutex_);
+      for (; place < pending_.size() && works.size() < std::min(left, kLookedAtOnce); ++place) {
+        works.push_back(pending_[place]);
+      }
+    }
+    if (works.empty()) break;
+    left -= works.size();
+    for (const WorkRef& work : works) {
+      work->poll();
+      if (work->done()) --place;  // another one has taken its place
     }
   }
-  for (const WorkRef& work : dropped) work->poll();
+  const std::scoped_lock lock(mutex_);
+  if (!pending_.empty() || std::exchange(posted_before_, posted_) != posted_) return true;
+  looked_after_.store(false);
+  return false;
 }
 
 namespace {
@@ -185,22 +233,6 @@ void Group::drop_open_groups() {
   open_groups_.clear();
 }
 
-void Group::set_hook(std::shared_ptr<const Hook> hook) {
-  const std::scoped_lock lock(mutex_);
-  TORCH_CHECK(!has_hook(), "hetcomm: there is a completion hook already");
-  TORCH_CHECK(pending_.empty(), "hetcomm: a completion hook comes before the operations");
-  hook_ = std::move(hook);
-  hooked_.store(true, std::memory_order_release);
-}
-
-void Group::call_hook(std::shared_ptr<c10d::WorkInfo> work) const {
-  try {
-    (*hook_)(std::move(work));
-  } catch (const std::exception& error) {
-    LOG(ERROR) << "hetcomm: a completion hook failed: " << error.what();
-  }
-}
-
 void Group::wait_for_pending() {
   std::vector<WorkRef> works;
   {
@@ -241,7 +273,7 @@ void Group::call_borrowers() {
 
 void Group::refuse(const std::string& reason) {
   const std::scoped_lock lock(mutex_);
-  if (closed_) return;
+  if (closed_ || !alive()) return;
   static_cast<void>(hetcomm_collective_refuse(communicator_, reason.c_str()));
 }
 
@@ -256,24 +288,23 @@ void Group::close(const std::string& reason) {
     std::unique_lock lock(mutex_);
     if (closed_) {
       // The thread that closes waits for the callbacks that watchers run. These do not wait for it.
-      if (inside_ != this) close_over_.wait(lock, [this] { return closed_wholly_; });
+      if (!Watchers::are_inside(watchers_)) close_over_.wait(lock, [this] { return closed_wholly_; });
       return;
     }
     closed_ = true;
     close_reason_ = reason;
   }
-  const Group* const outer = std::exchange(inside_, this);
+  const Watchers::Inside mark(watchers_);
   if (communicator_ != nullptr && alive()) {
     call_borrowers();
     drop_open_groups();
     finish_pending();
-    stop_watchers();
+    watchers_.stop();
     destroy_communicator();
   } else {
     // A forked child: neither the threads nor the communicator are here.
-    for (std::thread& watcher : watchers_) watcher.detach();
+    watchers_.forget_threads();
   }
-  inside_ = outer;
   const std::scoped_lock lock(mutex_);
   closed_wholly_ = true;
   close_over_.notify_all();
@@ -308,159 +339,6 @@ void Group::destroy_communicator() {
     LOG(WARNING) << "hetcomm: a communicator could not be closed: " << hetcomm_last_error();
   }
   communicator_ = nullptr;
-}
-
-// --- watchers ----------------------------------------------------------------------------------
-
-void Group::watch(const WorkRef& work) {
-  const std::scoped_lock lock(watcher_mutex_);
-  if (watchers_stop_) return;  // close() has completed it, or is at it
-  watched_.push_back(work);
-  try {
-    call_watcher();
-  } catch (...) {
-    watched_.pop_back();
-    throw;
-  }
-}
-
-// Under watcher_mutex_: one that is not in a callback looks at what is watched.
-void Group::call_watcher() {
-  if (watchers_stop_) return;
-  if (led_) {
-    wake_leader();
-  } else if (free_watchers_ > 0) {
-    watcher_called_.notify_one();
-  } else {
-    try {
-      watchers_.reserve(watchers_.size() + 1);
-      watchers_.push_back(
-          start_without_signals([self = shared_from_this()] { self->run_watcher(); }));
-      ++free_watchers_;
-    } catch (const std::system_error&) {
-      // One that is in a callback looks when it comes back.
-      if (watchers_.empty()) throw;
-    }
-  }
-}
-
-// Under watcher_mutex_. One message for each time that it sleeps.
-void Group::wake_leader() {
-  if (!leader_sleeps_) return;
-  leader_sleeps_ = false;
-  hetcomm_request_t* request = nullptr;
-  if (hetcomm_send(communicator_, rank_, kWakeTag, hetcomm_buffer_host(this, 0), nullptr,
-                   &request) == HETCOMM_OK) {
-    static_cast<void>(hetcomm_request_release(request));
-  }
-}
-
-void Group::run_watcher() {
-  inside_ = this;
-  std::unique_lock lock(watcher_mutex_);
-  while (true) {
-    watcher_called_.wait(lock, [this] { return watchers_stop_ || (!led_ && !watched_.empty()); });
-    if (watchers_stop_) return;
-    led_ = true;
-    Report report = lead(lock);
-    led_ = false;
-    if (!report.work) continue;
-    --free_watchers_;
-    if (!watched_.empty()) call_watcher();
-    lock.unlock();
-    report.work->report(report.request, report.completion);
-    if (report.work->next_request() == nullptr) report.work.reset();
-    lock.lock();
-    ++free_watchers_;
-    if (!report.work) continue;
-    if (watchers_stop_) {
-      lock.unlock();
-      report.work.reset();
-      return;
-    }
-    watched_.push_back(std::move(report.work));
-    call_watcher();
-  }
-}
-
-// Until a request has ended, or there is nothing to watch, or the watchers stop.
-Group::Report Group::lead(std::unique_lock<std::mutex>& lock) {
-  hetcomm_operation_options_t endless{};
-  endless.struct_size = sizeof(endless);
-  endless.timeout_ns = HETCOMM_TIMEOUT_INFINITE;
-  std::vector<hetcomm_request_t*> requests;
-  std::vector<WorkRef> works;  // of the requests
-  std::vector<WorkRef> over;   // dropped without the lock: tensors may go with them
-  while (true) {
-    requests.assign(1, nullptr);
-    for (WorkRef& work : watched_) {
-      // The thread that got the last report completes the work.
-      hetcomm_request_t* const request = work->next_request();
-      if (request != nullptr) requests.push_back(request);
-      (request != nullptr ? works : over).push_back(std::move(work));
-    }
-    watched_ = works;
-    if (watchers_stop_ || works.empty()) {
-      lock.unlock();
-      works.clear();
-      over.clear();
-      lock.lock();
-      return {};
-    }
-    if (wake_ == nullptr && !deaf_) {
-      deaf_ = hetcomm_recv(communicator_, rank_, kWakeTag, HETCOMM_EXACT_TAG,
-                           hetcomm_buffer_host(this, 0), &endless, &wake_) != HETCOMM_OK;
-    }
-    requests[0] = wake_;
-    leader_sleeps_ = !deaf_;
-    lock.unlock();
-    over.clear();
-    size_t index = 0;
-    Report report;
-    const hetcomm_status_t status = hetcomm_request_wait_any(
-        requests.size(), requests.data(), deaf_ ? kDeafPauseNs : HETCOMM_TIMEOUT_INFINITE, &index,
-        &report.completion);
-    if (status == HETCOMM_OK && index > 0) {
-      report.work = std::move(works[index - 1]);
-      report.request = requests[index];
-    } else if (status != HETCOMM_OK && status != HETCOMM_TIMED_OUT) {
-      std::this_thread::yield();  // another thread has taken one of the reports
-    }
-    works.clear();
-    lock.lock();
-    leader_sleeps_ = false;
-    if (report.work) {
-      std::erase(watched_, report.work);
-      return report;
-    }
-    if (status == HETCOMM_OK) {
-      wake_ = nullptr;
-      deaf_ = report.completion.status != HETCOMM_OK;
-    }
-  }
-}
-
-void Group::stop_watchers() {
-  std::vector<std::thread> watchers;
-  {
-    const std::scoped_lock lock(watcher_mutex_);
-    watchers_stop_ = true;
-    watchers.swap(watchers_);
-    watcher_called_.notify_all();
-    wake_leader();
-  }
-  for (std::thread& watcher : watchers) {
-    // A callback may drop the last reference to the process group.
-    if (watcher.get_id() == std::this_thread::get_id()) {
-      watcher.detach();
-    } else {
-      watcher.join();
-    }
-  }
-  const std::vector<WorkRef> over = std::move(watched_);
-  if (wake_ == nullptr) return;
-  static_cast<void>(hetcomm_request_cancel(wake_));
-  static_cast<void>(hetcomm_request_wait(wake_, HETCOMM_TIMEOUT_INFINITE, nullptr));
 }
 
 }  // namespace hetcomm::torch_backend

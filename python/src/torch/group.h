@@ -3,7 +3,8 @@
 // of them.
 //
 // Works are kept here until they are done, so that tensors outlive the operations on them even when
-// the caller drops the work. close() ends everything; after it no call reaches the communicator.
+// the caller drops the work. What a post, a wait and an end cost does not grow with the number of
+// works. close() ends everything; after it no call reaches the communicator.
 #pragma once
 
 #include <atomic>
@@ -24,12 +25,12 @@
 
 #include <hetcomm/hetcomm.h>
 
+#include "python/src/torch/hooks.h"
 #include "python/src/torch/shared_context.h"
+#include "python/src/torch/watchers.h"
+#include "python/src/torch/work.h"
 
 namespace hetcomm::torch_backend {
-
-class OperationWork;
-using WorkRef = c10::intrusive_ptr<OperationWork>;
 
 struct GroupSettings {
   std::string name;
@@ -39,6 +40,7 @@ struct GroupSettings {
   // Uses the connections of an earlier group where it can; alike on all ranks. There is none before
   // the default group, which need not ask.
   bool share = false;
+  std::shared_ptr<Hooks> hooks = std::make_shared<Hooks>();
 };
 
 class Group : public std::enable_shared_from_this<Group> {
@@ -60,12 +62,16 @@ class Group : public std::enable_shared_from_this<Group> {
   // called before the communicator goes.
   hetcomm_communicator_t* lend(std::function<void()> forget);
 
-  // Looks at works that the caller has dropped, now and then.
+  // Looks at a few works, the next ones in turn, and completes those that have ended and that the
+  // caller has dropped.
   void sweep();
   // A work is done. The caller keeps a reference.
   void forget(OperationWork& work);
   // Lets a watcher complete |work|.
-  void watch(const WorkRef& work);
+  void watch(const WorkRef& work) { watchers_.watch(work, shared_from_this()); }
+  // Has works completed for which nobody waits, soon after they have ended, from now on and as long as
+  // there are any. [any-thread]
+  void look_after_works();
 
   // The stream in whose order |work| is posted, under the lock of post(): the one that is current for
   // its device; null where its tensors are in host memory.
@@ -82,16 +88,9 @@ class Group : public std::enable_shared_from_this<Group> {
   // Cancels what was collected and frees |group|.
   void drop_group(hetcomm_group_t* group);
 
-  // |hook| is called once for each work that ends from now on, by whoever completes it, before
-  // those that wait for the work know. At most one, and before there are works. What it throws is
-  // logged.
-  using Hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
-  void set_hook(std::shared_ptr<const Hook> hook);
-  bool has_hook() const { return hooked_.load(std::memory_order_acquire); }
+  Hooks& hooks() const { return *hooks_; }
   void enable_timing() { timed_.store(true, std::memory_order_relaxed); }
   bool is_timed() const { return timed_.load(std::memory_order_relaxed); }
-  const std::shared_ptr<const Hook>& hook() const { return hook_; }
-  void call_hook(std::shared_ptr<c10d::WorkInfo> work) const;
   // Works that are not known to be done: somebody may wait for them.
   bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) > 0; }
   // Until all works that there are now are done.
@@ -118,16 +117,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void drop_open_groups();
   void finish_pending();
   void destroy_communicator();
-  struct Report {
-    WorkRef work;  // null: none
-    hetcomm_request_t* request = nullptr;
-    hetcomm_completion_t completion{};
-  };
-  void run_watcher();
-  Report lead(std::unique_lock<std::mutex>& lock);
-  void call_watcher();
-  void wake_leader();
-  void stop_watchers();
+  bool look_at_all();
 
   const std::shared_ptr<SharedContext> context_;
   const int rank_;
@@ -141,40 +131,22 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<std::function<void()>> borrowers_;
   std::optional<c10::Stream> message_stream_;  // waits for the streams of the callers
   std::vector<WorkRef> pending_;
+  size_t swept_ = 0;     // the place in pending_ where sweep() goes on
+  uint64_t posted_ = 0;  // works so far
   std::atomic<size_t> pending_count_{0};
   std::atomic<bool> has_device_works_{false};  // there has been one
 
-  std::shared_ptr<const Hook> hook_;  // constant once hooked_
+  const std::shared_ptr<Hooks> hooks_;
   std::atomic<bool> timed_{false};
-  std::atomic<bool> hooked_{false};
+  std::atomic<bool> looked_after_{false};  // the lookout has look_at_all()
+  uint64_t posted_before_ = 0;             // the last look; under mutex_
 
   bool closed_wholly_ = false;
   std::condition_variable close_over_;  // with mutex_
-  // The group that this thread watches or closes.
-  static thread_local const Group* inside_;
-
-  // Watchers: threads of which one leads, that is, sleeps among the requests of watched works. It
-  // gives up the lead before it completes a future, whose callbacks may wait for another one.
-  std::mutex watcher_mutex_;  // all of these
-  std::condition_variable watcher_called_;
-  std::vector<std::thread> watchers_;
-  size_t free_watchers_ = 0;  // those that are not in a callback
-  bool watchers_stop_ = false;
-  bool led_ = false;
-  bool leader_sleeps_ = false;
-  std::vector<WorkRef> watched_;
-  hetcomm_request_t* wake_ =
-      nullptr;         // a receive from this rank, which the leader waits for as well
-  bool deaf_ = false;  // the communicator was aborted: no message will come
+  Watchers watchers_;
 };
 
 [[noreturn]] void fail_closed(const std::string& reason);
-
-}  // namespace hetcomm::torch_backend
-
-#include "python/src/torch/work.h"
-
-namespace hetcomm::torch_backend {
 
 template <typename Post>
 void Group::post(const WorkRef& work, Post&& post) {
@@ -184,7 +156,7 @@ void Group::post(const WorkRef& work, Post&& post) {
     post(communicator_);
   } catch (...) {
     // A part of it may have been accepted.
-    if (work->next_request() != nullptr) keep(work);
+    if (work->next_part() != nullptr) keep(work);
     throw;
   }
   keep(work);

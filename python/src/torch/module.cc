@@ -142,6 +142,7 @@ PYBIND11_MODULE(HETCOMM_TORCH_MODULE, module) {
       py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("name"),
       py::arg("ranks"), py::arg("options"), py::arg("reconfigure"),
       py::call_guard<py::gil_scoped_release>());
-  module.def("close_all", &ProcessGroup::close_all, py::call_guard<py::gil_scoped_release>(),
+  module.def("close_all", &ProcessGroup::close_all, py::arg("reason"), py::arg("told"),
+             py::call_guard<py::gil_scoped_release>(),
              "Shuts down the process groups that there are.");
 }

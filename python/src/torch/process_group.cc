@@ -99,13 +99,14 @@ Living& living() {
   return *all;
 }
 
-GroupSettings settings_of(const ProcessGroup::Options& options) {
+GroupSettings settings_of(const ProcessGroup::Options& options, std::shared_ptr<Hooks> hooks) {
   return {.name = options.group_name.empty() ? "torch" : options.group_name,
           .settings = options.settings,
           .transports = options.transports,
           .timeout = options.timeout,
           // torch gives the default group no list.
-          .share = !options.global_ranks_in_group.empty()};
+          .share = !options.global_ranks_in_group.empty(),
+          .hooks = std::move(hooks)};
 }
 
 // Makes a handle that names this process group in this process only.
@@ -142,9 +143,9 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       timeout_(options_->timeout),
       handle_(random_handle()),
       group_(options_->enable_reconfigure
-                 ? std::make_shared<Group>(rank, settings_of(*options_),
+                 ? std::make_shared<Group>(rank, settings_of(*options_, hooks_),
                                            "reconfigure() has not made it yet")
-                 : std::make_shared<Group>(store_, rank, size, settings_of(*options_))) {
+                 : std::make_shared<Group>(store_, rank, size, settings_of(*options_, hooks_))) {
   init();
   remember();
 }
@@ -162,7 +163,7 @@ void ProcessGroup::remember() const {
   all.groups.emplace_back(group_, worker_);
 }
 
-void ProcessGroup::close_all() {
+void ProcessGroup::close_all(const std::string& reason, const std::string& told) {
   Living& all = living();
   std::unique_lock lock(all.mutex);
   const auto groups = all.groups;
@@ -171,7 +172,8 @@ void ProcessGroup::close_all() {
   for (const auto& [weak_group, weak_worker] : groups) {
     if (const auto group = weak_group.lock()) {
       any_ends = any_ends || group->has_pending();
-      group->close("the interpreter ends");
+      if (!told.empty()) group->refuse(told);
+      group->close(reason);
     }
     if (const auto worker = weak_worker.lock()) worker->drain();
   }
@@ -338,10 +340,19 @@ void ProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
 }
 
-void ProcessGroup::registerOnCompletionHook(Group::Hook&& hook) {
-  group_->set_hook(std::make_shared<const Group::Hook>(std::move(hook)));
+void ProcessGroup::registerOnCompletionHook(Hooks::EndHook&& hook) {
+  TORCH_CHECK(!group_->has_pending(), "hetcomm: a completion hook comes before the operations");
+  hooks_->set_end_hook(std::move(hook));
   onCompletionHook_ = [](const std::shared_ptr<c10d::WorkInfo>&) {};  // for hasHooks()
 }
+
+#if HETCOMM_TORCH_HAS_COMPLETION_HOOKS
+void ProcessGroup::registerCompletionHook(int64_t id, c10d::CompletionHook hook) {
+  hooks_->completions.add(id, [hook = std::move(hook)](uint64_t key, std::optional<float> took) {
+    hook({.completionKey = key, .duration_ms = took});
+  });
+}
+#endif
 
 #if HETCOMM_TORCH_HAS_SPLIT
 c10::intrusive_ptr<c10d::Backend> ProcessGroup::split(
@@ -393,7 +404,7 @@ ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& opti
     const std::scoped_lock lock(coalescing_mutex_);
     for (Coalescing& open : coalescing_) open.group = nullptr;  // dropped with the group
   }
-  GroupSettings settings = settings_of(*options_);
+  GroupSettings settings = settings_of(*options_, hooks_);
   if (options.timeout) settings.timeout = *options.timeout;
   rank_ = static_cast<int>(own - members.begin());
   size_ = static_cast<int>(members.size());
@@ -405,7 +416,6 @@ ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& opti
       c10::make_intrusive<c10d::PrefixStore>("reconfigure/" + std::to_string(options.uuid), store_),
       rank_, size_, settings);
   remember();
-  if (previous->has_hook()) group_->set_hook(previous->hook());
   if (previous->is_timed()) group_->enable_timing();
   return c10::make_intrusive<JointWork>(rank_, std::vector<WorkRef>{});
 }

@@ -16,11 +16,13 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
 #include <vector>
 
 #include <hetcomm/hetcomm.h>
 
 #include "python/src/torch/group.h"
+#include "python/src/torch/hooks.h"
 #include "python/src/torch/tensors.h"
 #include "python/src/torch/version.h"
 #include "python/src/torch/work.h"
@@ -58,7 +60,9 @@ class ProcessGroup final : public c10d::Backend {
                c10::intrusive_ptr<Options> options);
   ~ProcessGroup() override;
   // Shuts down all that there are, and returns when their callbacks have run.
-  static void close_all();
+  // Their operations end with |reason|. Ranks that wait for this one in a collective operation read
+  // |told|, unless that is empty.
+  static void close_all(const std::string& reason, const std::string& told);
 
   const std::string getBackendName() const override { return "hetcomm"; }
   // supportsCoalescing() does not claim these. torch would then keep a state of its own, which an
@@ -107,7 +111,7 @@ class ProcessGroup final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_.load(); }
 
-  void registerOnCompletionHook(Group::Hook&& hook) override;
+  void registerOnCompletionHook(Hooks::EndHook&& hook) override;
   // Works that begin from now on have getDuration().
   void enableCollectivesTiming() override { group_->enable_timing(); }
   void waitForPendingWorks() override { group_->wait_for_pending(); }
@@ -145,6 +149,20 @@ class ProcessGroup final : public c10d::Backend {
   bool supportsReconfigure() const override { return true; }
   c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
   Ref reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
+#if HETCOMM_TORCH_HAS_HOOKS
+  // They run where an operation fails, but where it is cancelled, once for each work.
+  void registerAbortHook(int64_t id, c10d::AbortHook hook) override {
+    hooks_->aborts.add(id, std::move(hook));
+  }
+  void unregisterAbortHook(int64_t id) override { hooks_->aborts.remove(id); }
+#endif
+#if HETCOMM_TORCH_HAS_COMPLETION_HOOKS
+  bool supportsAbortHooks() const override { return true; }
+  bool supportsCompletionHooks() const override { return true; }
+  // Works that nobody waits for are found soon after they have ended.
+  void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(int64_t id) override { hooks_->completions.remove(id); }
 #endif
 #if HETCOMM_TORCH_HAS_HOOKS
   // |attach| runs once, when torch has put this backend into its process group, which takes hooks
@@ -213,6 +231,7 @@ class ProcessGroup final : public c10d::Backend {
   Detach detach_;
 #endif
   const std::string handle_;  // of this member, for reconfigure()
+  const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
   std::shared_ptr<Group> group_;
   const std::shared_ptr<Worker> worker_ = std::make_shared<Worker>();
 };

@@ -25,8 +25,8 @@ ProcessGroup::Ref ProcessGroup::start(const WorkRef& work, Post&& post) {
   if (coalescing != nullptr) coalescing->works.push_back(work);
   work->posted();
   group_->sweep();
-  // The hook learns of the work's end, whether or not a thread waits for it.
-  if (work->has_hook()) group_->watch(work);
+  // Hooks learn of the work's end, whether or not a thread waits for it.
+  if (hooks_->any()) group_->look_after_works();
   return work;
 }
 

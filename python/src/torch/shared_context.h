@@ -13,6 +13,8 @@
 
 #include <hetcomm/hetcomm.h>
 
+#include "python/src/torch/lookout.h"
+
 namespace hetcomm::torch_backend {
 
 class SharedContext {
@@ -44,6 +46,8 @@ class SharedContext {
   hetcomm_memory_t* wrap(const at::Tensor& packed);
   // Frees what wrap() gave. No operation uses it. [any-thread]
   static void unwrap(hetcomm_memory_t* memory);
+  // Looks after the works of all groups. [any-thread]
+  Lookout& lookout() { return lookout_; }
 
  private:
   struct DeviceEntry {
@@ -60,6 +64,7 @@ class SharedContext {
   std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, DeviceEntry> devices_;
   std::map<std::pair<int32_t, c10::StreamId>, hetcomm_stream_t*> streams_;  // by device
   std::map<c10::DeviceType, c10::Stream> joint_streams_;
+  Lookout lookout_;
 };
 
 }  // namespace hetcomm::torch_backend

@@ -1,6 +1,5 @@
 #include "python/src/torch/tensors.h"
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <algorithm>
 #include <c10/core/impl/COW.h>
@@ -110,6 +109,17 @@ Packed kept(OperationWork& work, const at::Tensor& contiguous) {
   return {contiguous, work.wrap(contiguous)};
 }
 
+// A view of |tensor| in which each address is there once, and its counterpart in |packed|, which has
+// the same sizes: along a dimension without a stride the last element stands for all.
+CopyBack without_repetition(at::Tensor packed, at::Tensor tensor) {
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.stride(d) != 0 || tensor.size(d) < 2) continue;
+    packed = packed.narrow(d, tensor.size(d) - 1, 1);
+    tensor = tensor.narrow(d, tensor.size(d) - 1, 1);
+  }
+  return {packed, tensor};
+}
+
 // Whether two contiguous tensors have bytes in common.
 bool share_memory(const at::Tensor& one, const at::Tensor& other) {
   const bool on_host = one.is_cpu() && other.is_cpu();
@@ -140,14 +150,12 @@ Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_co
     }
     return kept(work, tensor);
   }
-  TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes,
-                    "hetcomm: several elements of a result lie at one address; clone() it first");
   const at::NoGradGuard no_grad;
   const at::Tensor packed =
       with_contents ? tensor.resolve_conj().resolve_neg().contiguous().clone()
                     : at::empty(tensor.sizes(),
                                 tensor.options().memory_format(c10::MemoryFormat::Contiguous));
-  work.copy_back({packed, tensor});
+  work.copy_back(without_repetition(packed, tensor));
   return kept(work, packed);
 }
 

@@ -1,4 +1,4 @@
-// Versions of torch from 2.6 to 2.14 differ in the following.
+// Versions of torch from 2.6 to 2.15 differ in the following.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -24,3 +24,8 @@
 
 // Groups of any backend take hooks, through which torch's flight recorder sees their operations.
 #define HETCOMM_TORCH_HAS_HOOKS HETCOMM_TORCH_AT_LEAST(2, 14)
+
+// Backend: supportsCompletionHooks, registerCompletionHook, unregisterCompletionHook and
+// supportsAbortHooks are virtual; so is getCompletionKey of a work. torch attaches its flight
+// recorder to each group by these.
+#define HETCOMM_TORCH_HAS_COMPLETION_HOOKS HETCOMM_TORCH_AT_LEAST(2, 15)

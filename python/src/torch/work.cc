@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <algorithm>
+#include <atomic>
 #include <c10/core/Event.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
@@ -24,6 +25,11 @@ uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
   if (!deadline) return HETCOMM_TIMEOUT_INFINITE;
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(*deadline - Clock::now());
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
+}
+
+uint64_t make_key() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 }  // namespace
@@ -53,8 +59,9 @@ OperationWork::OperationWork(std::shared_ptr<Group> group, int rank, WorkDescrip
       group_(std::move(group)),
       name_(description.name),
       sequence_(description.sequence),
+      key_(make_key()),
       results_(std::move(description.results)) {
-  if (!description.internal && group_->has_hook()) began_ = HookClock::now();
+  if (!description.internal && group_->hooks().has_end_hook()) began_ = HookClock::now();
   if (group_->is_timed()) timed_from_ = HookClock::now();
 }
 
@@ -97,17 +104,21 @@ void OperationWork::part_done() {
   if (open_parts_.fetch_sub(1, std::memory_order_acq_rel) == 1) complete();
 }
 
-void OperationWork::report(hetcomm_request_t* request, const hetcomm_completion_t& completion) {
-  const auto part = std::find_if(parts_.begin(), parts_.end(),
-                                 [&](const Part& p) { return p.request == request; });
+void OperationWork::fail_with(const hetcomm_completion_t& completion) {
+  std::exception_ptr failure = make_exception(name_, completion);
+  const std::scoped_lock lock(mutex_);
+  if (failure_) return;
+  failure_ = std::move(failure);
+  cancelled_ = completion.status == HETCOMM_CANCELLED;
+}
+
+void OperationWork::report(Part& part, const hetcomm_completion_t& completion) {
   if (completion.status != HETCOMM_OK) {
-    std::exception_ptr failure = make_exception(name_, completion);
-    const std::scoped_lock lock(mutex_);
-    if (!failure_) failure_ = std::move(failure);
+    fail_with(completion);
   } else if (opType_ == c10d::OpType::RECV || opType_ == c10d::OpType::RECVANYSOURCE) {
     source_.store(completion.source, std::memory_order_relaxed);
   }
-  part->reported.store(true, std::memory_order_release);
+  part.reported.store(true, std::memory_order_release);
   part_done();
 }
 
@@ -141,7 +152,7 @@ void OperationWork::complete() {
   // A work that was refused has not ended.
   if (began_ && !parts_.empty()) {
     const auto now = HookClock::now();
-    group_->call_hook(
+    group_->hooks().call_end_hook(
         std::make_shared<c10d::WorkInfo>(opType_, sequence_, *began_, now, now - *began_));
   }
   // The caller's reference, or the watcher's, outlives this call.
@@ -150,6 +161,8 @@ void OperationWork::complete() {
   copies_.clear();
   let_tensors_go();
   finish(failure);
+  ended_.store(true, std::memory_order_release);
+  call_hooks(failure != nullptr);
   {
     const std::scoped_lock lock(mutex_);
     done_.store(true, std::memory_order_release);
@@ -157,6 +170,22 @@ void OperationWork::complete() {
   }
   cv_.notify_all();
   if (future) complete_future(*future, failure, results_);
+}
+
+// torch's recorder asks isCompleted() after it has noted the key: one that ends before that is seen
+// there, and a later one here.
+void OperationWork::call_hooks(bool failed) const {
+  const Hooks& hooks = group_->hooks();
+  if (!failed) {
+    if (hooks.completions.empty()) return;
+    std::optional<float> duration;
+    if (timed_from_) duration = duration_ms_.load(std::memory_order_relaxed);
+    hooks.completions.call(key_, duration);
+    return;
+  }
+  // The end of the group cancels works, and a work that was refused has not ended.
+  if (cancelled_ || parts_.empty()) return;
+  hooks.aborts.call();
 }
 
 // Whoever learns that the work is done may use the results in any stream.
@@ -188,7 +217,7 @@ bool OperationWork::wait_for(Part& part, std::optional<Clock::time_point> deadli
     const hetcomm_status_t status =
         hetcomm_request_wait(part.request, nanoseconds_left(deadline), &completion);
     if (status == HETCOMM_OK) {
-      report(part.request, completion);
+      report(part, completion);
       return true;
     }
     // Another thread has got the report and is about to make it known.
@@ -200,11 +229,7 @@ bool OperationWork::wait_for(Part& part, std::optional<Clock::time_point> deadli
     completion.status = status;
     completion.text = hetcomm_last_error();
     if (!part.reported.exchange(true)) {
-      {
-        std::exception_ptr failure = make_exception(name_, completion);
-        const std::scoped_lock lock(mutex_);
-        if (!failure_) failure_ = std::move(failure);
-      }
+      fail_with(completion);
       part_done();
     }
     return true;
@@ -213,8 +238,10 @@ bool OperationWork::wait_for(Part& part, std::optional<Clock::time_point> deadli
 }
 
 bool OperationWork::wait_until(std::optional<Clock::time_point> deadline) {
-  for (Part& part : parts_) {
-    if (!wait_for(part, deadline)) return false;
+  if (Part* part = next_part()) {
+    for (; part != parts_.end(); ++part) {
+      if (!wait_for(*part, deadline)) return false;
+    }
   }
   if (done()) return true;
   std::unique_lock lock(mutex_);
@@ -224,44 +251,44 @@ bool OperationWork::wait_until(std::optional<Clock::time_point> deadline) {
   return true;
 }
 
-hetcomm_request_t* OperationWork::next_request() const {
-  for (const Part& part : parts_) {
-    if (!part.reported.load(std::memory_order_acquire)) return part.request;
-  }
-  return nullptr;
+OperationWork::Part* OperationWork::next_part() {
+  size_t place = first_open_.load(std::memory_order_relaxed);
+  while (place < parts_.size() && parts_[place].reported.load(std::memory_order_acquire)) ++place;
+  first_open_.store(place, std::memory_order_relaxed);
+  return place < parts_.size() ? &parts_[place] : nullptr;
 }
 
 void OperationWork::poll() {
   if (done()) return;
-  for (Part& part : parts_) {
-    if (part.reported.load(std::memory_order_acquire)) continue;
+  while (Part* const part = next_part()) {
     hetcomm_completion_t completion;
-    const hetcomm_status_t status = hetcomm_request_test(part.request, &completion);
-    if (status == HETCOMM_PENDING) return;
+    const hetcomm_status_t status = hetcomm_request_test(part->request, &completion);
+    // Another thread that has got the report is about to make it known.
+    if (status == HETCOMM_PENDING || status == HETCOMM_STALE_HANDLE) return;
     if (status == HETCOMM_OK) {
-      report(part.request, completion);
-    } else if (status != HETCOMM_STALE_HANDLE) {
-      wait_for(part, Clock::now());
+      report(*part, completion);
+    } else if (!wait_for(*part, Clock::now())) {
+      return;
     }
   }
 }
 
 bool OperationWork::isCompleted() {
   poll();
-  return done();
+  return ended_.load(std::memory_order_acquire);
 }
 
 float OperationWork::getDuration() const {
   TORCH_CHECK(
       timed_from_.has_value(),
       "hetcomm: the group was not timed when this began; call _enable_collectives_timing()");
-  TORCH_CHECK(done(), "hetcomm: ", name_, " has not ended");
+  TORCH_CHECK(ended_.load(std::memory_order_acquire), "hetcomm: ", name_, " has not ended");
   return duration_ms_.load(std::memory_order_relaxed);
 }
 
 bool OperationWork::isSuccess() const {
   const std::scoped_lock lock(mutex_);
-  return done() && !exception_;
+  return ended_.load(std::memory_order_acquire) && !exception_;
 }
 
 // wait_until(), and Ctrl-C ends the wait, not the operation.

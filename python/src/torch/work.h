@@ -19,6 +19,8 @@
 
 #include <hetcomm/hetcomm.h>
 
+#include "python/src/torch/version.h"
+
 namespace hetcomm::torch_backend {
 
 class Group;
@@ -72,6 +74,16 @@ class OperationWork final : public c10d::Work {
   // Ends the posting when a part was not accepted.
   void reject(std::exception_ptr why);
 
+  // One part of the operation, with a request of its own.
+  struct Part {
+    hetcomm_request_t* request = nullptr;
+    std::atomic<bool> reported{false};
+    Part() = default;
+    explicit Part(hetcomm_request_t* r) : request(r) {}
+    Part(const Part& o) : request(o.request), reported(o.reported.load()) {}
+    Part& operator=(const Part&) = delete;
+  };
+
   bool isCompleted() override;
   bool isSuccess() const override;
   int sourceRank() const override { return source_.load(std::memory_order_relaxed); }
@@ -83,36 +95,33 @@ class OperationWork final : public c10d::Work {
   // In milliseconds, of one that is done in a timed group; throws of others.
   float getDuration() const override;
   uint64_t getSequencenumber() const override { return sequence_; }
+#if HETCOMM_TORCH_HAS_COMPLETION_HOOKS
+  uint64_t getCompletionKey() const override { return key_; }
+#endif
 
   const char* name() const { return name_; }
-  bool has_hook() const { return began_.has_value(); }
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Waits until it is done, or |deadline|; true if it is. Throws nothing.
   bool wait_until(std::optional<std::chrono::steady_clock::time_point> deadline);
-  // The first request that is not reported yet, or null.
-  hetcomm_request_t* next_request() const;
+  // The first part whose request is not reported yet, or null. After the posting parts stay where they
+  // are.
+  Part* next_part();
   // Takes reports that are there.
   void poll();
-  // The report of |request|, which this thread has got.
-  void report(hetcomm_request_t* request, const hetcomm_completion_t& completion);
+  // This thread has got the report of |part|.
+  void report(Part& part, const hetcomm_completion_t& completion);
 
   // Place in the group's list of pending works; the group's.
   size_t slot = kNoSlot;
   static constexpr size_t kNoSlot = ~size_t{0};
 
  private:
-  struct Part {
-    hetcomm_request_t* request = nullptr;
-    std::atomic<bool> reported{false};
-    Part() = default;
-    explicit Part(hetcomm_request_t* r) : request(r) {}
-    Part(const Part& o) : request(o.request), reported(o.reported.load()) {}
-    Part& operator=(const Part&) = delete;
-  };
   bool wait_with_signals(std::optional<std::chrono::steady_clock::time_point> deadline);
   bool wait_for(Part& part, std::optional<std::chrono::steady_clock::time_point> deadline);
   void part_done();
   void complete();
+  void fail_with(const hetcomm_completion_t& completion);
+  void call_hooks(bool failed) const;
   void copy_results_back();
   void copy_on_device();
   void let_tensors_go();
@@ -121,9 +130,12 @@ class OperationWork final : public c10d::Work {
   const std::shared_ptr<Group> group_;
   const char* const name_;
   const uint64_t sequence_;
+  const uint64_t key_;  // of no other work of this process
   c10::SmallVector<Part, 2> parts_;
   std::atomic<uint32_t> open_parts_{1};  // one more until posted()
-  std::atomic<bool> done_{false};
+  std::atomic<size_t> first_open_{0};      // all parts before it are reported
+  std::atomic<bool> ended_{false};         // the result is there; hooks may still have to learn it
+  std::atomic<bool> done_{false};          // whoever waits may return
   std::atomic<int> source_{-1};
   std::vector<at::Tensor> kept_;
   std::vector<hetcomm_memory_t*> memories_;
@@ -135,7 +147,10 @@ class OperationWork final : public c10d::Work {
   std::optional<HookClock::time_point> timed_from_;  // where the group is timed
   std::atomic<float> duration_ms_{0};                // written before it is done
   std::exception_ptr failure_;                       // under mutex_; the first
+  bool cancelled_ = false;                           // under mutex_; how that came
   c10::intrusive_ptr<c10::ivalue::Future> future_;   // under mutex_
 };
+
+using WorkRef = c10::intrusive_ptr<OperationWork>;
 
 }  // namespace hetcomm::torch_backend

@@ -165,7 +165,7 @@ void PeerEvents::on_peer_left(int rank) {
     found->peer_left();
     return;
   }
-  lose(rank, status_or_code(Code::kPeerLost, [&] { return fmt::format("rank {} left", rank); }));
+  lose(rank, left_by(rank));
 }
 
 void PeerEvents::on_declared_lost(const Status& why) {

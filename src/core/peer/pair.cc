@@ -6,6 +6,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
+#include "src/core/peer/reason.h"
 
 namespace hetcomm {
 
@@ -83,8 +84,7 @@ void Pair::peer_left() {
   extra_rails_.stop();
   idle_closer_.stop();
   if (association_.is_lost() || !rails().empty()) return;  // the end of the connection follows
-  lose(status_or_code(Code::kPeerLost,
-                      [&]() HETCOMM_UNDER_BATON { return fmt::format("rank {} left", rank()); }));
+  lose(left_by(rank()));
 }
 
 void Pair::lose(const Status& why) {

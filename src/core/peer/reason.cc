@@ -29,6 +29,13 @@ Status told_by(int rank, Code code, ConstByteSpan text) {
   });
 }
 
+Status left_by(int rank) {
+  return status_or_code(Code::kPeerLost, [&] {
+    return fmt::format("rank {} left: its process ended, or it destroyed its communicator; read its log",
+                       rank);
+  });
+}
+
 PeerReason::PeerReason(int peer, const WireHeader& header, ConstByteSpan text)
     : peer_(peer),
       code_(static_cast<Code>(static_cast<int32_t>(header.value))),

@@ -25,6 +25,10 @@ Status reason_for_others(int rank, const Status& why);
 // wire. Works without memory.
 Status told_by(int rank, Code code, ConstByteSpan text);
 
+// How operations with |rank| end that it does not take part in any more, though it has not failed.
+// Works without memory.
+Status left_by(int rank);
+
 // The reason in a kStop, kWithdraw or kLaneClosed. It is valid as long as the message.
 class PeerReason {
  public:

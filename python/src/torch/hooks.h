@@ -1,0 +1,97 @@
+// Functions that a process group calls when its works end. The process group and its works share
+// them, and a group that is made again keeps them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
+
+namespace hetcomm::torch_backend {
+
+// Writes what a hook has thrown to the log. Called in a handler.
+void log_hook_failure(const char* kind) noexcept;
+
+// Functions by the id that their owner chose. They are called in the order of the ids. A call may
+// still run on another thread when remove() returns. [any-thread]
+template <typename... Arguments>
+class HookTable {
+ public:
+  using Hook = std::function<void(Arguments...)>;
+
+  explicit HookTable(const char* kind) : kind_(kind) {}
+
+  // Replaces the one with the same id.
+  void add(int64_t id, Hook hook) {
+    change([&](Hooks& hooks) { hooks.insert_or_assign(id, std::move(hook)); });
+  }
+  void remove(int64_t id) {
+    change([&](Hooks& hooks) { hooks.erase(id); });
+  }
+  bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+  // What a hook throws is logged. No lock is held: a hook may add and remove hooks.
+  void call(const Arguments&... arguments) const {
+    if (empty()) return;
+    std::unique_lock lock(mutex_);
+    const std::shared_ptr<const Hooks> hooks = hooks_;
+    lock.unlock();
+    for (const auto& [id, hook] : *hooks) {
+      try {
+        hook(arguments...);
+      } catch (...) {
+        log_hook_failure(kind_);
+      }
+    }
+  }
+
+ private:
+  using Hooks = std::map<int64_t, Hook>;
+
+  template <typename Change>
+  void change(Change&& apply) {
+    std::shared_ptr<const Hooks> before;  // outlives the lock: hooks may be objects of Python
+    const std::scoped_lock lock(mutex_);
+    auto changed = std::make_shared<Hooks>(*hooks_);
+    apply(*changed);
+    count_.store(changed->size(), std::memory_order_release);
+    before = std::exchange(hooks_, std::move(changed));
+  }
+
+  const char* const kind_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Hooks> hooks_ = std::make_shared<Hooks>();  // replaced, and never changed
+  std::atomic<size_t> count_{0};
+};
+
+class Hooks {
+ public:
+  using EndHook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
+
+  // |hook| is called once for each work that begins from now on, when it ends and before those that
+  // wait for it know. There is at most one.
+  void set_end_hook(EndHook hook);
+  bool has_end_hook() const { return has_end_hook_.load(std::memory_order_acquire); }
+  // What the hook throws is logged.
+  void call_end_hook(std::shared_ptr<c10d::WorkInfo> work) const;
+
+  // Somebody wants to know that works end, although nobody may wait for them.
+  bool any() const { return has_end_hook() || !completions.empty(); }
+
+  // Each work that has succeeded, by its key, with its duration in milliseconds where the group is
+  // timed. isCompleted() of the work is true, and those that wait for it do not know yet.
+  HookTable<uint64_t, std::optional<float>> completions{"a completion hook"};
+  // An operation of the group has failed. Those that wait for it do not know yet.
+  HookTable<> aborts{"an abort hook"};
+
+ private:
+  std::mutex mutex_;   // of set_end_hook()
+  EndHook end_hook_;   // constant once has_end_hook_
+  std::atomic<bool> has_end_hook_{false};
+};
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,237 @@
+#include "python/src/torch/watchers.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "python/src/torch/quiet_thread.h"
+
+namespace hetcomm::torch_backend {
+namespace {
+
+// Users' tags have 32 bits.
+constexpr uint64_t kWakeTag = uint64_t{1} << 63;
+// If no message can wake the leader, it may miss for this time that there is more to watch.
+constexpr uint64_t kDeafPauseNs = 10'000'000;
+// The shortest pause between two rounds.
+constexpr std::chrono::microseconds kShortestRoundPause(100);
+// A pause is this many times as long as the round before it.
+constexpr int kPausePerRound = 4;
+
+}  // namespace
+
+thread_local const Watchers* Watchers::inside_ = nullptr;
+
+void Watchers::watch(const WorkRef& work, const std::shared_ptr<void>& owner) {
+  const std::scoped_lock lock(mutex_);
+  if (stops_) return;  // whoever stops them completes the work
+  added_.push_back(work);
+  try {
+    call_watcher(owner);
+  } catch (...) {
+    added_.pop_back();
+    throw;
+  }
+}
+
+// Under mutex_: one that is not in a callback looks at what is watched.
+void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
+  if (stops_) return;
+  if (led_) {
+    wake_leader();
+  } else if (free_threads_ > 0) {
+    called_.notify_one();
+  } else {
+    try {
+      threads_.reserve(threads_.size() + 1);
+      threads_.push_back(start_without_signals([this, owner] { run(owner); }));
+      ++free_threads_;
+    } catch (const std::system_error&) {
+      // One that is in a callback looks when it comes back.
+      if (threads_.empty()) throw;
+    }
+  }
+}
+
+// Under mutex_. One message for each time that it sleeps.
+void Watchers::wake_leader() {
+  if (!leader_sleeps_) return;
+  leader_sleeps_ = false;
+  woken_ = true;
+  hetcomm_request_t* request = nullptr;
+  if (hetcomm_send(communicator_, rank_, kWakeTag, hetcomm_buffer_host(this, 0), nullptr,
+                   &request) == HETCOMM_OK) {
+    static_cast<void>(hetcomm_request_release(request));
+  }
+}
+
+void Watchers::run(const std::shared_ptr<void>& owner) {
+  const Inside mark(*this);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    called_.wait(
+        lock, [this] { return stops_ || (!led_ && !(watched_.empty() && added_.empty())); });
+    if (stops_) return;
+    led_ = true;
+    Report report = lead(lock);
+    led_ = false;
+    if (!report.work) continue;
+    --free_threads_;
+    if (!watched_.empty() || !added_.empty()) call_watcher(owner);
+    lock.unlock();
+    report.work->report(*report.part, report.completion);
+    if (report.work->next_part() == nullptr) report.work.reset();
+    lock.lock();
+    ++free_threads_;
+    if (!report.work) continue;
+    if (stops_) {
+      lock.unlock();
+      report.work.reset();
+      return;
+    }
+    added_.push_back(std::move(report.work));
+    call_watcher(owner);
+  }
+}
+
+// Until a request has ended, or there is nothing to watch, or the watchers stop.
+Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
+  hetcomm_operation_options_t endless{};
+  endless.struct_size = sizeof(endless);
+  endless.timeout_ns = HETCOMM_TIMEOUT_INFINITE;
+  Report report;
+  while (!stops_) {
+    watched_.splice(watched_.end(), added_);
+    if (watched_.empty()) break;
+    if (wake_ == nullptr && !deaf_) {
+      deaf_ = hetcomm_recv(communicator_, rank_, kWakeTag, HETCOMM_EXACT_TAG,
+                           hetcomm_buffer_host(this, 0), &endless, &wake_) != HETCOMM_OK;
+    }
+    leader_sleeps_ = !deaf_ && !woken_;
+    lock.unlock();
+    if (watched_.size() > kWindow && (in_round_ || Clock::now() >= next_round_)) {
+      report = go_round();
+    }
+    if (!report.work) {
+      fill(watched_.begin(), wake_);
+      // Where works of the window were over, others take their places first.
+      if (over_.empty()) report = wait_in_window(pause_ns());
+    }
+    over_.clear();
+    lock.lock();
+    leader_sleeps_ = false;
+    if (wake_ == nullptr) woken_ = false;
+    if (report.work) return report;
+  }
+  if (!stops_) return report;
+  lock.unlock();
+  watched_.clear();
+  lock.lock();
+  return report;
+}
+
+// How long the leader sleeps in a window.
+uint64_t Watchers::pause_ns() const {
+  if (watched_.size() <= kWindow) return deaf_ ? kDeafPauseNs : HETCOMM_TIMEOUT_INFINITE;
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(next_round_ - Clock::now());
+  // One nanosecond is a poll.
+  return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
+}
+
+// Makes a window of |first| and of works in the list, |from| and those behind it. Returns what follows
+// them. Works that are over go from watched_ to over_.
+Watchers::Works::iterator Watchers::fill(Works::iterator from, hetcomm_request_t* first) {
+  window_.requests.assign(1, first);
+  window_.parts.clear();
+  window_.works.clear();
+  for (size_t looks = 0; from != watched_.end() && looks < kWindow; ++looks) {
+    const auto work = from++;
+    // The thread that got the last report completes the work.
+    OperationWork::Part* const part = (*work)->next_part();
+    if (part == nullptr) {
+      if (in_round_ && round_at_ == work) round_at_ = from;
+      over_.splice(over_.end(), watched_, work);
+      continue;
+    }
+    window_.requests.push_back(part->request);
+    window_.parts.push_back(part);
+    window_.works.push_back(work);
+  }
+  return from;
+}
+
+// Waits for the requests of the window. A work whose request has ended leaves watched_.
+Watchers::Report Watchers::wait_in_window(uint64_t timeout_ns) {
+  Report report;
+  size_t index = 0;
+  const hetcomm_status_t status =
+      hetcomm_request_wait_any(window_.requests.size(), window_.requests.data(), timeout_ns, &index,
+                               &report.completion);
+  if (status == HETCOMM_OK && index == 0) {
+    wake_ = nullptr;
+    deaf_ = report.completion.status != HETCOMM_OK;
+  } else if (status == HETCOMM_OK) {
+    const auto work = window_.works[index - 1];
+    report.part = window_.parts[index - 1];
+    report.work = std::move(*work);
+    if (in_round_ && round_at_ == work) ++round_at_;
+    watched_.erase(work);
+  } else if (status != HETCOMM_TIMED_OUT) {
+    std::this_thread::yield();  // another thread has taken one of the reports
+  }
+  return report;
+}
+
+// Looks at all watched works until one has ended. The next call goes on from there.
+Watchers::Report Watchers::go_round() {
+  const auto began = Clock::now();
+  Report report;
+  if (!in_round_) {
+    in_round_ = true;
+    round_at_ = watched_.begin();
+    round_cost_ = Clock::duration::zero();
+  }
+  while (round_at_ != watched_.end() && over_.size() < kWindow) {
+    const auto next = fill(round_at_, nullptr);
+    if (!window_.works.empty()) report = wait_in_window(HETCOMM_TIMEOUT_POLL);
+    if (report.work) break;
+    round_at_ = next;
+  }
+  const auto now = Clock::now();
+  round_cost_ += now - began;
+  if (round_at_ == watched_.end() && !report.work) {
+    in_round_ = false;
+    next_round_ = now + std::max<Clock::duration>(kShortestRoundPause, kPausePerRound * round_cost_);
+  }
+  return report;
+}
+
+void Watchers::stop() {
+  std::vector<std::thread> threads;
+  {
+    const std::scoped_lock lock(mutex_);
+    stops_ = true;
+    threads.swap(threads_);
+    called_.notify_all();
+    wake_leader();
+  }
+  for (std::thread& thread : threads) {
+    // A callback may drop the last reference to the process group.
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach();
+    } else {
+      thread.join();
+    }
+  }
+  const Works added = std::move(added_);
+  const Works watched = std::move(watched_);
+  if (wake_ == nullptr) return;
+  static_cast<void>(hetcomm_request_cancel(wake_));
+  static_cast<void>(hetcomm_request_wait(wake_, HETCOMM_TIMEOUT_INFINITE, nullptr));
+}
+
+void Watchers::forget_threads() {
+  for (std::thread& thread : threads_) thread.detach();
+}
+
+}  // namespace hetcomm::torch_backend
