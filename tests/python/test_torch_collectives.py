@@ -21,6 +21,8 @@ import torch.distributed as dist
 import hetcomm.torch
 import ranks
 
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
 TYPES = (torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8,
          torch.uint8, torch.float16, torch.bfloat16)
 LENGTHS = (0, 1, 5, 1000, 100_000)
@@ -155,6 +157,101 @@ def views(rank, size, folder):
     dist.broadcast(tensor, 0)
     assert torch.equal(tensor, torch.arange(60.0).reshape(6, 10)[:, 3])
     return True
+
+
+def view_of(kind, values):
+    """A tensor of that kind with the elements |values|, in its order."""
+    if kind == "holes":
+        view = torch.zeros(len(values), 2, dtype=values.dtype)[:, 0]
+        return view.copy_(values)
+    if kind == "transposed":
+        rows = values.reshape(-1, 2)
+        return torch.zeros_like(rows.t()).contiguous().t().copy_(rows)
+    if kind == "expanded":
+        return values[:1].clone().expand(len(values))
+    if kind == "expanded twice":
+        return values[:1].clone().expand(2, len(values) // 2).t()
+    if kind == "conjugated":
+        return torch.conj_physical(values).conj()
+    if kind == "negated":
+        return torch._neg_view(-values)
+    if kind == "empty":
+        return torch.zeros(0, 3)
+    return values[0].clone()  # "scalar": it has no dimension
+
+
+def calls_on_views(rank, size, make):
+    """The tensors of each operation after it. make(seed) gives them."""
+    def several(first):
+        return [make(first + each) for each in range(size)]
+
+    def wait(work):
+        work.wait()
+
+    def done(tensors, call):
+        call(tensors)
+        return tensors
+
+    yield "broadcast", done([make(rank)], lambda t: dist.broadcast(t[0], 1))
+    yield "all_reduce", done([make(rank)], lambda t: dist.all_reduce(t[0]))
+    yield "reduce", done([make(rank)], lambda t: dist.reduce(t[0], 1))[:1 if rank == 1 else 0]
+    yield "all_gather", done([make(rank), *several(7)], lambda t: dist.all_gather(t[1:], t[0]))
+    yield "gather", done([make(rank), *several(7)], lambda t: dist.gather(
+        t[0], t[1:] if rank == 1 else None, 1))
+    yield "scatter", done([make(7), *several(rank)], lambda t: dist.scatter(
+        t[0], t[1:] if rank == 1 else None, 1))
+    yield "reduce_scatter", done([make(7), *several(rank)],
+                                 lambda t: dist.reduce_scatter(t[0], t[1:]))
+    yield "all_to_all", done([*several(7), *several(rank)],
+                             lambda t: dist.all_to_all(t[:size], t[size:]))
+    backend = dist.group.WORLD._get_backend(make(0).device)
+    yield "all_reduce_coalesced", done([make(rank), make(rank + 1)], lambda t: wait(
+        backend.allreduce_coalesced(t)))
+    right, left = (rank + 1) % size, (rank - 1) % size
+
+    def messages(t):
+        works = [dist.isend(t[0], right), dist.irecv(t[1], left)]
+        for work in works:
+            work.wait()
+
+    yield "messages", done([make(rank), make(7)], messages)
+
+
+def all_views(rank, size, folder, kind):
+    """As with packed tensors."""
+    ranks.init(rank, size, folder)
+    dtype = torch.complex64 if kind == "conjugated" else torch.float32
+
+    def values(seed):
+        if kind.startswith("expanded"):
+            return torch.full((6,), float(seed + 2), dtype=dtype)
+        return torch.arange(6, dtype=dtype) * (1 + 2j if dtype.is_complex else 1) + seed
+
+    ours = calls_on_views(rank, size, lambda seed: view_of(kind, values(seed)))
+    packed = calls_on_views(
+        rank, size, lambda seed: view_of(kind, values(seed)).resolve_conj().resolve_neg().clone(
+            memory_format=torch.contiguous_format))
+    for (name, of_views), (_, of_packed) in zip(ours, packed):
+        for mine, theirs in zip(of_views, of_packed):
+            assert torch.equal(mine.resolve_conj().resolve_neg(), theirs), (kind, name, mine, theirs)
+    return True
+
+
+def expanded_on_one_rank(rank, size, folder):
+    """The others give packed ones. All are the same afterwards."""
+    ranks.init(rank, size, folder)
+    for odd in range(size):
+        tensor = torch.full((1,), float(rank)).expand(4) if rank == odd else torch.full(
+            (4,), float(rank))
+        dist.broadcast(tensor, 0)
+        assert tensor.tolist() == [0.0] * 4, (odd, tensor)
+        tensor = torch.ones(1).expand(4) if rank == odd else torch.ones(4)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == [float(size)] * 4, (odd, tensor)
+    # The last one counts of those that lie at one address.
+    tensor = torch.zeros(1).expand(4) if rank == 1 else torch.arange(4.0)
+    dist.broadcast(tensor, 0)
+    return tensor.tolist() == ([3.0] * 4 if rank == 1 else [0.0, 1.0, 2.0, 3.0])
 
 
 def coalesced(rank, size, folder):
@@ -538,6 +635,44 @@ def recorded(rank, size, folder):
     return [(entry["is_p2p"], entry["input_sizes"], entry["retired"]) for entry in dump["entries"]]
 
 
+def recorded_by_torch(rank, size, folder):
+    """From 2.15 on torch attaches its recorder: each operation is there once, and says that it ended."""
+    os.environ["TORCH_FR_BUFFER_SIZE"] = "100"
+    ranks.init(rank, size, folder)
+    dist.all_reduce(torch.ones(2, 3))
+    dist.all_reduce(torch.ones(5), async_op=True)  # nobody waits for it
+    dist.barrier()
+    late = dist.irecv(torch.ones(7), 1 - rank, tag=3)
+
+    def entries():
+        dump = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(
+            includeCollectives=True, backend="hetcomm"))
+        return [(entry["is_p2p"], entry["input_sizes"], entry["state"])
+                for entry in dump["entries"]]
+
+    ranks.until(lambda: [each[2] for each in entries()][:3] == ["completed"] * 3)
+    before = entries()
+    dist.send(torch.ones(7), 1 - rank, tag=3)
+    late.wait()
+    return before, [each[2] for each in entries()]
+
+
+def aborting(rank, size, folder):
+    """Abort hooks run where an operation fails, before whoever waits for it goes on."""
+    ranks.init(rank, size, folder)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    called = []
+    backend.register_abort_hook(1, lambda: called.append(1))
+    backend.register_abort_hook(2, lambda: called.append(2))
+    backend.register_abort_hook(3, lambda: called.append(3))
+    backend.unregister_abort_hook(2)
+    dist.barrier()
+    pending = dist.irecv(torch.ones(1), 1 - rank, tag=5)
+    backend.set_timeout(timedelta(milliseconds=200))
+    text = message_of(dist.irecv(torch.ones(1), 1 - rank).wait)
+    return "TIMED_OUT" in text, called, pending.is_completed()
+
+
 def gathered(rank, size, folder):
     """Into one tensor, which may have holes."""
     ranks.init(rank, size, folder)
@@ -589,6 +724,15 @@ class Collectives(ranks.TestCase):
 
     def test_views(self):
         self.all_equal(ranks.run(3, views), True)
+
+    def test_all_views(self):
+        for kind in ("holes", "transposed", "expanded", "expanded twice", "conjugated", "negated",
+                     "empty", "scalar"):
+            with self.subTest(kind):
+                self.all_equal(ranks.run(3, all_views, kind), True)
+
+    def test_expanded_on_one_rank(self):
+        self.all_equal(ranks.run(3, expanded_on_one_rank), True)
 
     def test_coalesced(self):
         self.all_equal(ranks.run(3, coalesced), True)
@@ -651,13 +795,25 @@ class Collectives(ranks.TestCase):
         self.all_equal(ranks.run(2, profiled), [("hetcomm:_all_gather_base", "[[2]]"),
                                                 ("hetcomm:all_reduce", "[[3, 5]]")])
 
-    @unittest.skipUnless(hasattr(torch._C._distributed_c10d, "FlightRecorderHook"),
-                         "before 2.14 torch's flight recorder takes torch's own backends only")
+    @unittest.skipUnless(TORCH == (2, 14), "2.14 has a recorder for any backend and attaches none")
     def test_flight_recorder(self):
         for rank, entries in enumerate(ranks.run(2, recorded)):
             self.assertEqual(entries, [
                 (False, [[2, 3]], True), (False, [], True), (True, [] if rank else [[7]], True),
                 (False, [[4]], True)])
+
+    @unittest.skipUnless(TORCH >= (2, 15), "before 2.15 torch attaches no recorder by itself")
+    def test_recorder_that_torch_attaches(self):
+        for before, after in ranks.run(2, recorded_by_torch):
+            self.assertEqual(before[:3], [(False, [[2, 3]], "completed"), (False, [[5]], "completed"),
+                                          (False, [], "completed")])
+            self.assertEqual([each[2] for each in before[3:]], ["scheduled"])
+            self.assertEqual(after, ["completed"] * 5)
+
+    @unittest.skipUnless(hasattr(torch._C._distributed_c10d.Backend, "register_abort_hook"),
+                         "this torch has no binding for them")
+    def test_abort_hooks(self):
+        self.all_equal(ranks.run(2, aborting), (True, [1, 3], False))
 
     @unittest.skipUnless(hasattr(dist, "gather_single"), "this torch has no gather_single")
     def test_gather_single(self):
