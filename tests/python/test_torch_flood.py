@@ -236,9 +236,10 @@ def parts(rank, size, folder):
     """One operation with thousands of tensors."""
     ranks.init(rank, size, folder)
     tensors = [torch.full((1 + i % 3,), float(i + rank)) for i in range(COUNT)]
-    dist.all_reduce_coalesced(tensors)
-    work = dist.all_reduce_coalesced(tensors, async_op=True)
+    backend_of_world().allreduce_coalesced(tensors).wait()
+    work = backend_of_world().allreduce_coalesced(tensors)
     ranks.until(work.is_completed)
+    work.wait()
     return all(bool(tensor.eq(2 * (2 * i + 1)).all()) for i, tensor in enumerate(tensors))
 
 
