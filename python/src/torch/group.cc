@@ -288,7 +288,8 @@ void Group::close(const std::string& reason) {
     std::unique_lock lock(mutex_);
     if (closed_) {
       // The thread that closes waits for the callbacks that watchers run. These do not wait for it.
-      if (!Watchers::are_inside(watchers_)) close_over_.wait(lock, [this] { return closed_wholly_; });
+      if (!Watchers::are_inside(watchers_))
+        close_over_.wait(lock, [this] { return closed_wholly_; });
       return;
     }
     closed_ = true;

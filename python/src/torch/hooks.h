@@ -89,8 +89,8 @@ class Hooks {
   HookTable<> aborts{"an abort hook"};
 
  private:
-  std::mutex mutex_;   // of set_end_hook()
-  EndHook end_hook_;   // constant once has_end_hook_
+  std::mutex mutex_;  // of set_end_hook()
+  EndHook end_hook_;  // constant once has_end_hook_
   std::atomic<bool> has_end_hook_{false};
 };
 

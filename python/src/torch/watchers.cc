@@ -69,8 +69,8 @@ void Watchers::run(const std::shared_ptr<void>& owner) {
   const Inside mark(*this);
   std::unique_lock lock(mutex_);
   while (true) {
-    called_.wait(
-        lock, [this] { return stops_ || (!led_ && !(watched_.empty() && added_.empty())); });
+    called_.wait(lock,
+                 [this] { return stops_ || (!led_ && !(watched_.empty() && added_.empty())); });
     if (stops_) return;
     led_ = true;
     Report report = lead(lock);
@@ -133,7 +133,8 @@ Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
 // How long the leader sleeps in a window.
 uint64_t Watchers::pause_ns() const {
   if (watched_.size() <= kWindow) return deaf_ ? kDeafPauseNs : HETCOMM_TIMEOUT_INFINITE;
-  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(next_round_ - Clock::now());
+  const auto left =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(next_round_ - Clock::now());
   // One nanosecond is a poll.
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
@@ -164,9 +165,8 @@ Watchers::Works::iterator Watchers::fill(Works::iterator from, hetcomm_request_t
 Watchers::Report Watchers::wait_in_window(uint64_t timeout_ns) {
   Report report;
   size_t index = 0;
-  const hetcomm_status_t status =
-      hetcomm_request_wait_any(window_.requests.size(), window_.requests.data(), timeout_ns, &index,
-                               &report.completion);
+  const hetcomm_status_t status = hetcomm_request_wait_any(
+      window_.requests.size(), window_.requests.data(), timeout_ns, &index, &report.completion);
   if (status == HETCOMM_OK && index == 0) {
     wake_ = nullptr;
     deaf_ = report.completion.status != HETCOMM_OK;
@@ -201,7 +201,8 @@ Watchers::Report Watchers::go_round() {
   round_cost_ += now - began;
   if (round_at_ == watched_.end() && !report.work) {
     in_round_ = false;
-    next_round_ = now + std::max<Clock::duration>(kShortestRoundPause, kPausePerRound * round_cost_);
+    next_round_ =
+        now + std::max<Clock::duration>(kShortestRoundPause, kPausePerRound * round_cost_);
   }
   return report;
 }

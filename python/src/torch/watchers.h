@@ -107,8 +107,9 @@ class Watchers {
   Works::iterator round_at_ = watched_.end();  // the next one of the round, in a round
   Clock::duration round_cost_{0};              // so far
   Clock::time_point next_round_{};
-  hetcomm_request_t* wake_ = nullptr;  // a receive from this rank, for which the leader waits as well
-  bool deaf_ = false;                  // the communicator was aborted: no message will come
+  hetcomm_request_t* wake_ =
+      nullptr;         // a receive from this rank, for which the leader waits as well
+  bool deaf_ = false;  // the communicator was aborted: no message will come
 };
 
 }  // namespace hetcomm::torch_backend

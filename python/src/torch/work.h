@@ -133,9 +133,9 @@ class OperationWork final : public c10d::Work {
   const uint64_t key_;  // of no other work of this process
   c10::SmallVector<Part, 2> parts_;
   std::atomic<uint32_t> open_parts_{1};  // one more until posted()
-  std::atomic<size_t> first_open_{0};      // all parts before it are reported
-  std::atomic<bool> ended_{false};         // the result is there; hooks may still have to learn it
-  std::atomic<bool> done_{false};          // whoever waits may return
+  std::atomic<size_t> first_open_{0};    // all parts before it are reported
+  std::atomic<bool> ended_{false};       // the result is there; hooks may still have to learn it
+  std::atomic<bool> done_{false};        // whoever waits may return
   std::atomic<int> source_{-1};
   std::vector<at::Tensor> kept_;
   std::vector<hetcomm_memory_t*> memories_;

@@ -31,8 +31,8 @@ Status told_by(int rank, Code code, ConstByteSpan text) {
 
 Status left_by(int rank) {
   return status_or_code(Code::kPeerLost, [&] {
-    return fmt::format("rank {} left: its process ended, or it destroyed its communicator; read its log",
-                       rank);
+    return fmt::format(
+        "rank {} left: its process ended, or it destroyed its communicator; read its log", rank);
   });
 }
 
