@@ -232,7 +232,7 @@ def all_views(rank, size, folder, kind):
     def values(seed):
         if kind.startswith("expanded"):
             return torch.full((6,), float(seed + 2), dtype=dtype)
-        return torch.arange(6, dtype=dtype) * (1 + 2j if dtype.is_complex else 1) + seed
+        return torch.arange(6).to(dtype) * (1 + 2j if dtype.is_complex else 1) + seed
 
     def view(seed):
         return view_of(kind, values(seed))
