@@ -6,6 +6,7 @@
 
 #include <hetcomm/collective.h>
 
+#include "src/base/room.h"
 #include "src/capi/post.h"
 #include "src/core/collectives/task.h"
 #include "src/core/communicator/collective_calls.h"
@@ -126,7 +127,7 @@ Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
     HETCOMM_RETURN_IF_ERROR(check_options(known, own));
     arguments.options = &known;
     if (known.ranks != nullptr) ranks = known.rank_count;
-    if (known.group != nullptr) known.group->entries.reserve(known.group->entries.size() + 1);
+    if (known.group != nullptr) hetcomm::make_room(known.group->entries);
   }
   const Used used = used_buffers(arguments, own, arguments.options);
   if (!hetcomm::collectives::sends_many(arguments.kind)) {

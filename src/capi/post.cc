@@ -1,5 +1,7 @@
 #include "src/capi/post.h"
 
+#include "src/base/room.h"
+
 namespace hetcomm::capi {
 namespace {
 
@@ -75,7 +77,7 @@ hetcomm_status_t post(Communicator* communicator, PostArguments arguments, bool 
         return fail(Code::kInvalidArgument, "a prepared operation cannot be in a group");
       }
       arguments.options = &known;
-      if (known.group != nullptr) known.group->entries.reserve(known.group->entries.size() + 1);
+      if (known.group != nullptr) make_room(known.group->entries);
     }
     Operation* operation = nullptr;
     std::string text;

@@ -9,6 +9,7 @@
 
 #include "reshard/mesh.h"
 #include "reshard/survivors.h"
+#include "src/base/room.h"
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/post.h"
@@ -493,7 +494,7 @@ hetcomm_status_t hetcomm_reshard_start(hetcomm_reshard_t* reshard, const hetcomm
     HETCOMM_RETURN_IF_ERROR(check_buffers(context.devices(), sources, own.program().sources));
     HETCOMM_RETURN_IF_ERROR(
         check_buffers(context.devices(), destinations, own.program().destinations));
-    if (known.group != nullptr) known.group->entries.reserve(known.group->entries.size() + 1);
+    if (known.group != nullptr) hetcomm::make_room(known.group->entries);
     Operation* operation = nullptr;
     std::string text;
     const Code code = own.start(sources, destinations,

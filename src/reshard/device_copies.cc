@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "src/base/room.h"
+
 namespace hetcomm::reshard {
 
 struct DeviceCopies::Job final : CopyHandler {
@@ -85,7 +87,7 @@ void DeviceCopies::add(const SideMemory& source, const Region& from, const SideM
 
 DeviceCopies::Job& DeviceCopies::take_job(const DeviceCopyUse& use) {
   if (spare_.empty()) {
-    spare_.reserve(jobs_.size() + 1);
+    make_room(spare_, jobs_.size() + 1);
     jobs_.push_back(std::make_unique<Job>(*this));
     spare_.push_back(jobs_.back().get());
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/base/room.h"
 #include "src/core/memory/host_blocks.h"
 
 namespace hetcomm::reshard {
@@ -24,7 +25,7 @@ class Landing {
   // can always go on. Throws std::bad_alloc.
   std::byte* take(uint64_t bytes, bool must) HETCOMM_UNDER_BATON {
     if (used_bytes_ + bytes > most_bytes_ && !must) return nullptr;
-    used_.reserve(used_.size() + 1);
+    make_room(used_);
     const uint64_t left = most_bytes_ - std::min(used_bytes_, most_bytes_);
     used_.push_back(blocks_.take(bytes, left));
     used_bytes_ += used_.back().size;

@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "src/base/room.h"
+
 namespace hetcomm {
 
 // Operations of nearly the same size share blocks: at most an eighth of one is left over.
@@ -17,7 +19,7 @@ uint64_t StandIns::rounded(uint64_t size) {
 
 StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
   Memory memory;
-  kept_.reserve(made_ + 1);  // give() never needs memory
+  make_room(kept_, made_ + 1 - kept_.size());  // give() never needs memory
   if (!stranded_.empty()) [[unlikely]]
     take_back_stranded();
   const uint64_t bytes = rounded(size);
