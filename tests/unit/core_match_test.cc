@@ -5,6 +5,7 @@
 //  * order survives the growth of the table, for receives and for messages;
 //  * the oldest unexpected message that fits is found by source and tag, by any source, and by mask,
 //    and messages may leave from the middle;
+//  * what a receive or a message costs does not grow with their number, also with wildcards;
 //  * a table under a random mix of all of this does what a plain list does.
 #include <algorithm>
 #include <deque>
@@ -174,6 +175,47 @@ TEST_F(MatchTableTest, MessagesLeaveFromTheMiddleAndTheEnds) {
     table_.remove_unexpected(each);
   }
   EXPECT_EQ(table_.find_unexpected(1, 7, 0), nullptr);
+}
+
+TEST_F(MatchTableTest, WildcardsCostNoMoreWhereThereAreMany) {
+  constexpr uint64_t kCount = 20'000;
+  struct Kind {
+    int32_t source;
+    uint64_t ignore;
+  };
+  for (const Kind& kind : {Kind{kAny, 0}, Kind{3, 0xff}, Kind{kAny, 0xff}}) {
+    const auto tag_of = [](uint64_t i) { return i << 8; };
+    uint64_t before = table_.steps();
+    for (uint64_t i = 0; i < kCount; ++i) post(kind.source, tag_of(i), kind.ignore);
+    for (uint64_t i = kCount; i-- > 0;) {
+      Operation* const found = table_.match_message(3, tag_of(i));
+      ASSERT_NE(found, nullptr);
+      ASSERT_EQ(found->tag, tag_of(i));
+      pool_.recycle_locked(found);
+    }
+    EXPECT_LE(table_.steps() - before, 8 * kCount);
+    before = table_.steps();
+    for (uint64_t i = 0; i < kCount; ++i) arrive(3, tag_of(i));
+    for (uint64_t i = kCount; i-- > 0;) {
+      Incoming* const found = table_.find_unexpected(kind.source, tag_of(i), kind.ignore);
+      ASSERT_NE(found, nullptr);
+      ASSERT_EQ(found->tag, tag_of(i));
+      table_.remove_unexpected(found);
+    }
+    EXPECT_LE(table_.steps() - before, 8 * kCount);
+  }
+}
+
+// They spread although nothing was posted when they came.
+TEST_F(MatchTableTest, UnexpectedMessagesCostNoMoreWhereThereAreMany) {
+  constexpr uint64_t kCount = 100'000;
+  for (uint64_t tag = 0; tag < kCount; ++tag) arrive(1, tag);
+  for (uint64_t tag = kCount; tag-- > 0;) {
+    Incoming* const found = table_.find_unexpected(1, tag, 0);
+    ASSERT_NE(found, nullptr);
+    table_.remove_unexpected(found);
+  }
+  EXPECT_LE(table_.steps(), 8 * kCount);
 }
 
 // Everything at random, against lists that are searched from the front.

@@ -1,6 +1,8 @@
 // Small containers of core:
 //  * SlotTable: an id finds its object until it is erased and never again, also when the slot has
 //    another object; made-up ids find nothing; a detached id stays in use; for_each() may erase;
+//  * IdChains: an object is found by its id, however many there are, until it is taken out; several
+//    may have one id;
 //  * BlockPool: a block that was given back is used again for its size and for no larger one; no
 //    block is handed out twice;
 //  * FewPooled: keeps order when one is taken out;
@@ -11,6 +13,7 @@
 //    one leaves nothing behind;
 //  * LengthsOfMessages: the number of a channel and a length of 48 bits share a header.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -25,12 +28,46 @@
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/peer/wire.h"
 #include "src/core/progress/block_pool.h"
+#include "src/core/progress/id_chains.h"
 #include "src/core/progress/operation_queue.h"
 #include "src/core/progress/recent_completions.h"
 #include "src/core/progress/slot_table.h"
 
 namespace hetcomm {
 namespace {
+
+// --- IdChains ---------------------------------------------------------------
+
+struct Chained {
+  IdLink<Chained> id_link;
+};
+
+TEST(IdChains, FindsByIdUntilErased) {
+  IdChains<Chained> table;
+  EXPECT_EQ(table.find(7), nullptr);
+  std::deque<Chained> objects(5000);
+  std::multimap<uint64_t, Chained*> known;
+  std::mt19937_64 random(3);
+  for (Chained& each : objects) {
+    const uint64_t id = random() % 4000 << (random() % 2 * 32);
+    table.make_room();
+    table.insert(each, id);
+    known.emplace(id, &each);
+  }
+  while (!known.empty()) {
+    const auto one = known.lower_bound(random() % 8000 << (random() % 2 * 32));
+    if (one == known.end()) {
+      known.erase(known.begin(), known.end());
+      break;
+    }
+    Chained* const found = table.find(one->first);
+    ASSERT_NE(found, nullptr);
+    ASSERT_EQ(found->id_link.id, one->first);
+    table.erase(*one->second);
+    known.erase(one);
+    ASSERT_EQ(table.count(), known.size());
+  }
+}
 
 // --- SlotTable --------------------------------------------------------------
 

@@ -156,7 +156,7 @@ bool Communicator::probe(int32_t source, uint64_t tag, uint64_t ignore, hetcomm_
   const Engine::Baton baton(engine_);
   const int32_t peer = source < 0 ? -1 : ranks()[static_cast<size_t>(source)];
   if (peer >= 0 && peer_status_locked(peer).ok()) job_->pair(peer).ensure_connected();
-  const MatchTable& table = channel().point_to_point;
+  MatchTable& table = channel().point_to_point;
   const Incoming* message = table.find_unexpected(peer, tag, ignore);
   if (message == nullptr) return false;
   *out = hetcomm_completion_t{

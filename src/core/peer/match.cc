@@ -1,75 +1,101 @@
 #include "src/core/peer/match.h"
 
-#include <bit>
-
 namespace hetcomm {
 namespace {
 
-constexpr size_t kFirstBuckets = 64;
+// A search that walks along more messages makes an index for searches like it.
+constexpr uint64_t kMostWalked = 32;
 
-bool accepts(const Operation& receive, int32_t source, uint64_t tag) {
-  return (receive.peer < 0 || receive.peer == source) &&
-         ((receive.tag ^ tag) & ~receive.ignore) == 0;
+bool accepts(const MatchMask& mask, int32_t source, uint64_t tag, const Incoming& message) {
+  return (mask.any_source || message.source == source) && ((message.tag ^ tag) & ~mask.ignore) == 0;
 }
-
-unsigned shift_for(size_t buckets) { return 64 - static_cast<unsigned>(std::countr_zero(buckets)); }
 
 }  // namespace
 
-MatchTable::MatchTable() : shift_(shift_for(kFirstBuckets)) {
-  arrived_.next_arrived = nullptr;
-  arrived_.previous_arrived = &arrived_;
+// --- posted receives ----------------------------------------------------------
+
+void ReceiveTable::move(List& old) {
+  while (old.first != nullptr) {
+    Operation& receive = *old.first;
+    old.unlink(receive);
+    lists_.at(hash_of(receive)).append(receive);
+  }
+}
+
+// The table for receives with |mask|, which stays empty until one is appended.
+ReceiveTable& MatchTable::wild_for(const MatchMask& mask) {
+  ReceiveTable* unused = nullptr;
+  for (ReceiveTable& each : wild_) {
+    if (each.mask() == mask) return each;
+    if (each.count() == 0) unused = &each;
+  }
+  if (unused == nullptr) return wild_.emplace_back(mask);
+  unused->set_mask(mask);
+  return *unused;
 }
 
 void MatchTable::remove(Operation* receive) {
-  unlink(list_of(*receive), receive);
+  const MatchMask mask = MatchMask::of(*receive);
+  (mask == MatchMask{} ? exact_ : wild_for(mask)).remove(*receive);
   --posted_count_;
 }
 
-// |exact| is the first exact receive that matches.
-Operation* MatchTable::match_wildcards(Operation* exact, int32_t source, uint64_t tag) {
-  Operation* wild = wildcards_.first;
-  while (wild != nullptr && !accepts(*wild, source, tag)) wild = wild->links.next;
-  Operation* found = exact;
-  if (exact == nullptr || (wild != nullptr && wild->links.stamp < exact->links.stamp)) found = wild;
+Operation* MatchTable::match_wildcards(int32_t source, uint64_t tag) {
+  Operation* found = exact_.count() > 0 ? exact_.find(source, tag) : nullptr;
+  for (const ReceiveTable& each : wild_) {
+    if (each.count() == 0) continue;
+    ++steps_;
+    Operation* const wild = each.find(source, tag);
+    if (wild == nullptr) continue;
+    if (found == nullptr || wild->links.stamp < found->links.stamp) found = wild;
+  }
   if (found != nullptr) remove(found);
   return found;
 }
 
-// Both tables share one bucket function, so they grow together; lists keep their order because
-// entries are moved oldest first.
-void MatchTable::grow_posted() {
-  const size_t size = posted_.empty() ? kFirstBuckets : posted_.size() * 8;
-  std::vector<PostedList> old(size);
-  std::vector<UnexpectedList> unexpected(size);  // nothing has changed if there is no memory
-  old.swap(posted_);
-  unexpected_.swap(unexpected);
-  shift_ = shift_for(size);
-  for (PostedList& list : old) {
-    while (list.first != nullptr) {
-      Operation* receive = list.first;
-      unlink(list, receive);
-      append(posted_[bucket(receive->peer, receive->tag)], receive);
-    }
+// --- unexpected messages ------------------------------------------------------
+
+void MessageTable::append(List& list, Incoming& message) const {
+  message.places[place_] = {nullptr, list.last};
+  (list.last != nullptr ? list.last->places[place_].next : list.first) = &message;
+  list.last = &message;
+}
+
+void MessageTable::append(Incoming& message) {
+  lists_.make_room(count_, [this](List& old) HETCOMM_UNDER_BATON { move(old); });
+  append(lists_.at(mask_.hash(message.source, message.tag)), message);
+  ++count_;
+}
+
+void MessageTable::remove(Incoming& message) {
+  List& list = lists_.at(mask_.hash(message.source, message.tag));
+  const auto [next, previous] = message.places[place_];
+  (previous != nullptr ? previous->places[place_].next : list.first) = next;
+  (next != nullptr ? next->places[place_].previous : list.last) = previous;
+  --count_;
+}
+
+Incoming* MessageTable::find(int32_t source, uint64_t tag, uint64_t* steps) const {
+  if (count_ == 0) return nullptr;
+  Incoming* each = lists_.at(mask_.hash(source, tag)).first;
+  for (; each != nullptr && !accepts(mask_, source, tag, *each); ++*steps) {
+    each = each->places[place_].next;
   }
-  for (Incoming* message = arrived_.next_arrived; message != nullptr;
-       message = message->next_arrived) {
-    UnexpectedList& list = unexpected_[bucket(message->source, message->tag)];
-    message->next_in_bucket = nullptr;
-    message->previous_in_bucket = list.last;
-    (list.last != nullptr ? list.last->next_in_bucket : list.first) = message;
-    list.last = message;
+  return each;
+}
+
+void MessageTable::move(List& old) {
+  for (Incoming* each = old.first; each != nullptr;) {
+    Incoming* const next = each->places[place_].next;
+    append(lists_.at(mask_.hash(each->source, each->tag)), *each);
+    each = next;
   }
 }
 
 void MatchTable::add_unexpected(Incoming* message) {
-  if (unexpected_.empty()) grow_posted();
-  UnexpectedList& list = unexpected_[bucket(message->source, message->tag)];
-  message->next_in_bucket = nullptr;
-  message->previous_in_bucket = list.last;
-  (list.last != nullptr ? list.last->next_in_bucket : list.first) = message;
-  list.last = message;
-
+  unexpected_.append(*message);
+  if (index_) [[unlikely]]
+    index_->append(*message);  // it has lists
   message->next_arrived = nullptr;
   message->previous_arrived = arrived_.previous_arrived;
   arrived_.previous_arrived->next_arrived = message;
@@ -79,31 +105,42 @@ void MatchTable::add_unexpected(Incoming* message) {
 }
 
 void MatchTable::remove_unexpected(Incoming* message) {
-  UnexpectedList& list = unexpected_[bucket(message->source, message->tag)];
-  (message->previous_in_bucket != nullptr ? message->previous_in_bucket->next_in_bucket
-                                          : list.first) = message->next_in_bucket;
-  (message->next_in_bucket != nullptr ? message->next_in_bucket->previous_in_bucket : list.last) =
-      message->previous_in_bucket;
+  unexpected_.remove(*message);
+  if (index_) [[unlikely]]
+    index_->remove(*message);
   message->previous_arrived->next_arrived = message->next_arrived;
   (message->next_arrived != nullptr ? message->next_arrived->previous_arrived
                                     : arrived_.previous_arrived) = message->previous_arrived;
   message->queued = false;
+  if (index_ && arrived_.next_arrived == nullptr) [[unlikely]]
+    index_.reset();
 }
 
-Incoming* MatchTable::search_unexpected(int32_t source, uint64_t tag, uint64_t ignore) const {
-  if (source >= 0 && ignore == 0) {
-    Incoming* message = unexpected_[bucket(source, tag)].first;
-    while (message != nullptr && (message->source != source || message->tag != tag)) {
-      message = message->next_in_bucket;
-    }
-    return message;
-  }
+Incoming* MatchTable::search_unexpected(int32_t source, uint64_t tag, uint64_t ignore) {
+  const MatchMask mask{source < 0, ignore};
+  if (mask == unexpected_.mask()) return unexpected_.find(source, tag, &steps_);
+  if (index_ && mask == index_->mask()) return index_->find(source, tag, &steps_);
   Incoming* message = arrived_.next_arrived;
-  while (message != nullptr &&
-         ((source >= 0 && message->source != source) || ((message->tag ^ tag) & ~ignore) != 0)) {
+  uint64_t walked = 0;
+  while (message != nullptr && !accepts(mask, source, tag, *message)) {
     message = message->next_arrived;
+    ++walked;
   }
+  steps_ += walked;
+  if (walked > kMostWalked) make_index(mask);
   return message;
+}
+
+// It costs about as much as the walk that led to it.
+void MatchTable::make_index(const MatchMask& mask) {
+  index_.emplace(1, mask);
+  try {
+    for (Incoming* each = arrived_.next_arrived; each != nullptr; each = each->next_arrived) {
+      index_->append(*each);
+    }
+  } catch (const std::bad_alloc&) {
+    index_.reset();  // searches walk on
+  }
 }
 
 }  // namespace hetcomm

@@ -2,16 +2,21 @@
 //
 // Guarantees: messages of one source are matched in the order in which they arrived here (the pair
 // keeps it equal to the order in which they were sent); receives are tried in the order in which
-// they were posted. Exact receives cost O(1) whatever is outstanding; receives with wildcards, and
-// messages while such receives are posted, walk a list.
+// they were posted. What a receive or a message costs does not grow with the number of those that
+// are outstanding. It grows with the number of different wildcards that posted receives have at the
+// same time: pairs of any source or one, and the bits of the tag that are ignored.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <new>
+#include <optional>
 #include <vector>
 
 #include "src/base/baton_role.h"
 #include "src/core/progress/block_pool.h"
+#include "src/core/progress/id_chains.h"
 #include "src/core/progress/operation.h"
 #include "transports/transport.h"
 
@@ -33,11 +38,16 @@ struct Incoming {
   }
   ConstByteSpan payload() const { return {bytes, bytes != nullptr ? length : 0}; }
 
-  Incoming* next_in_bucket;  // set by the match table
-  Incoming* previous_in_bucket;
+  // The message's place in one list of a MessageTable.
+  struct Place {
+    Incoming* next;
+    Incoming* previous;
+  };
+  std::array<Place, 2> places;  // set by the match table
   Incoming* next_arrived = nullptr;
   Incoming* next_arriving;
   Incoming* previous_arrived = nullptr;
+  IdLink<Incoming> id_link;  // of one that was announced
   class MatchTable* table;
   bool queued = false;    // in the unexpected queue of |table|
   bool arriving = false;  // eager bytes are missing; in a list of |receiver|
@@ -57,16 +67,184 @@ struct Incoming {
   std::array<std::byte, 64> few;       // bytes of a short message
 };
 
+// What of a message a receive looks at.
+struct MatchMask {
+  bool any_source = false;
+  uint64_t ignore = 0;  // bits of the tag
+
+  bool operator==(const MatchMask&) const = default;
+  static MatchMask of(const Operation& receive) { return {receive.peer < 0, receive.ignore}; }
+  // Messages and receives that may match have the same.
+  uint64_t hash(int32_t source, uint64_t tag) const {
+    constexpr uint64_t kTagFactor = 0x9e3779b97f4a7c15u;
+    constexpr uint64_t kSourceFactor = 0xd6e8feb86659fd93u;
+    return (tag & ~ignore) * kTagFactor +
+           (any_source ? 0 : static_cast<uint64_t>(source)) * kSourceFactor;
+  }
+};
+
+// Lists of one kind of things, found by the highest bits of a hash. There are at least a quarter as
+// many lists as things, unless memory is exhausted.
+template <typename List>
+class HashedLists {
+ public:
+  HashedLists() = default;
+  HashedLists(const HashedLists&) = delete;
+  HashedLists& operator=(const HashedLists&) = delete;
+  HashedLists(HashedLists&&) noexcept = default;
+  HashedLists& operator=(HashedLists&&) noexcept = default;
+
+  // There are lists since the first make_room().
+  List& at(uint64_t hash) { return lists_[hash >> shift_]; }
+  const List& at(uint64_t hash) const { return lists_[hash >> shift_]; }
+  // Makes more lists if there are too few for |count| things, and has move(list) put what was in one
+  // of them where it belongs. The lists keep their order, since what comes into one of them was in
+  // one list before. Throws std::bad_alloc if there are no lists at all.
+  template <typename Move>
+  void make_room(size_t count, Move&& move) HETCOMM_UNDER_BATON {
+    if (count >= kMostInList * lists_.size()) [[unlikely]]
+      grow(move);
+  }
+
+ private:
+  static constexpr size_t kMostInList = 4;
+  static constexpr size_t kFirst = 64;
+  static constexpr unsigned kGrowthBits = 3;
+
+  template <typename Move>
+  [[gnu::noinline]] void grow(Move& move) HETCOMM_UNDER_BATON {
+    std::vector<List> old;
+    if (lists_.empty()) {
+      lists_.resize(kFirst);
+      shift_ = kFirstShift;
+      return;
+    }
+    try {
+      old.resize(lists_.size() << kGrowthBits);
+    } catch (const std::bad_alloc&) {
+      return;  // the lists are longer than they should be
+    }
+    old.swap(lists_);
+    shift_ -= kGrowthBits;
+    for (List& list : old) move(list);
+  }
+
+  static constexpr unsigned kFirstShift = 64 - 6;
+  static_assert(uint64_t{kFirst} << (kFirstShift - 1) == uint64_t{1} << 63);
+  std::vector<List> lists_;
+  unsigned shift_ = kFirstShift;
+};
+
+// Posted receives that look at the same of a message.
+class ReceiveTable {
+ public:
+  explicit ReceiveTable(const MatchMask& mask) : mask_(mask) {}
+
+  const MatchMask& mask() const { return mask_; }
+  size_t count() const { return count_; }
+  // May throw std::bad_alloc, and has then done nothing.
+  void append(Operation& receive) HETCOMM_UNDER_BATON {
+    lists_.make_room(count_, [this](List& old) HETCOMM_UNDER_BATON { move(old); });
+    lists_.at(hash_of(receive)).append(receive);
+    ++count_;
+  }
+  void remove(Operation& receive) HETCOMM_UNDER_BATON {
+    lists_.at(hash_of(receive)).unlink(receive);
+    --count_;
+  }
+  // The first that a message matches; null: none. The table is not empty.
+  Operation* find(int32_t source, uint64_t tag) const HETCOMM_UNDER_BATON {
+    return first_in(lists_.at(mask_.hash(source, tag)), source, tag);
+  }
+  // Does what find() does, and takes it out.
+  Operation* take(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON {
+    List& list = lists_.at(mask_.hash(source, tag));
+    Operation* const found = first_in(list, source, tag);
+    if (found == nullptr) [[unlikely]]
+      return nullptr;
+    list.unlink(*found);
+    --count_;
+    return found;
+  }
+  // For other receives. The table is empty.
+  void set_mask(const MatchMask& mask) HETCOMM_UNDER_BATON { mask_ = mask; }
+
+ private:
+  struct List {
+    Operation* first = nullptr;
+    Operation* last = nullptr;
+
+    void append(Operation& receive) {
+      receive.links.next = nullptr;
+      receive.links.previous = last;
+      (last != nullptr ? last->links.next : first) = &receive;
+      last = &receive;
+    }
+    void unlink(Operation& receive) {
+      (receive.links.previous != nullptr ? receive.links.previous->links.next : first) =
+          receive.links.next;
+      (receive.links.next != nullptr ? receive.links.next->links.previous : last) =
+          receive.links.previous;
+      receive.links.next = nullptr;
+      receive.links.previous = nullptr;
+    }
+  };
+  uint64_t hash_of(const Operation& receive) const { return mask_.hash(receive.peer, receive.tag); }
+  Operation* first_in(const List& list, int32_t source, uint64_t tag) const {
+    Operation* each = list.first;
+    while (each != nullptr && ((!mask_.any_source && each->peer != source) ||
+                               ((each->tag ^ tag) & ~mask_.ignore) != 0)) {
+      each = each->links.next;
+    }
+    return each;
+  }
+  void move(List& old) HETCOMM_UNDER_BATON;
+
+  MatchMask mask_;
+  size_t count_ = 0;
+  HashedLists<List> lists_;
+};
+
+// Messages that found no receive, found by what a receive looks at. They run through their places
+// of number |place|.
+class MessageTable {
+ public:
+  MessageTable(size_t place, const MatchMask& mask) : place_(place), mask_(mask) {}
+  MessageTable(const MessageTable&) = delete;
+  MessageTable& operator=(const MessageTable&) = delete;
+
+  const MatchMask& mask() const { return mask_; }
+  // May throw std::bad_alloc, and has then done nothing.
+  void append(Incoming& message) HETCOMM_UNDER_BATON;
+  void remove(Incoming& message) HETCOMM_UNDER_BATON;
+  // The oldest that a receive matches; null: none. Counts what it passes in |*steps|.
+  Incoming* find(int32_t source, uint64_t tag, uint64_t* steps) const HETCOMM_UNDER_BATON;
+
+ private:
+  struct List {
+    Incoming* first = nullptr;
+    Incoming* last = nullptr;
+  };
+  void append(List& list, Incoming& message) const;
+  void move(List& old) HETCOMM_UNDER_BATON;
+
+  const size_t place_;
+  const MatchMask mask_;
+  size_t count_ = 0;
+  HashedLists<List> lists_;
+};
+
 class MatchTable {
  public:
-  MatchTable();
+  MatchTable() { arrived_.previous_arrived = &arrived_; }
+  MatchTable(const MatchTable&) = delete;
+  MatchTable& operator=(const MatchTable&) = delete;
 
-  // Puts a receive at the end of the queue.
+  // Puts a receive at the end of the queue. May throw std::bad_alloc, and has then done nothing.
   void post(Operation* receive) HETCOMM_UNDER_BATON {
-    if (posted_count_ >= 4 * posted_.size()) [[unlikely]]
-      grow_posted();
+    const MatchMask mask = MatchMask::of(*receive);
     receive->links.stamp = ++next_stamp_;
-    append(list_of(*receive), receive);
+    (mask == MatchMask{} ? exact_ : wild_for(mask)).append(*receive);
     ++posted_count_;
   }
   // Takes a posted receive out again.
@@ -74,77 +252,44 @@ class MatchTable {
   // Takes out and returns the first posted receive that matches, null if none does.
   Operation* match_message(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON {
     if (posted_count_ == 0) return nullptr;
-    PostedList& list = posted_[bucket(source, tag)];
-    Operation* exact = list.first;
-    while (exact != nullptr && (exact->peer != source || exact->tag != tag))
-      exact = exact->links.next;
-    if (wildcards_.first != nullptr) [[unlikely]]
-      return match_wildcards(exact, source, tag);
-    if (exact == nullptr) [[unlikely]]
-      return nullptr;
-    unlink(list, exact);
-    --posted_count_;
-    return exact;
+    if (posted_count_ != exact_.count()) [[unlikely]]
+      return match_wildcards(source, tag);
+    Operation* const found = exact_.take(source, tag);
+    if (found != nullptr) [[likely]]
+      --posted_count_;
+    return found;
   }
 
-  // Queues a message that found no receive.
+  // Queues a message that found no receive. May throw std::bad_alloc, and has then done nothing.
   void add_unexpected(Incoming* message) HETCOMM_UNDER_BATON;
   void remove_unexpected(Incoming* message) HETCOMM_UNDER_BATON;
   // The first queued message that the arguments match (source -1: any), null if none; it stays
   // queued.
-  Incoming* find_unexpected(int32_t source, uint64_t tag,
-                            uint64_t ignore) const HETCOMM_UNDER_BATON {
+  Incoming* find_unexpected(int32_t source, uint64_t tag, uint64_t ignore) HETCOMM_UNDER_BATON {
     return arrived_.next_arrived == nullptr ? nullptr : search_unexpected(source, tag, ignore);
   }
 
   size_t posted_count() const HETCOMM_UNDER_BATON { return posted_count_; }
   Incoming* first_unexpected() const HETCOMM_UNDER_BATON { return arrived_.next_arrived; }
+  // Messages that searches have passed, and tables of receives with wildcards that messages were
+  // looked for in, since the beginning.
+  uint64_t steps() const HETCOMM_UNDER_BATON { return steps_; }
 
  private:
-  struct PostedList {
-    Operation* first = nullptr;
-    Operation* last = nullptr;
-  };
-  struct UnexpectedList {
-    Incoming* first = nullptr;
-    Incoming* last = nullptr;
-  };
-  static bool is_exact(const Operation& receive) {
-    return receive.peer >= 0 && receive.ignore == 0;
-  }
-  size_t bucket(int32_t source, uint64_t tag) const HETCOMM_UNDER_BATON {
-    const uint64_t mixed = (tag ^ static_cast<uint64_t>(source) << 40) * 0x9e3779b97f4a7c15u;
-    return static_cast<size_t>(mixed >> shift_);
-  }
-  PostedList& list_of(const Operation& receive) HETCOMM_UNDER_BATON {
-    return is_exact(receive) ? posted_[bucket(receive.peer, receive.tag)] : wildcards_;
-  }
-  static void append(PostedList& list, Operation* receive) {
-    receive->links.next = nullptr;
-    receive->links.previous = list.last;
-    (list.last != nullptr ? list.last->links.next : list.first) = receive;
-    list.last = receive;
-  }
-  static void unlink(PostedList& list, Operation* receive) {
-    (receive->links.previous != nullptr ? receive->links.previous->links.next : list.first) =
-        receive->links.next;
-    (receive->links.next != nullptr ? receive->links.next->links.previous : list.last) =
-        receive->links.previous;
-    receive->links.next = nullptr;
-    receive->links.previous = nullptr;
-  }
-  Operation* match_wildcards(Operation* exact, int32_t source, uint64_t tag) HETCOMM_UNDER_BATON;
-  Incoming* search_unexpected(int32_t source, uint64_t tag,
-                              uint64_t ignore) const HETCOMM_UNDER_BATON;
-  void grow_posted() HETCOMM_UNDER_BATON;
+  ReceiveTable& wild_for(const MatchMask& mask) HETCOMM_UNDER_BATON;
+  Operation* match_wildcards(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON;
+  Incoming* search_unexpected(int32_t source, uint64_t tag, uint64_t ignore) HETCOMM_UNDER_BATON;
+  void make_index(const MatchMask& mask) HETCOMM_UNDER_BATON;
 
-  unsigned shift_;
-  std::vector<PostedList> posted_;
-  std::vector<UnexpectedList> unexpected_;
-  PostedList wildcards_;
-  Incoming arrived_;  // sentinel of the arrival list: next = oldest, previous = newest
-  uint64_t next_stamp_ = 0;
+  ReceiveTable exact_{MatchMask{}};
   size_t posted_count_ = 0;
+  uint64_t next_stamp_ = 0;
+  std::vector<ReceiveTable> wild_;  // one for each mask; some are empty
+  MessageTable unexpected_{0, MatchMask{}};
+  Incoming arrived_;  // sentinel of the arrival list: next = oldest, previous = newest
+  // The unexpected messages by another mask, for searches that would walk along many of them.
+  std::optional<MessageTable> index_;
+  uint64_t steps_ = 0;
 };
 
 }  // namespace hetcomm

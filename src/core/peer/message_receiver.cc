@@ -10,6 +10,11 @@
 
 namespace hetcomm {
 
+MessageReceiver::MessageReceiver(Association& association, TransferTable& transfers)
+    : association_(association), transfers_(transfers) {
+  announced_.make_room();
+}
+
 MessageReceiver::~MessageReceiver() {
   while (!arriving_.empty()) {
     Incoming& message = arriving_.pop();
@@ -155,7 +160,7 @@ void MessageReceiver::receive_announced(const WireHeader& header, ConstByteSpan 
     refuse_announced(channel_of(header), body.sender_id);
     return;
   }
-  if (announced_ >= kMaxAnnounced) {
+  if (announced_.count() >= kMaxAnnounced) {
     association_.violated("too many announcements");
     return;
   }
@@ -179,7 +184,8 @@ void MessageReceiver::refuse_announced(uint32_t channel, uint64_t sender_id) {
 
 // |announcement| says where the data of |message| is.
 void MessageReceiver::announce(Incoming& message, const AnnounceBody& announcement) {
-  ++announced_;
+  announced_.make_room();  // there is some since the beginning: it does not fail
+  announced_.insert(message, announcement.sender_id);
   message.rendezvous = true;
   message.sender_id = announcement.sender_id;
   message.rail = announcement.rail;
@@ -362,7 +368,7 @@ void MessageReceiver::queue_unexpected(MatchTable& table, Incoming& message,
 }
 
 void MessageReceiver::free(Incoming& message) {
-  if (message.rendezvous) --announced_;
+  if (message.rendezvous) announced_.erase(message);
   message.drop_bytes(common().blocks);
   common().blocks.give(&message, sizeof(message));
 }
@@ -392,16 +398,8 @@ void MessageReceiver::fail_everything(const Status& why) {
 
 // The sender took back a rendezvous that may still be queued here.
 void MessageReceiver::drop_withdrawn(uint64_t sender_id) {
-  Incoming* found = nullptr;
-  common().channels.for_each_table([&](MatchTable& table) HETCOMM_UNDER_BATON {
-    for (Incoming* message = table.first_unexpected(); message != nullptr && found == nullptr;
-         message = message->next_arrived) {
-      if (message->source == rank() && message->rendezvous && message->sender_id == sender_id) {
-        found = message;
-      }
-    }
-  });
-  if (found == nullptr) return;
+  Incoming* const found = announced_.find(sender_id);
+  if (found == nullptr || !found->queued) return;
   found->table->remove_unexpected(found);
   association_.give_back_credit(found->credit);
   free(*found);
@@ -426,10 +424,7 @@ void MessageReceiver::receive_withdraw(const WireHeader& header, ConstByteSpan p
   }
   if (header.tag == 0) return;
   association_.acknowledgement_due();  // the peer counts a withdrawn put until then
-  ReceiveTransfer* found = nullptr;
-  transfers_.receives().for_each([&](ReceiveTransfer& transfer) HETCOMM_UNDER_BATON {
-    if (transfer.sender_id() == header.tag) found = &transfer;
-  });
+  ReceiveTransfer* const found = transfers_.find_receive(header.tag);
   if (found != nullptr) {
     found->withdrawn(why);
     return;

@@ -12,6 +12,7 @@
 #include "src/core/peer/match.h"
 #include "src/core/peer/pull_chooser.h"
 #include "src/core/peer/transfer.h"
+#include "src/core/progress/id_chains.h"
 
 namespace hetcomm {
 
@@ -55,8 +56,8 @@ class ArrivingList {
 
 class MessageReceiver {
  public:
-  MessageReceiver(Association& association, TransferTable& transfers)
-      : association_(association), transfers_(transfers) {}
+  // May throw std::bad_alloc.
+  MessageReceiver(Association& association, TransferTable& transfers);
   ~MessageReceiver();
   MessageReceiver(const MessageReceiver&) = delete;
   MessageReceiver& operator=(const MessageReceiver&) = delete;
@@ -99,7 +100,7 @@ class MessageReceiver {
   // No bytes of an eager message are missing.
   bool is_whole() const HETCOMM_UNDER_BATON { return arriving_.empty(); }
   // Messages wait in match tables whose data is with the sender.
-  bool holds_announced() const HETCOMM_UNDER_BATON { return announced_ > 0; }
+  bool holds_announced() const HETCOMM_UNDER_BATON { return announced_.count() > 0; }
 
  private:
   enum class Keeps : uint8_t { kNothing, kBytes };
@@ -157,7 +158,7 @@ class MessageReceiver {
   Association& association_;
   TransferTable& transfers_;
   ArrivingList arriving_;
-  uint32_t announced_ = 0;           // announced by the peer and not matched
+  IdChains<Incoming> announced_;     // by the peer, and not matched
   bool arriving_sampled_ = false;    // the message that comes in fragments
   uint64_t arriving_fragments_ = 0;  // of a sampled one, that are here
   uint64_t arriving_ns_ = 0;         // that taking them out has cost

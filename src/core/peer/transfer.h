@@ -158,6 +158,8 @@ class ReceiveTransfer final : public Mortal {
   ReceiveTransfer(TransferTable& table, Operation& receive, const Incoming& message);
   ~ReceiveTransfer();
 
+  IdLink<ReceiveTransfer> id_link;  // by sender_id(), in the TransferTable
+
   void start() HETCOMM_UNDER_BATON;
   uint64_t sender_id() const HETCOMM_UNDER_BATON { return sender_id_; }
   void withdrawn(const PeerReason& why) HETCOMM_UNDER_BATON;  // the sender ended it

@@ -422,6 +422,10 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   size_t next_taken_ = 0;     // the first of |taken_| behind that
 };
 
+ReceiveTransfer* TransferTable::find_receive(uint64_t sender_id) const {
+  return by_sender_.find(sender_id);
+}
+
 ReceiveTransfer::Origin ReceiveTransfer::origin_of(const Operation& receive) {
   if (!receive.options.on_lane) return Origin::kMessage;
   return receive.transfer.lane->peer_has_rate() ? Origin::kRunWithRate : Origin::kRun;
@@ -431,7 +435,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
     : table_(table),
       association_(table.association()),
       receive_(&receive),
-      id_(table.receives().insert(this)),
+      id_(table.add(*this, message.sender_id)),
       sender_id_(message.sender_id),
       source_{message.rail, message.source_key},
       near_{.own = association_.common().near.of(receive), .peer = message.transports},
@@ -445,7 +449,7 @@ ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const
       started_ns_(now_ns()),
       staging_(association_.common().staging.chunks(), ChunkPools::Pool::kReceive) {}
 
-ReceiveTransfer::~ReceiveTransfer() { table_.receives().erase(id_); }
+ReceiveTransfer::~ReceiveTransfer() { table_.remove(*this, id_); }
 
 void ReceiveTransfer::start() {
   by_get_ = want_get();
@@ -779,7 +783,7 @@ void ReceiveTransfer::maybe_finish() {
   }
   Operation& receive = *std::exchange(receive_, nullptr);
   receive.transfer.receive = nullptr;
-  table_.receives().erase(id_);
+  table_.remove(*this, id_);
   receive.outcome.source = association_.rank();
   receive.outcome.matched_tag = tag_;
   receive.outcome.bytes_sent = length_;

@@ -15,6 +15,7 @@
 #include "src/core/peer/far_ways.h"
 #include "src/core/peer/offers.h"
 #include "src/core/peer/wire.h"
+#include "src/core/progress/id_chains.h"
 #include "src/core/progress/slot_table.h"
 
 namespace hetcomm {
@@ -43,6 +44,22 @@ class TransferTable {
   Association& association() HETCOMM_UNDER_BATON { return association_; }
   SlotTable<SendTransfer>& sends() HETCOMM_UNDER_BATON { return sends_; }
   SlotTable<ReceiveTransfer>& receives() HETCOMM_UNDER_BATON { return receives_; }
+  // |receive| takes over what the peer's transfer |sender_id| sends. Returns its number among those
+  // that receives() has. May throw std::bad_alloc.
+  template <typename Receive>
+  uint64_t add(Receive& receive, uint64_t sender_id) HETCOMM_UNDER_BATON {
+    by_sender_.make_room();
+    const uint64_t id = receives_.insert(&receive);
+    by_sender_.insert(receive, sender_id);
+    return id;
+  }
+  // It may have been removed before.
+  template <typename Receive>
+  void remove(Receive& receive, uint64_t id) HETCOMM_UNDER_BATON {
+    if (receives_.erase(id)) by_sender_.erase(receive);
+  }
+  // Null: there is none.
+  ReceiveTransfer* find_receive(uint64_t sender_id) const HETCOMM_UNDER_BATON;
   // By cookie.
   SlotTable<PutTarget>& targets() HETCOMM_UNDER_BATON { return targets_; }
   bool empty() const HETCOMM_UNDER_BATON {
@@ -91,6 +108,7 @@ class TransferTable {
   SlotTable<PutTarget> targets_;
   SlotTable<SendTransfer> sends_;
   SlotTable<ReceiveTransfer> receives_;
+  IdChains<ReceiveTransfer> by_sender_;
   uint64_t unanswered_ = 0;  // announcements that the peer has not matched yet
   Offers offers_;
   BulkChooser chooser_;
