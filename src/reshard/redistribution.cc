@@ -17,7 +17,6 @@ namespace {
 constexpr size_t kMaxInRow = 1u << 13;
 constexpr size_t kMaxGivenUp = 1u << 16;  // that are remembered, since notes of them may still come
 constexpr size_t kMaxReason = 400;        // bytes of the text of a refusal
-constexpr uint64_t kPauseNs = 1'000'000'000;
 
 // The ranks of the job with which |program| has lanes.
 std::vector<int> peers_of(const Program& program, const Communicator& communicator) {
@@ -299,8 +298,7 @@ Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
     return Code::kOutOfMemory;
   }
   active_.emplace_back(&execution);
-  ready_ = true;
-  seen_ns_ = now_ns();
+  note_ready();
   execution.start();
   return {};
 }
@@ -355,7 +353,7 @@ bool Redistribution::note_given_up(const GivenUp& given_up, int from) {
   ++in_row_;
   if (given_up_.size() > kMaxGivenUp) given_up_.erase(given_up_.begin());
   shared_.talk.forget_labels(given_up.execution);
-  ready_ = true;  // the turn of others may have come
+  note_ready();  // the turn of others may have come
   return true;
 }
 
@@ -416,7 +414,7 @@ void Redistribution::label_came(uint64_t execution) {
   Execution* const own = find(execution);
   if (own != nullptr && !own->is_lined_up()) {
     own->compare_labels();
-    ready_ = true;
+    note_ready();
   } else if (own == nullptr && execution < next_number_) {
     shared_.talk.forget_labels(execution);
   }
@@ -425,22 +423,18 @@ void Redistribution::label_came(uint64_t execution) {
 // --- progress -----------------------------------------------------------------
 
 int Redistribution::progress() {
-  if (!communicator_.engine().threaded()) note_pause();
-  if (!ready_) return 0;
   ready_ = false;
   // Executions that fail here change no list.
   for (size_t i = 0; i < active_.size(); ++i) {
-    if (active_[i]->advance(i == 0)) ready_ = true;
+    if (active_[i]->advance(i == 0)) note_ready();
   }
   sweep_over();
   return 1;
 }
 
-// Between calls of this rank nothing moves.
-void Redistribution::note_pause() {
-  const uint64_t now = communicator_.engine().coarse_now();
-  const uint64_t pause_ns = now - std::min(now, std::exchange(seen_ns_, now));
-  if (pause_ns < kPauseNs || active_.empty()) return;
+// Tells of each execution once.
+void Redistribution::note_pause(uint64_t pause_ns) {
+  if (active_.empty()) return;
   const uint64_t oldest = active_.front()->number();
   if (oldest < quiet_until_) return;
   quiet_until_ = oldest + 1;
@@ -450,7 +444,11 @@ void Redistribution::note_pause() {
       oldest, static_cast<double>(pause_ns) / 1e9);
 }
 
-void Redistribution::finish_sleep() { seen_ns_ = now_ns(); }
+// While nothing is under way there is nothing to call it for.
+void Redistribution::note_ready() {
+  ready_ = true;
+  if (busy_) communicator_.job().tasks().note_ready(*this);
+}
 
 // In an upcall, where nobody may sweep while executions are under way; progress() will.
 void Redistribution::break_off_and_sweep(const Status& why) {
@@ -489,7 +487,7 @@ void Redistribution::sweep_over() {
     }
   }
   std::erase(active_, nullptr);
-  if (active_.size() != before) ready_ = ready_ || !active_.empty();
+  if (active_.size() != before && !active_.empty()) note_ready();
   // Copies of devices that go on here, and messages with one rank, keep no other rank waiting.
   if (!broken_.ok()) close_lanes(broken_);
   if (active_.empty()) set_busy(false);
@@ -497,10 +495,12 @@ void Redistribution::sweep_over() {
 
 void Redistribution::set_busy(bool busy) {
   if (busy_ == busy) return;
+  TaskList& tasks = communicator_.job().tasks();
   if (busy) {
-    communicator_.job().tasks().add(*this);
+    tasks.add(*this);
+    if (ready_) tasks.note_ready(*this);
   } else {
-    communicator_.job().tasks().remove(*this);
+    tasks.remove(*this);
   }
   busy_ = busy;
 }
@@ -508,7 +508,7 @@ void Redistribution::set_busy(bool busy) {
 void Redistribution::break_off(const Status& why) {
   if (!broken_.ok()) return;
   broken_ = why;
-  ready_ = true;
+  note_ready();
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->fail(why.code(), why.text());
 }
 

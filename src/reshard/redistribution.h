@@ -42,7 +42,7 @@ struct ExecutionOptions {
   Label label{};
 };
 
-class Redistribution final : private JobTask,
+class Redistribution final : private QuietTask,
                              private ExecutionOwner,
                              private PlanTalkClient,
                              private LaneWatcher {
@@ -78,20 +78,15 @@ class Redistribution final : private JobTask,
  private:
   Redistribution(Communicator& communicator, Program program, const RedistributionTerms& terms);
 
-  // JobTask
-  bool ready() const override HETCOMM_UNDER_BATON { return ready_; }
+  // QuietTask
   int progress() override HETCOMM_UNDER_BATON;
-  void tick(uint64_t /*now_ns*/) override HETCOMM_UNDER_BATON {}
-  uint64_t next_timer_ns() const override HETCOMM_UNDER_BATON { return kForever; }
-  bool prepare_sleep(bool /*short_sleep*/) override HETCOMM_UNDER_BATON { return !ready_; }
-  bool may_sleep_on() const override HETCOMM_UNDER_BATON { return !ready_; }
-  void finish_sleep() override HETCOMM_UNDER_BATON;
+  void note_pause(uint64_t pause_ns) override HETCOMM_UNDER_BATON;
   // ExecutionOwner
   void lined_up(Execution& execution) override HETCOMM_UNDER_BATON;
   Status begin(Execution& execution, Operation& operation) override HETCOMM_UNDER_BATON;
   void withdraw(Execution& execution, const Status& why) override HETCOMM_UNDER_BATON;
   bool give_up(Execution& execution, const Status& why) override HETCOMM_UNDER_BATON;
-  void note_ready() override HETCOMM_UNDER_BATON { ready_ = true; }
+  void note_ready() override HETCOMM_UNDER_BATON;
   void break_off(const Status& why) override HETCOMM_UNDER_BATON;
   Status told_to(int rank, const Status& why) const override HETCOMM_UNDER_BATON;
   void leave_line(Execution& execution) override HETCOMM_UNDER_BATON;
@@ -103,7 +98,7 @@ class Redistribution final : private JobTask,
   void peer_gave_up(int from, const GivenUp& given_up) override HETCOMM_UNDER_BATON;
   void label_came(uint64_t execution) override HETCOMM_UNDER_BATON;
   // LaneWatcher. A message that waits for a label shall not wait any more.
-  void lane_closed() override HETCOMM_UNDER_BATON { ready_ = true; }
+  void lane_closed() override HETCOMM_UNDER_BATON { note_ready(); }
 
   Code check(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
              const char* name, std::string* text) const;
@@ -116,7 +111,6 @@ class Redistribution final : private JobTask,
   bool note_given_up(const GivenUp& given_up, int from) HETCOMM_UNDER_BATON;
   Execution* find(uint64_t number) HETCOMM_UNDER_BATON;
   void break_off_and_sweep(const Status& why) HETCOMM_UNDER_BATON;
-  void note_pause() HETCOMM_UNDER_BATON;
   Status ended() const HETCOMM_UNDER_BATON;
   void end_lined_up() HETCOMM_UNDER_BATON;
   void sweep_over() HETCOMM_UNDER_BATON;
@@ -136,7 +130,6 @@ class Redistribution final : private JobTask,
   bool ready_ = false;
   bool busy_ = false;
   uint64_t quiet_until_ = 0;              // executions before it were noted in the log, or are over
-  uint64_t seen_ns_ = 0;                  // when this rank was in a call last, while it is busy
   std::map<uint64_t, GivenUp> given_up_;  // by number; the latest ones
   size_t in_row_ = 0;                     // of these, since an execution has succeeded
   std::vector<Execution*> lined_up_;      // called, and behind a stream

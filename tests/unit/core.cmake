@@ -136,6 +136,15 @@ hetcomm_test(core_retention_test
   DEPENDS core base
   LABELS asan
   TIMEOUT 30)
+hetcomm_test(core_growth_test
+  SOURCES core_growth_test.cc ../support/counting_allocator.cc
+  DEPENDS core base
+  TIMEOUT 30)
+hetcomm_test(core_lane_ends_test
+  SOURCES core_lane_ends_test.cc
+  DEPENDS core base
+  LABELS asan
+  TIMEOUT 30)
 hetcomm_test(core_tables_test
   SOURCES core_tables_test.cc
   DEPENDS core device_host base

@@ -190,7 +190,7 @@ class Job final : public Driven, private DeviceUser {
   StreamWaits stream_waits_;
   JobMembers members_;
   PeerEvents events_;
-  TaskList tasks_;
+  TaskList tasks_{commons_.engine};
   MemoryExports memories_;
   // Last: endpoints and transports go before what their upcalls touch.
   JobInterfaces interfaces_;

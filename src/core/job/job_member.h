@@ -3,6 +3,7 @@
 // All calls are under the baton.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "src/base/baton_role.h"
@@ -31,6 +32,27 @@ class JobMember : public CommunicatorBase {
  protected:
   using CommunicatorBase::CommunicatorBase;
   ~JobMember() = default;
+};
+
+// Work that is under way and needs a call when it says so. A pass costs nothing for others.
+class QuietTask {
+ public:
+  // It has said so since the last call.
+  virtual int progress() HETCOMM_UNDER_BATON = 0;
+  // There was no call of this rank, and so no pass, for |pause_ns|, which is long.
+  virtual void note_pause(uint64_t pause_ns) HETCOMM_UNDER_BATON = 0;
+
+  // Its places in a TaskList, whose own they are.
+  struct Places {
+    size_t index = 0;
+    bool is_ready = false;
+    QuietTask* next = nullptr;
+    QuietTask* previous = nullptr;
+  };
+  Places places;
+
+ protected:
+  ~QuietTask() = default;
 };
 
 // Work that is under way and needs a call in every pass.

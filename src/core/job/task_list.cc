@@ -2,14 +2,68 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "src/base/baton_role.h"
 #include "src/base/clock.h"
 
 namespace hetcomm {
 
+namespace {
+
+constexpr uint64_t kPauseNs = 1'000'000'000;
+
+}  // namespace
+
+// --- those that say when they are ready -----------------------------------------
+
+void TaskList::add(QuietTask& task) {
+  if (quiet_.empty()) seen_ns_ = now_ns();
+  look_for_pause();  // it concerns those that were there
+  quiet_.push_back(&task);
+  task.places.index = quiet_.size() - 1;
+}
+
+void TaskList::remove(QuietTask& task) {
+  if (task.places.is_ready) take_out_of_ready(task);
+  QuietTask& last = *quiet_.back();
+  quiet_[task.places.index] = &last;
+  last.places.index = task.places.index;
+  quiet_.pop_back();
+}
+
+void TaskList::note_ready(QuietTask& task) {
+  QuietTask::Places& own = task.places;
+  if (std::exchange(own.is_ready, true)) return;
+  own.next = nullptr;
+  own.previous = last_ready_;
+  (last_ready_ != nullptr ? last_ready_->places.next : first_ready_) = &task;
+  last_ready_ = &task;
+  ++ready_count_;
+}
+
+void TaskList::take_out_of_ready(QuietTask& task) {
+  QuietTask::Places& own = task.places;
+  own.is_ready = false;
+  --ready_count_;
+  (own.previous != nullptr ? own.previous->places.next : first_ready_) = own.next;
+  (own.next != nullptr ? own.next->places.previous : last_ready_) = own.previous;
+}
+
+// Between calls of this rank nothing moves if there is no progress thread.
+void TaskList::look_for_pause() {
+  if (engine_.threaded()) return;
+  const uint64_t now = engine_.coarse_now();
+  const uint64_t pause_ns = now - std::min(now, std::exchange(seen_ns_, std::max(seen_ns_, now)));
+  if (pause_ns < kPauseNs) return;
+  for (QuietTask* const task : quiet_) task->note_pause(pause_ns);
+}
+
+// --- all ------------------------------------------------------------------------
+
 bool TaskList::ready() const {
-  return std::any_of(tasks_.begin(), tasks_.end(),
+  return first_ready_ != nullptr ||
+         std::any_of(tasks_.begin(), tasks_.end(),
                      [](const JobTask* task) HETCOMM_UNDER_BATON { return task->ready(); });
 }
 
@@ -17,6 +71,13 @@ int TaskList::progress() {
   int moved = 0;
   for (size_t i = tasks_.size(); i-- > 0;) {
     if (i < tasks_.size()) moved += tasks_[i]->progress();
+  }
+  if (!quiet_.empty()) look_for_pause();
+  // What gets ready from here on has its turn in the next pass.
+  for (size_t left = ready_count_; left > 0 && first_ready_ != nullptr; --left) {
+    QuietTask& task = *first_ready_;
+    take_out_of_ready(task);
+    moved += task.progress();
   }
   return moved;
 }
@@ -32,7 +93,7 @@ uint64_t TaskList::next_timer_ns() const {
 }
 
 bool TaskList::prepare_sleep(Sleep sleep) {
-  bool quiet = true;
+  bool quiet = first_ready_ == nullptr;
   for (size_t i = tasks_.size(); i-- > 0;) {
     if (i < tasks_.size()) {
       quiet = tasks_[i]->prepare_sleep(sleep == Sleep::kShort) && quiet;
@@ -42,11 +103,13 @@ bool TaskList::prepare_sleep(Sleep sleep) {
 }
 
 bool TaskList::may_sleep_on() const {
-  return std::all_of(tasks_.begin(), tasks_.end(),
+  return first_ready_ == nullptr &&
+         std::all_of(tasks_.begin(), tasks_.end(),
                      [](const JobTask* task) HETCOMM_UNDER_BATON { return task->may_sleep_on(); });
 }
 
 void TaskList::finish_sleep() {
+  if (!quiet_.empty()) seen_ns_ = now_ns();
   for (JobTask* task : tasks_) task->finish_sleep();
 }
 

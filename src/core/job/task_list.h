@@ -1,21 +1,33 @@
-// Work of a job that is under way and needs a call in every pass. Under the baton.
+// Work of a job that is under way: what needs a call in every pass, and what needs one when it says
+// so. Under the baton.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "src/base/baton_role.h"
 #include "src/core/job/job_member.h"
+#include "src/core/progress/engine.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
 
 class TaskList {
  public:
+  explicit TaskList(Engine& engine) : engine_(engine) {}
+  TaskList(const TaskList&) = delete;
+  TaskList& operator=(const TaskList&) = delete;
+
+  // May throw std::bad_alloc.
   void add(JobTask& task) HETCOMM_UNDER_BATON { tasks_.push_back(&task); }
   void remove(JobTask& task) HETCOMM_UNDER_BATON { std::erase(tasks_, &task); }
+  void add(QuietTask& task) HETCOMM_UNDER_BATON;
+  void remove(QuietTask& task) HETCOMM_UNDER_BATON;
+  // |task|, which was added, is called in the next pass.
+  void note_ready(QuietTask& task) HETCOMM_UNDER_BATON;
 
-  bool empty() const HETCOMM_UNDER_BATON { return tasks_.empty(); }
+  bool empty() const HETCOMM_UNDER_BATON { return tasks_.empty() && quiet_.empty(); }
   // A pass would find something to do.
   bool ready() const HETCOMM_UNDER_BATON;
   // A task takes itself out of the list when it has nothing left.
@@ -27,7 +39,16 @@ class TaskList {
   void finish_sleep() HETCOMM_UNDER_BATON;
 
  private:
+  void take_out_of_ready(QuietTask& task) HETCOMM_UNDER_BATON;
+  void look_for_pause() HETCOMM_UNDER_BATON;
+
+  Engine& engine_;
   std::vector<JobTask*> tasks_;
+  std::vector<QuietTask*> quiet_;
+  QuietTask* first_ready_ = nullptr;
+  QuietTask* last_ready_ = nullptr;
+  size_t ready_count_ = 0;
+  uint64_t seen_ns_ = 0;  // when this rank was in a call last, while there are quiet tasks
 };
 
 }  // namespace hetcomm

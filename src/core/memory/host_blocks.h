@@ -3,12 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <utility>
-#include <vector>
 
 #include "src/base/baton_role.h"
 #include "src/core/memory/abandoned_copies.h"
@@ -27,6 +28,7 @@ class HostBlocks {
   // used again.
   explicit HostBlocks(uint64_t most_kept, AbandonedCopies* abandoned = nullptr)
       : most_kept_(most_kept), abandoned_(abandoned) {}
+  ~HostBlocks() { drop_kept(); }
   HostBlocks(const HostBlocks&) = delete;
   HostBlocks& operator=(const HostBlocks&) = delete;
 
@@ -41,17 +43,18 @@ class HostBlocks {
   // A block of at least |bytes|, and of at most twice as many and |most| unless that is less. May
   // throw std::bad_alloc.
   Block take(uint64_t bytes, uint64_t most = UINT64_MAX) HETCOMM_UNDER_BATON {
-    size_t best = kept_.size();
-    for (size_t i = 0; i < kept_.size(); ++i) {
-      const uint64_t size = kept_[i].size;
-      if (size < bytes || size / 2 > bytes || size > std::max(bytes, most)) continue;
-      if (best == kept_.size() || size < kept_[best].size) best = i;
+    Kept* best = nullptr;
+    // No other lists have any that fit.
+    const size_t list = list_of(bytes);
+    for (size_t at = list; at < std::min(list + 2, lists_.size()); ++at) {
+      size_t left = kMostLookedAt;
+      for (Kept* each = lists_[at]; each != nullptr && left > 0; each = each->next, --left) {
+        const bool fits =
+            each->size >= bytes && each->size / 2 <= bytes && each->size <= std::max(bytes, most);
+        if (fits && (best == nullptr || each->size < best->size)) best = each;
+      }
     }
-    if (best == kept_.size()) return allocate(bytes);
-    Block block = std::move(kept_[best]);
-    kept_.erase(kept_.begin() + static_cast<ptrdiff_t>(best));
-    kept_bytes_ -= block.size;
-    return block;
+    return best == nullptr ? allocate(bytes) : take_out(*best);
   }
   // The ones that were given first go where there are too many.
   void give(Block block) HETCOMM_UNDER_BATON {
@@ -60,37 +63,66 @@ class HostBlocks {
       --blocks_;
       return;
     }
-    kept_bytes_ += block.size;
-    kept_.push_back(std::move(block));
+    keep(std::move(block));
     const uint64_t most = most_kept_ + (largest_ > most_kept_ ? largest_ : 0);
     while (kept_bytes_ > most || users_ == 0) {
-      if (kept_.empty()) return;
-      kept_bytes_ -= kept_.front().size;
-      kept_.erase(kept_.begin());
+      if (oldest_ == nullptr) return;
+      static_cast<void>(take_out(*oldest_));
       --blocks_;
     }
   }
 
  private:
+  // The beginning of a block while it is kept: lists run through them, so that give() needs no memory.
+  struct Kept {
+    uint64_t size;  // of the block
+    Kept* newer;    // of all
+    Kept* older;
+    Kept* next;  // in the list of its size, the last one that was given first
+    Kept* previous;
+  };
+  // Where so many of one size do not fit, others of it are not looked at.
+  static constexpr size_t kMostLookedAt = 16;
+
+  // Blocks whose sizes have the same highest bit are in one list.
+  static size_t list_of(uint64_t size) { return std::bit_width(std::max<uint64_t>(size, 1)) - 1u; }
+
+  void keep(Block block) HETCOMM_UNDER_BATON {
+    Kept*& list = lists_[list_of(block.size)];
+    Kept* const kept = new (block.memory.release()) Kept{
+        .size = block.size, .newer = nullptr, .older = newest_, .next = list, .previous = nullptr};
+    (newest_ != nullptr ? newest_->newer : oldest_) = kept;
+    newest_ = kept;
+    if (list != nullptr) list->previous = kept;
+    list = kept;
+    kept_bytes_ += kept->size;
+  }
+  Block take_out(Kept& kept) HETCOMM_UNDER_BATON {
+    (kept.newer != nullptr ? kept.newer->older : newest_) = kept.older;
+    (kept.older != nullptr ? kept.older->newer : oldest_) = kept.newer;
+    (kept.previous != nullptr ? kept.previous->next : lists_[list_of(kept.size)]) = kept.next;
+    if (kept.next != nullptr) kept.next->previous = kept.previous;
+    kept_bytes_ -= kept.size;
+    return {std::unique_ptr<std::byte[]>(reinterpret_cast<std::byte*>(&kept)), kept.size};
+  }
   Block allocate(uint64_t bytes) HETCOMM_UNDER_BATON {
-    kept_.reserve(blocks_ + 1);  // give() never needs memory
-    Block block;
+    Block block{nullptr, std::max<uint64_t>(bytes, sizeof(Kept))};
     try {
-      block.memory.reset(new std::byte[bytes]);
+      block.memory.reset(new std::byte[block.size]);
     } catch (const std::bad_alloc&) {
       // What is kept may be in the way.
       drop_kept();
-      block.memory.reset(new std::byte[bytes]);
+      block.memory.reset(new std::byte[block.size]);
     }
-    block.size = bytes;
-    largest_ = std::max(largest_, bytes);
+    largest_ = std::max(largest_, block.size);
     ++blocks_;
     return block;
   }
   void drop_kept() HETCOMM_UNDER_BATON {
-    blocks_ -= kept_.size();
-    kept_.clear();
-    kept_bytes_ = 0;
+    while (oldest_ != nullptr) {
+      static_cast<void>(take_out(*oldest_));
+      --blocks_;
+    }
   }
 
   const uint64_t most_kept_;
@@ -99,7 +131,9 @@ class HostBlocks {
   uint64_t kept_bytes_ = 0;
   size_t blocks_ = 0;  // kept and in use
   size_t users_ = 0;
-  std::vector<Block> kept_;
+  Kept* oldest_ = nullptr;
+  Kept* newest_ = nullptr;
+  std::array<Kept*, 64> lists_{};
 };
 
 }  // namespace hetcomm

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/base/room.h"
 #include "src/base/status.h"
 #include "src/core/peer/pacer.h"
 #include "src/core/peer/wire.h"
@@ -211,6 +212,8 @@ class Lane {
   // The sending end.
   SendRuns& runs() HETCOMM_UNDER_BATON { return runs_; }
   Pacer::Flow& flow() HETCOMM_UNDER_BATON { return flow_; }
+  // Grants that came before their runs are left to the end of the pass.
+  bool is_left = false;
   // A run that does not end keeps all behind it in the row, which has to end somewhere.
   bool has_room() HETCOMM_UNDER_BATON {
     return !is_sending() || next_run_ - runs_.first() < kMaxAhead;
@@ -254,7 +257,7 @@ class Lane {
     Status why;
   };
   std::vector<UntoldStop>& untold() HETCOMM_UNDER_BATON { return untold_; }
-  void make_room() HETCOMM_UNDER_BATON { untold_.reserve(untold_.size() + taken() + 1); }
+  void make_room() HETCOMM_UNDER_BATON { hetcomm::make_room(untold_, taken() + size_t{1}); }
 
  private:
   const End end_;

@@ -4,39 +4,14 @@
 #include <array>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "src/base/baton_role.h"
+#include "src/base/room.h"
 #include "src/base/text.h"
 
 namespace hetcomm {
-namespace {
-
-// The first of |ends| that belongs to one with |terms|, among those for which |fits|. Ends of queues
-// are joined in their order. Those of redistributions are joined if they have the same content: with
-// one that exists first, and with one that is gone if it is of the same plan, since others are left
-// of earlier ones. That plans differ is told by their boards (plan_board.h).
-template <typename End, typename Fits>
-typename std::vector<End>::iterator find_partner(std::vector<End>& ends, Fits&& fits,
-                                                 const LaneTerms& terms) {
-  if (terms.use == 0) return std::find_if(ends.begin(), ends.end(), fits);
-  const auto first = [&](auto&& also) {
-    return std::find_if(ends.begin(), ends.end(),
-                        [&](const End& end) { return fits(end) && also(end); });
-  };
-  const auto same = [&](const End& end) { return end.content() == terms.content; };
-  auto found = first([&](const End& end) { return same(end) && !end.is_gone(); });
-  if (found == ends.end()) {
-    found = first([&](const End& end) { return same(end) && end.plan == terms.plan; });
-  }
-  // Those that are gone and came before are nobody's any more.
-  const auto stale = [&](const End& end) { return fits(end) && end.is_gone(); };
-  const auto kept = std::remove_if(ends.begin(), found, stale);
-  return ends.erase(kept, found);
-}
-
-}  // namespace
-
 // --- opening and closing ------------------------------------------------------
 
 void Lanes::open(Lane& lane, const Status& lost) {
@@ -51,8 +26,10 @@ void Lanes::open(Lane& lane, const Status& lost) {
 
 void Lanes::open_sending(Lane& lane) {
   while (sending_.contains(next_number_)) next_number_ = (next_number_ + 1) & kMaxLaneNumber;
+  make_room(left_, sending_.size() + 1);
   sending_.emplace(next_number_, &lane);
   lane.opened(next_number_);
+  lane.flow().lane = next_number_;
   if (lane.flow().share.weight > 0) pacer_.add(lane.flow());
   next_number_ = (next_number_ + 1) & kMaxLaneNumber;
   const bool has_rate = lane.flow().share.bytes_per_second > 0;
@@ -69,23 +46,17 @@ void Lanes::open_sending(Lane& lane) {
 }
 
 void Lanes::open_receiving(Lane& lane) {
-  const auto opening = find_partner(
-      openings_, [&](const Opening& each) { return each.is_for(lane); }, lane.terms());
-  if (opening == openings_.end()) {
-    drop_gone();
-    const LaneTerms& terms = lane.terms();
-    unopened_.push_back(
-        {lane.channel(), terms.use, terms.tag, terms.plan, terms.content, &lane, {}});
-    return;
-  }
-  const Opening found = *opening;
   receiving_.reserve(receiving_.size() + 1);
-  openings_.erase(opening);
-  if (!found.closed.ok()) {
-    lane.set_closed(found.closed);
+  const LaneTerms& terms = lane.terms();
+  const std::optional<Opening> found = openings_.take(key_of(lane), terms.content, terms.plan);
+  if (!found) {
+    drop_gone();
+    unopened_.add({lane.channel(), terms.use, terms.tag, terms.plan, terms.content, &lane, {}});
+  } else if (!found->closed.ok()) {
+    lane.set_closed(found->closed);
   } else {
-    lane.peer_is_at(found.at);
-    bind(lane, found.body);
+    lane.peer_is_at(found->at);
+    bind(lane, found->body);
   }
 }
 
@@ -104,29 +75,22 @@ void Lanes::receive_open(const WireHeader& header, ConstByteSpan payload) {
     }
     return;
   }
-  const auto own = find_partner(
-      unopened_,
-      [&](const Unopened& each) {
-        return each.channel == body.channel && each.use == body.use && each.tag == header.tag;
-      },
-      LaneTerms{
-          .use = body.use, .content = body.content, .plan = static_cast<uint32_t>(header.value)});
-  if (own == unopened_.end()) {
+  receiving_.reserve(receiving_.size() + 1);
+  const std::optional<Unopened> own = unopened_.take(
+      {body.channel, body.use, header.tag}, body.content, static_cast<uint32_t>(header.value));
+  if (!own) {
     drop_gone();
     if (openings_.size() >= kMaxOpenings) {
       association_.violated("too many lanes that nobody here has opened");
       return;
     }
-    openings_.push_back({.tag = header.tag, .plan = header.value, .body = body, .closed = {}});
+    openings_.add({.tag = header.tag, .plan = header.value, .body = body, .closed = {}});
     return;
   }
-  const Unopened found = *own;
-  receiving_.reserve(receiving_.size() + 1);
-  unopened_.erase(own);
-  if (found.lane == nullptr) {
-    tell_closed(closed_end(body.number, true), found.why, {});
+  if (own->lane == nullptr) {
+    tell_closed(closed_end(body.number, true), own->why, {});
   } else {
-    bind(*found.lane, body);
+    bind(*own->lane, body);
   }
 }
 
@@ -134,11 +98,8 @@ void Lanes::receive_open(const WireHeader& header, ConstByteSpan payload) {
 void Lanes::drop_gone() {
   const auto gone = [&](uint32_t channel)
                         HETCOMM_UNDER_BATON { return common().channels.find(channel) == nullptr; };
-  std::erase_if(unopened_, [&](const Unopened& each) HETCOMM_UNDER_BATON {
-    return each.lane == nullptr && gone(each.channel);
-  });
-  std::erase_if(openings_,
-                [&](const Opening& each) HETCOMM_UNDER_BATON { return gone(each.body.channel); });
+  unopened_.tidy(gone, [](const Unopened& each) { return each.is_gone(); });
+  openings_.tidy(gone, [](const Opening&) { return true; });
 }
 
 // The two ends have found each other.
@@ -177,7 +138,7 @@ void Lanes::start_waiting(Lane& lane) {
 // |lane| is going away without having been opened for its owner.
 void Lanes::forget(Lane& lane) {
   pacer_.remove(lane.flow(), common().now_ns());
-  std::erase_if(unopened_, [&](const Unopened& each) { return each.lane == &lane; });
+  unopened_.erase(name_of(lane));
   for (auto* lanes : {&sending_, &receiving_}) {
     std::erase_if(*lanes, [&](const auto& each) { return each.second == &lane; });
   }
@@ -185,12 +146,12 @@ void Lanes::forget(Lane& lane) {
 
 void Lanes::close(Lane& lane, const Status& why, bool unmatched) {
   if (unmatched) {
-    std::erase_if(unopened_, [&](const Unopened& each) { return each.lane == &lane; });
-  }
-  for (Unopened& each : unopened_) {
-    if (each.lane != &lane) continue;
-    each.lane = nullptr;
-    each.why = why;
+    unopened_.erase(name_of(lane));
+  } else {
+    unopened_.change(name_of(lane), [&](Unopened& each) {
+      each.lane = nullptr;
+      each.why = why;
+    });
   }
   if (!lane.is_open()) return;
   pacer_.remove(lane.flow(), common().now_ns());
@@ -260,13 +221,10 @@ void Lanes::receive_closed(const WireHeader& header, ConstByteSpan payload) {
   const Status why =
       PeerReason(association_.rank(), header, payload.subspan(sizeof(body))).status();
   if (!receiving) {
-    for (Opening& each : openings_) {
-      if (each.body.number == number && each.closed.ok()) each.closed = why;
-    }
     if (body.unmatched != 0) {
-      std::erase_if(openings_, [&](const Opening& each) {
-        return each.body.number == number && !each.closed.ok();
-      });
+      openings_.erase(number);
+    } else {
+      openings_.change(number, [&](Opening& each) { each.closed = why; });
     }
   }
   Lane* lane = find(receiving ? sending_ : receiving_, number);
@@ -288,6 +246,7 @@ void Lanes::end_runs(Lane& lane, uint64_t from, const Status& why) {
     }
     return;
   }
+  if (lane.taken() == 0) return;  // most lanes are closed when nothing is under way
   transfers_.receives().for_each([&](ReceiveTransfer& transfer) HETCOMM_UNDER_BATON {
     const uint64_t id = transfer.sender_id();
     if (is_run_id(id) && lane_of(id) == lane.number() && run_of(id) >= from) {
@@ -377,7 +336,7 @@ void Lanes::start_send(Lane& lane, Operation& run) {
   if (run.length <= kMostAtOnce) {
     take_grants(lane, number);
   } else {
-    left_ = true;
+    if (!std::exchange(lane.is_left, true)) left_.push_back(lane.number());
     common().schedule.update_due(association_.pair());
   }
 }
@@ -429,23 +388,25 @@ void Lanes::take_grants(Lane& lane, uint64_t number) {
 }
 
 void Lanes::move_left() {
-  left_ = false;
-  for (auto& [number, lane] : sending_) {
+  const size_t count = left_.size();
+  for (size_t i = 0; i < count; ++i) {
+    Lane* const lane = find(sending_, left_[i]);
+    if (lane == nullptr) continue;
+    lane->is_left = false;
     for (uint64_t run = lane->runs().first(); run < lane->runs().end(); ++run) {
       take_grants(*lane, run);
     }
   }
+  left_.erase(left_.begin(), left_.begin() + static_cast<ptrdiff_t>(count));
 }
 
 // Those that wait for their turn go on, in turns.
 void Lanes::move_paced() {
   const uint64_t now_ns = common().now_ns();
   while (Pacer::Flow* flow = pacer_.next(now_ns)) {
-    const auto own = std::find_if(sending_.begin(), sending_.end(),
-                                  [&](const auto& each)
-                                      HETCOMM_UNDER_BATON { return &each.second->flow() == flow; });
-    if (own == sending_.end()) continue;
-    Lane& lane = *own->second;
+    Lane* const own = find(sending_, flow->lane);
+    if (own == nullptr) continue;
+    Lane& lane = *own;
     // Data of high priority goes first.
     for (const bool high : {true, false}) {
       for (uint64_t run = lane.runs().first(); run < lane.runs().end(); ++run) {
@@ -601,9 +562,7 @@ void Lanes::receive_at(const WireHeader& header) {
     return;
   }
   const auto number = static_cast<uint32_t>(header.tag);
-  for (Opening& each : openings_) {
-    if (each.body.number == number) each.at = std::max(each.at, header.value);
-  }
+  openings_.change(number, [&](Opening& each) { each.at = std::max(each.at, header.value); });
   Lane* lane = find(receiving_, number);
   if (lane == nullptr) return;
   lane->peer_is_at(header.value);
@@ -611,10 +570,7 @@ void Lanes::receive_at(const WireHeader& header) {
 }
 
 void Lanes::receive_length(const WireHeader& header) {
-  ReceiveTransfer* found = nullptr;
-  transfers_.receives().for_each([&](ReceiveTransfer& transfer) HETCOMM_UNDER_BATON {
-    if (transfer.sender_id() == header.tag) found = &transfer;
-  });
+  ReceiveTransfer* const found = transfers_.find_receive(header.tag);
   if (found != nullptr && is_run_id(header.tag) && !found->shorten(header.value)) {
     association_.violated("length of a message that is longer");
   }
@@ -626,9 +582,9 @@ template <typename Use>
 void Lanes::for_each(Use&& use) {
   for (auto& [number, lane] : sending_) use(*lane);
   for (auto& [number, lane] : receiving_) use(*lane);
-  for (const Unopened& each : unopened_) {
+  unopened_.for_each([&](const Unopened& each) HETCOMM_UNDER_BATON {
     if (each.lane != nullptr) use(*each.lane);
-  }
+  });
 }
 
 void Lanes::rail_failed(const Rail& rail) {

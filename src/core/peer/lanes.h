@@ -11,6 +11,7 @@
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/lane.h"
+#include "src/core/peer/lane_ends.h"
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
@@ -43,7 +44,7 @@ class Lanes {
   // Starts to move the data of runs that were left to the end of the pass, or that wait for their
   // turn.
   void go_on() HETCOMM_UNDER_BATON {
-    if (left_) [[unlikely]]
+    if (!left_.empty()) [[unlikely]]
       move_left();
     if (pacer_.any_waits()) [[unlikely]]
       move_paced();
@@ -71,6 +72,11 @@ class Lanes {
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
+  static LaneKey key_of(const Lane& lane) {
+    return {lane.channel(), lane.terms().use, lane.terms().tag};
+  }
+  static uint64_t name_of(const Lane& lane) { return reinterpret_cast<uintptr_t>(&lane); }
+
   // An end that the peer has opened and this rank has not. The peer may have closed it since.
   struct Opening {
     uint64_t tag;
@@ -79,10 +85,8 @@ class Lanes {
     Status closed;
     uint64_t at = 0;  // the sending end has passed all runs before it
 
-    bool is_for(const Lane& lane) const {
-      return body.channel == lane.channel() && body.use == lane.terms().use &&
-             tag == lane.terms().tag;
-    }
+    LaneKey key() const { return {body.channel, body.use, tag}; }
+    uint64_t name() const { return body.number; }
     uint64_t content() const { return body.content; }
     bool is_gone() const { return !closed.ok(); }
   };
@@ -97,6 +101,8 @@ class Lanes {
     Lane* lane;       // null: closed
     Status why;       // it was closed
 
+    LaneKey key() const { return {channel, use, tag}; }
+    uint64_t name() const { return name_of(*lane); }
     uint64_t content() const { return wanted; }
     bool is_gone() const { return lane == nullptr; }
   };
@@ -141,11 +147,13 @@ class Lanes {
   TransferTable& transfers_;
   Pacer pacer_;
   uint32_t next_number_ = 0;
-  bool left_ = false;                              // runs have started whose grants were not taken
+  // Numbers of lanes of which runs have started whose grants were not taken. There is room for all
+  // that are open.
+  std::vector<uint32_t> left_;
   std::unordered_map<uint32_t, Lane*> sending_;    // by number
   std::unordered_map<uint32_t, Lane*> receiving_;  // by the peer's number
-  std::vector<Unopened> unopened_;                 // in the order of their making
-  std::vector<Opening> openings_;                  // in the order of arrival
+  LaneEnds<Unopened> unopened_;
+  LaneEnds<Opening> openings_;
 };
 
 }  // namespace hetcomm

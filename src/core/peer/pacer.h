@@ -49,6 +49,7 @@ class Pacer {
     explicit Flow(const LaneShare& wanted) : share(wanted) {}
     const LaneShare share;
     Pacer* pacer = nullptr;  // null: nobody paces it
+    uint32_t lane = 0;       // the number of its lane, once that is open
     // While it is paced:
     std::unique_ptr<Place[]> ways;                // kWays of them
     std::unique_ptr<LinkShare::Member[]> member;  // kLinks of them

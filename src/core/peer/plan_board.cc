@@ -1,7 +1,7 @@
 #include "src/core/peer/plan_board.h"
 
-#include <algorithm>
-#include <set>
+#include <iterator>
+#include <new>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,92 +13,152 @@ constexpr size_t kMaxNamed = 8;  // tags in a text
 
 }  // namespace
 
-PlanBoard::Peer* PlanBoard::Entry::find(int rank) {
-  const auto found =
-      std::find_if(peers.begin(), peers.end(), [&](const Peer& each) { return each.rank == rank; });
-  return found == peers.end() ? nullptr : &*found;
-}
-
-const PlanBoard::Peer* PlanBoard::Entry::find(int rank) const {
-  return const_cast<Entry*>(this)->find(rank);
-}
-
 // --- the plans of this rank ---------------------------------------------------
 
 void PlanBoard::add(BoardedPlan& plan, Terms terms) {
-  Entry entry{.plan = &plan, .tag = terms.tag, .content = terms.content, .peers = {}};
-  entries_.reserve(entries_.size() + 1);
-  for (const int rank : terms.ranks) {
-    entry.peers.push_back({.rank = rank, .number = next_[{rank, terms.tag}]});
+  for (const int rank : terms.ranks) next_.try_emplace({rank, terms.tag}, 0);
+  Entry& entry = entries_.emplace_back(
+      Entry{.plan = &plan, .tag = terms.tag, .content = terms.content, .peers = {}, .self = {}});
+  entry.self = std::prev(entries_.end());
+  ++tags_[terms.tag];
+  try {
+    by_plan_[&plan] = &entry;
+    for (const int rank : terms.ranks) {
+      const uint32_t number = next_[{rank, terms.tag}];
+      entry.peers.emplace(rank, Peer{.number = number});
+      own_.emplace(OwnKey{rank, terms.tag, number}, &entry);
+      free_.emplace(FreeKey{rank, terms.tag, terms.content, number}, &entry);
+    }
+  } catch (const std::bad_alloc&) {
+    remove(plan);
+    throw;
   }
   for (const int rank : terms.ranks) ++next_[{rank, terms.tag}];
-  entries_.push_back(std::move(entry));
+}
+
+// The plan of |entry| goes. Its peers stay that a plan of them belongs to.
+void PlanBoard::unlist(Entry& entry) {
+  by_plan_.erase(entry.plan);
+  entry.plan = nullptr;
+  if (const auto count = tags_.find(entry.tag); --count->second == 0) tags_.erase(count);
+  for (auto each = entry.peers.begin(); each != entry.peers.end();) {
+    const auto& [rank, peer] = *each;
+    own_.erase({rank, entry.tag, peer.number});
+    if (peer.theirs != kUnknown) {
+      ++each;
+      continue;
+    }
+    free_.erase({rank, entry.tag, entry.content, peer.number});
+    each = entry.peers.erase(each);
+  }
+}
+
+// Which plans of peers belonged to it is remembered until these are gone, too: what they still say of
+// them is for nobody else.
+void PlanBoard::remove(BoardedPlan& plan) {
+  // One that could not be added is the last one.
+  const auto known = by_plan_.find(&plan);
+  Entry& entry = known != by_plan_.end() ? *known->second : entries_.back();
+  if (entry.plan != &plan) return;
+  unlist(entry);
+  if (entry.peers.empty()) entries_.erase(entry.self);
+}
+
+uint32_t PlanBoard::number_of(const BoardedPlan& plan, int rank) const {
+  const auto known = by_plan_.find(&plan);
+  if (known == by_plan_.end()) return kUnknown;
+  const auto peer = known->second->peers.find(rank);
+  return peer == known->second->peers.end() ? kUnknown : peer->second.number;
+}
+
+// --- notes that wait ------------------------------------------------------------
+
+void PlanBoard::wait(int rank, const PlanNote& note) {
+  size_t& own_count = waiting_of_[rank];
+  waiting_numbers_.insert({rank, note.tag, note.body.number, note.body.content});
+  waiting_[key_of(rank, note)].push_back(note);
+  ++own_count;
+  ++waiting_count_;
+}
+
+// Takes the oldest that waits by |key|. False: none is left.
+bool PlanBoard::take_waiting(const NoteKey& key, PlanNote* out) {
+  const auto [rank, tag, content, number] = key;
+  const auto found = waiting_.find(key);
+  if (found == waiting_.end() || found->second.empty()) {
+    if (found != waiting_.end()) waiting_.erase(found);
+    waiting_numbers_.erase({rank, tag, number, content});
+    return false;
+  }
+  *out = std::move(found->second.front());
+  found->second.pop_front();
+  --waiting_of_[rank];
+  --waiting_count_;
+  return true;
+}
+
+// Notes that may be for |peer| of |entry|.
+bool PlanBoard::find_waiting(int rank, const Entry& entry, const Peer& peer, NoteKey* out) const {
+  const bool is_joined = peer.theirs != kUnknown;
+  *out = {rank, entry.tag, entry.content, is_joined ? peer.theirs : peer.number};
+  if (waiting_.contains(*out)) return true;
+  const auto lowest = waiting_.lower_bound({rank, entry.tag, entry.content, 0});
+  if (is_joined || lowest == waiting_.end()) return false;
+  *out = {rank, entry.tag, entry.content, std::get<3>(lowest->first)};
+  return *out == lowest->first;
 }
 
 // A note that waits may be of a plan that is gone since. So what stands in its place and differs is
 // not said to: this rank will start it, and the peer compares what it has then.
 std::vector<PlanBoard::Answer> PlanBoard::catch_up(BoardedPlan& plan) {
   std::vector<Answer> answers;
-  for (size_t i = 0; i < waiting_.size();) {
-    const Match match = find_partner(waiting_[i].rank, waiting_[i].note);
-    if (match.entry == nullptr || match.entry->plan != &plan) {
-      ++i;
-      continue;
-    }
-    const Waiting own = std::move(waiting_[i]);
-    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-    tell(*match.entry, own.rank, own.note, &answers);
-    if (own.note.action == PlanAction::kStarted) {
-      answers.push_back({own.rank, answer_to(own.note, PlanAction::kHas)});
+  const auto known = by_plan_.find(&plan);
+  if (waiting_.empty() || known == by_plan_.end()) return answers;
+  Entry& entry = *known->second;
+  std::vector<int> ranks;
+  for (const auto& [rank, peer] : entry.peers) ranks.push_back(rank);
+  for (const int rank : ranks) {
+    const auto peer = entry.peers.find(rank);
+    NoteKey key;
+    if (!find_waiting(rank, entry, peer->second, &key)) continue;
+    if (find_partner(rank, key).entry != &entry) continue;
+    PlanNote note;
+    while (take_waiting(key, &note)) {
+      tell(entry, rank, note, &answers);
+      if (note.action == PlanAction::kStarted) {
+        answers.push_back({rank, answer_to(note, PlanAction::kHas)});
+      }
     }
   }
   return answers;
 }
 
-// Which plans of peers belonged to it is remembered until these are gone, too: what they still say of
-// them is for nobody else.
-void PlanBoard::remove(BoardedPlan& plan) {
-  for (Entry& entry : entries_) {
-    if (entry.plan != &plan) continue;
-    entry.plan = nullptr;
-    std::erase_if(entry.peers, [](const Peer& peer) { return peer.theirs == kUnknown; });
-  }
-  std::erase_if(entries_,
-                [](const Entry& entry) { return entry.plan == nullptr && entry.peers.empty(); });
-}
-
-uint32_t PlanBoard::number_of(const BoardedPlan& plan, int rank) const {
-  for (const Entry& entry : entries_) {
-    if (entry.plan != &plan) continue;
-    const Peer* const peer = entry.find(rank);
-    return peer == nullptr ? kUnknown : peer->number;
-  }
-  return kUnknown;
-}
-
 // --- what peers say -----------------------------------------------------------
 
 PlanBoard::Match PlanBoard::find_own(int rank, uint64_t tag, uint32_t number) {
-  for (Entry& entry : entries_) {
-    Peer* const peer = entry.tag == tag && entry.plan != nullptr ? entry.find(rank) : nullptr;
-    if (peer != nullptr && peer->number == number) return {&entry, peer};
-  }
-  return {};
+  const auto found = own_.find({rank, tag, number});
+  if (found == own_.end()) return {};
+  return {found->second, &found->second->peers.at(rank)};
 }
 
-// The plan that belongs to the one of |note|.
-PlanBoard::Match PlanBoard::find_partner(int rank, const PlanNote& note) {
-  Match found;
-  for (Entry& entry : entries_) {
-    if (entry.tag != note.tag || entry.content != note.body.content) continue;
-    Peer* const peer = entry.find(rank);
-    if (peer == nullptr) continue;
-    if (peer->theirs == note.body.number) return {&entry, peer};
-    if (peer->theirs != kUnknown || entry.plan == nullptr) continue;
-    if (found.entry == nullptr || peer->number == note.body.number) found = {&entry, peer};
+// The plan that belongs to the one that |key| names.
+PlanBoard::Match PlanBoard::find_partner(int rank, const NoteKey& key) {
+  const auto& [of, tag, content, number] = key;
+  const TheirKey their_key{rank, tag, number, content};
+  if (const auto known = theirs_.find(their_key); known != theirs_.end()) {
+    return {known->second, &known->second->peers.at(rank)};
   }
-  if (found.peer != nullptr) found.peer->theirs = note.body.number;
-  return found;
+  auto found = free_.find(key);
+  if (found == free_.end()) found = free_.lower_bound({rank, tag, content, 0});
+  if (found == free_.end()) return {};
+  const auto& [free_rank, free_tag, free_content, free_number] = found->first;
+  if (free_rank != rank || free_tag != tag || free_content != content) return {};
+  Entry& entry = *found->second;
+  theirs_.emplace(their_key, &entry);
+  free_.erase(found);
+  Peer& peer = entry.peers.at(rank);
+  peer.theirs = number;
+  return {&entry, &peer};
 }
 
 // The plan that stands in its place and has another hash.
@@ -134,63 +194,64 @@ void PlanBoard::tell(Entry& entry, int rank, const PlanNote& note, std::vector<A
 
 // What there is in place of the plan of |note|, for people.
 std::string PlanBoard::others(int rank, const PlanNote& note) const {
-  std::set<uint64_t> shared;
-  bool has_tag = false;
-  for (const Entry& entry : entries_) {
-    if (entry.plan == nullptr) continue;
-    if (entry.find(rank) != nullptr) {
-      shared.insert(entry.tag);
-    } else {
-      has_tag = has_tag || entry.tag == note.tag;
-    }
-  }
-  if (shared.contains(note.tag)) {
+  const auto next_of = [&](uint64_t tag) { return own_.lower_bound({rank, tag, 0}); };
+  const auto is_of = [&](auto each) {
+    return each != own_.end() && std::get<0>(each->first) == rank;
+  };
+  if (const auto same = next_of(note.tag); is_of(same) && std::get<1>(same->first) == note.tag) {
     return fmt::format("it has made {} with tag {} so far", next_.find({rank, note.tag})->second,
                        note.tag);
   }
+  std::vector<uint64_t> shared;
+  auto each = next_of(0);
+  for (; is_of(each) && shared.size() < kMaxNamed;) {
+    shared.push_back(std::get<1>(each->first));
+    each = own_.upper_bound({rank, shared.back(), ~uint32_t{0}});
+  }
   std::string text;
   if (!shared.empty()) {
-    const bool more = shared.size() > kMaxNamed;
-    while (shared.size() > kMaxNamed) shared.erase(std::prev(shared.end()));
-    text = fmt::format("it has tag {}{}", fmt::join(shared, ", tag "), more ? " and more" : "");
+    text =
+        fmt::format("it has tag {}{}", fmt::join(shared, ", tag "), is_of(each) ? " and more" : "");
   }
-  if (has_tag) {
+  if (tags_.contains(note.tag)) {
     text += fmt::format("{} tag {} with other ranks", text.empty() ? "it has" : " and", note.tag);
   }
   return text.empty() ? "it has none of any tag" : text;
 }
 
 void PlanBoard::forget(int rank, const PlanNote& note) {
-  std::erase_if(waiting_, [&](const Waiting& each) {
-    return each.rank == rank && each.note.tag == note.tag &&
-           each.note.body.number == note.body.number;
-  });
+  const uint32_t number = note.body.number;
+  const auto is_named = [&](const TheirKey& key) {
+    const auto& [of, tag, theirs, content] = key;
+    return of == rank && tag == note.tag && theirs == number;
+  };
+  const TheirKey first{rank, note.tag, number, 0};
+  for (auto each = waiting_numbers_.lower_bound(first);
+       each != waiting_numbers_.end() && is_named(*each);
+       each = waiting_numbers_.lower_bound(first)) {
+    const NoteKey key{rank, note.tag, std::get<3>(*each), number};
+    PlanNote dropped;
+    while (take_waiting(key, &dropped)) {
+    }
+  }
   // A plan that is there stays joined to the one that is gone, if both have the same number: another
   // one of the peer is not its. One that was joined for want of a better one is free again.
-  for (Entry& entry : entries_) {
-    if (entry.tag != note.tag) continue;
-    if (entry.plan != nullptr) {
-      for (Peer& each : entry.peers) {
-        const bool is_guess = each.number != note.body.number;
-        if (each.rank == rank && each.theirs == note.body.number && is_guess) {
-          each.theirs = kUnknown;
-        }
-      }
+  for (auto each = theirs_.lower_bound(first); each != theirs_.end() && is_named(each->first);) {
+    Entry& entry = *each->second;
+    Peer& peer = entry.peers.at(rank);
+    if (entry.plan != nullptr && peer.number == number) {
+      ++each;
       continue;
     }
-    std::erase_if(entry.peers, [&](const Peer& each) {
-      return each.rank == rank && each.theirs == note.body.number;
-    });
+    if (entry.plan != nullptr) {
+      free_.emplace(FreeKey{rank, entry.tag, entry.content, peer.number}, &entry);
+      peer.theirs = kUnknown;
+    } else {
+      entry.peers.erase(rank);
+    }
+    each = theirs_.erase(each);
+    if (entry.plan == nullptr && entry.peers.empty()) entries_.erase(entry.self);
   }
-  std::erase_if(entries_,
-                [](const Entry& entry) { return entry.plan == nullptr && entry.peers.empty(); });
-}
-
-// Whether it is |rank| whose notes are too many.
-bool PlanBoard::is_flooded_by(int rank) const {
-  return static_cast<size_t>(std::count_if(
-             waiting_.begin(), waiting_.end(),
-             [&](const Waiting& each) { return each.rank == rank; })) >= kMaxWaiting / 2;
 }
 
 bool PlanBoard::receive(int rank, const PlanNote& note, std::vector<Answer>* answers) {
@@ -224,14 +285,14 @@ bool PlanBoard::receive(int rank, const PlanNote& note, std::vector<Answer>* ans
     case PlanAction::kLabelled:
       break;
   }
-  Match match = find_partner(rank, note);
+  Match match = find_partner(rank, key_of(rank, note));
   if (match.entry == nullptr) match = find_other(rank, note);
   if (match.entry != nullptr) {
     tell(*match.entry, rank, note, answers);
     return true;
   }
-  if (waiting_.size() >= kMaxWaiting && is_flooded_by(rank)) return false;
-  waiting_.push_back({rank, note});
+  if (waiting_count_ >= kMaxWaiting && waiting_of_[rank] >= kMaxWaiting / 2) return false;
+  wait(rank, note);
   if (note.action != PlanAction::kStarted) return true;
   PlanNote answer = answer_to(note, PlanAction::kLacks);
   answer.text = others(rank, note);

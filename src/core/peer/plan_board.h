@@ -8,14 +8,22 @@
 // the same way, and wait here for a plan that is not made yet.
 //
 // Two plans belong together if tag and hash are the same; among several such ones, those with the
-// same number. Numbers of two ranks may drift apart: one of them could not make a plan.
+// same number. Numbers of two ranks may drift apart: one of them could not make a plan. Then the one
+// with the lowest number that is free is taken.
+//
+// What a plan or a note costs grows with the logarithm of the number of plans only.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <list>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -80,42 +88,57 @@ class PlanBoard {
   static constexpr size_t kMaxWaiting = 1u << 16;
   static constexpr uint32_t kUnknown = ~uint32_t{0};
   struct Peer {
-    int rank;
     uint32_t number;             // this rank's
     uint32_t theirs = kUnknown;  // once it is known which plan of the peer belongs to it
   };
   struct Entry {
-    BoardedPlan* plan;
+    BoardedPlan* plan;  // null: it is gone
     uint64_t tag;
     uint64_t content;
-    std::vector<Peer> peers;
-
-    Peer* find(int rank);
-    const Peer* find(int rank) const;
+    std::map<int, Peer> peers;  // by rank
+    std::list<Entry>::iterator self;
   };
-  struct Waiting {
-    int rank;
-    PlanNote note;
-  };
+  using Entries = std::list<Entry>;
+  // Keys are rank, tag and what they are named by.
+  using OwnKey = std::tuple<int, uint64_t, uint32_t>;              // own number
+  using FreeKey = std::tuple<int, uint64_t, uint64_t, uint32_t>;   // content, own number
+  using TheirKey = std::tuple<int, uint64_t, uint32_t, uint64_t>;  // the peer's number, content
+  using NoteKey = std::tuple<int, uint64_t, uint64_t, uint32_t>;   // content, the peer's number
   // A plan of this rank, and its peer.
   struct Match {
     Entry* entry = nullptr;
     Peer* peer = nullptr;
   };
 
+  static NoteKey key_of(int rank, const PlanNote& note) {
+    return {rank, note.tag, note.body.content, note.body.number};
+  }
   Match find_own(int rank, uint64_t tag, uint32_t number) HETCOMM_UNDER_BATON;
-  Match find_partner(int rank, const PlanNote& note) HETCOMM_UNDER_BATON;
+  Match find_partner(int rank, const NoteKey& key) HETCOMM_UNDER_BATON;
   Match find_other(int rank, const PlanNote& note) HETCOMM_UNDER_BATON;
   static PlanNote answer_to(const PlanNote& note, PlanAction action);
   void tell(Entry& entry, int rank, const PlanNote& note,
             std::vector<Answer>* answers) HETCOMM_UNDER_BATON;
   std::string others(int rank, const PlanNote& note) const HETCOMM_UNDER_BATON;
+  void unlist(Entry& entry) HETCOMM_UNDER_BATON;
+  void wait(int rank, const PlanNote& note) HETCOMM_UNDER_BATON;
+  bool take_waiting(const NoteKey& key, PlanNote* out) HETCOMM_UNDER_BATON;
+  bool find_waiting(int rank, const Entry& entry, const Peer& peer,
+                    NoteKey* out) const HETCOMM_UNDER_BATON;
   void forget(int rank, const PlanNote& note) HETCOMM_UNDER_BATON;
-  bool is_flooded_by(int rank) const HETCOMM_UNDER_BATON;
 
-  std::vector<Entry> entries_;                         // in the order of their making
+  Entries entries_;
+  std::unordered_map<const BoardedPlan*, Entry*> by_plan_;
+  std::map<OwnKey, Entry*> own_;       // of plans that are there
+  std::map<FreeKey, Entry*> free_;     // of those that no plan of the peer belongs to yet
+  std::map<TheirKey, Entry*> theirs_;  // of those that one does, though they may be gone
+  std::map<uint64_t, size_t> tags_;    // plans that are there, by tag
   std::map<std::pair<int, uint64_t>, uint32_t> next_;  // number, by rank and tag
-  std::vector<Waiting> waiting_;                       // notes of plans that are not made here
+  // Notes of plans that are not made here.
+  std::map<NoteKey, std::deque<PlanNote>> waiting_;
+  std::set<TheirKey> waiting_numbers_;
+  std::map<int, size_t> waiting_of_;  // how many, by rank
+  size_t waiting_count_ = 0;
 };
 
 }  // namespace hetcomm

@@ -1,0 +1,191 @@
+// LaneEnds: ends of lanes that wait for their partner, which the other rank has not opened yet, or
+// which this rank has not.
+//
+// Ends of queues are joined in their order. Those of redistributions are joined if they have the
+// same content: with one that exists first, and with one that is gone if it is of the same plan,
+// since others are left of earlier ones. That plans differ is told by their boards (plan_board.h).
+// What an end costs grows with the logarithm of the number of ends only. Under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "src/base/baton_role.h"
+
+namespace hetcomm {
+
+// Only ends with the same of all these may belong together.
+struct LaneKey {
+  uint32_t channel = 0;  // of the receiver
+  uint32_t use = 0;      // LaneTerms::use
+  uint64_t tag = 0;
+
+  auto operator<=>(const LaneKey&) const = default;
+};
+
+// An End has key(), content(), plan, is_gone() and name(), by which change() finds it.
+template <typename End>
+class LaneEnds {
+ public:
+  LaneEnds() = default;
+  LaneEnds(const LaneEnds&) = delete;
+  LaneEnds& operator=(const LaneEnds&) = delete;
+
+  size_t size() const HETCOMM_UNDER_BATON { return ends_.size(); }
+  // |end| is not gone. May throw std::bad_alloc, and has then done nothing.
+  void add(End end) HETCOMM_UNDER_BATON {
+    const uint64_t arrival = next_++;
+    const LaneKey key = end.key();
+    const auto content = by_content_.insert({key, false, end.content(), 0, arrival}).first;
+    try {
+      const auto order = in_order_.insert({key, false, arrival}).first;
+      try {
+        const auto name = by_name_.emplace(end.name(), arrival);
+        try {
+          ends_.emplace(arrival, std::move(end));
+        } catch (...) {
+          by_name_.erase(name);
+          throw;
+        }
+      } catch (...) {
+        in_order_.erase(order);
+        throw;
+      }
+    } catch (...) {
+      by_content_.erase(content);
+      throw;
+    }
+  }
+  // Takes out the end that belongs to one with these terms. Those that are gone and came before are
+  // nobody's any more, and go.
+  std::optional<End> take(const LaneKey& key, uint64_t content, uint64_t plan) HETCOMM_UNDER_BATON {
+    const uint64_t arrival = key.use == 0 ? first(key) : find(key, content, plan);
+    if (key.use != 0) drop_gone(key, arrival);
+    if (arrival == kNone) return {};
+    const auto found = ends_.find(arrival);
+    std::optional<End> end(std::move(found->second));
+    unlist(key, *end, arrival);
+    ends_.erase(found);
+    return end;
+  }
+  // Calls use(end) for those that have |name| and are not gone. It may let them go.
+  template <typename Use>
+  void change(uint64_t name, Use&& use) HETCOMM_UNDER_BATON {
+    for (auto each = by_name_.lower_bound(name); each != by_name_.end() && each->first == name;) {
+      const uint64_t arrival = each->second;
+      End& end = ends_.at(arrival);
+      use(end);
+      if (!end.is_gone()) {
+        ++each;
+        continue;
+      }
+      each = by_name_.erase(each);
+      note_gone(end, arrival);
+    }
+  }
+  // Forgets those that have |name| and are not gone.
+  void erase(uint64_t name) HETCOMM_UNDER_BATON {
+    for (auto each = by_name_.lower_bound(name); each != by_name_.end() && each->first == name;) {
+      const uint64_t arrival = each->second;
+      const auto end = ends_.find(arrival);
+      each = by_name_.erase(each);
+      unlist(end->second.key(), end->second, arrival);
+      ends_.erase(end);
+    }
+  }
+  // Forgets those of channels for which is_gone(channel), if |which(end)|. Looks at all now and
+  // then only: as often as their number has doubled.
+  template <typename IsGone, typename Which>
+  void tidy(IsGone&& is_gone, Which&& which) HETCOMM_UNDER_BATON {
+    if (ends_.size() < tidy_at_) return;
+    for (auto each = ends_.begin(); each != ends_.end();) {
+      End& end = each->second;
+      if (!which(end) || !is_gone(end.key().channel)) {
+        ++each;
+        continue;
+      }
+      unlist(end.key(), end, each->first);
+      each = ends_.erase(each);
+    }
+    tidy_at_ = 2 * ends_.size() + kFirstTidy;
+  }
+  template <typename Use>
+  void for_each(Use&& use) HETCOMM_UNDER_BATON {
+    for (auto& [arrival, end] : ends_) use(end);
+  }
+  void clear() HETCOMM_UNDER_BATON {
+    ends_.clear();
+    by_content_.clear();
+    in_order_.clear();
+    by_name_.clear();
+  }
+
+ private:
+  static constexpr uint64_t kNone = ~uint64_t{0};
+  static constexpr size_t kFirstTidy = 16;
+  // Whether it is gone; of one that is, the plan counts.
+  using ContentKey = std::tuple<LaneKey, bool, uint64_t, uint64_t, uint64_t>;
+  using OrderKey = std::tuple<LaneKey, bool, uint64_t>;
+
+  uint64_t first_of(const LaneKey& key, bool gone) const {
+    const auto found = in_order_.lower_bound({key, gone, 0});
+    if (found == in_order_.end() || std::get<0>(*found) != key || std::get<1>(*found) != gone) {
+      return kNone;
+    }
+    return std::get<2>(*found);
+  }
+  uint64_t first(const LaneKey& key) const {
+    return std::min(first_of(key, false), first_of(key, true));
+  }
+  uint64_t find(const LaneKey& key, bool gone, uint64_t content, uint64_t plan) const {
+    const auto found = by_content_.lower_bound({key, gone, content, plan, 0});
+    if (found == by_content_.end()) return kNone;
+    const auto& [its_key, is_gone, its_content, its_plan, arrival] = *found;
+    const bool fits =
+        its_key == key && is_gone == gone && its_content == content && its_plan == plan;
+    return fits ? arrival : kNone;
+  }
+  uint64_t find(const LaneKey& key, uint64_t content, uint64_t plan) const {
+    const uint64_t existing = find(key, false, content, 0);
+    return existing != kNone ? existing : find(key, true, content, plan);
+  }
+  void drop_gone(const LaneKey& key, uint64_t before) {
+    for (uint64_t each = first_of(key, true); each < before; each = first_of(key, true)) {
+      const auto end = ends_.find(each);
+      unlist(key, end->second, each);
+      ends_.erase(end);
+    }
+  }
+  // It allocates nothing.
+  void note_gone(const End& end, uint64_t arrival) {
+    auto content = by_content_.extract({end.key(), false, end.content(), 0, arrival});
+    content.value() = {end.key(), true, end.content(), end.plan, arrival};
+    by_content_.insert(std::move(content));
+    auto order = in_order_.extract({end.key(), false, arrival});
+    order.value() = {end.key(), true, arrival};
+    in_order_.insert(std::move(order));
+  }
+  void unlist(const LaneKey& key, const End& end, uint64_t arrival) {
+    const bool gone = end.is_gone();
+    by_content_.erase({key, gone, end.content(), gone ? end.plan : 0, arrival});
+    in_order_.erase({key, gone, arrival});
+    if (gone) return;
+    auto each = by_name_.lower_bound(end.name());
+    while (each != by_name_.end() && each->second != arrival) ++each;
+    if (each != by_name_.end()) by_name_.erase(each);
+  }
+
+  std::map<uint64_t, End> ends_;  // by arrival
+  std::set<ContentKey> by_content_;
+  std::set<OrderKey> in_order_;
+  std::multimap<uint64_t, uint64_t> by_name_;  // arrivals of those that are not gone
+  uint64_t next_ = 0;
+  size_t tidy_at_ = kFirstTidy;
+};
+
+}  // namespace hetcomm
