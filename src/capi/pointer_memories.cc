@@ -21,6 +21,15 @@ struct PointerMemories::Table {
   // use them.
   std::map<std::pair<size_t, void*>, Known> known;
   std::vector<std::unique_ptr<hetcomm_memory>> gone;
+  size_t sweep_at = 1;  // |gone| is looked at when it has so many
+
+  // Costs no more for each that is kept than to keep it did.
+  void keep(std::unique_ptr<hetcomm_memory>& memory) {
+    gone.push_back(std::move(memory));
+    if (gone.size() < sweep_at) return;
+    std::erase_if(gone, [](const auto& each) { return !each->in_use(); });
+    sweep_at = 2 * gone.size() + 1;
+  }
 };
 
 PointerMemories::PointerMemories() : table_(std::make_unique<Table>()) {}
@@ -28,12 +37,11 @@ PointerMemories::~PointerMemories() = default;
 
 hetcomm_memory* PointerMemories::find(Context& context, const DeviceKinds::Place& place) {
   const std::lock_guard lock(table_->mutex);
-  std::erase_if(table_->gone, [](const auto& memory) { return !memory->in_use(); });
   auto& [memory, id] = table_->known[{place.device, place.base}];
   if (memory == nullptr || memory->size() != place.size || id != place.allocation_id) {
     auto made = std::make_unique<hetcomm_memory>(context, place.device, place.base, place.size,
                                                  hetcomm::Memory::Unowned{});
-    if (memory != nullptr && memory->in_use()) table_->gone.push_back(std::move(memory));
+    if (memory != nullptr && memory->in_use()) table_->keep(memory);
     memory = std::move(made);
     id = place.allocation_id;
   }

@@ -68,6 +68,17 @@ Status RegisteredMemories::register_memory(Memory& memory, uint32_t rights, bool
   return {};
 }
 
+// Looks at all operations of the context: the cost is that of ending some.
+void RegisteredMemories::end_running(const Registration& registration) {
+  engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
+    if (operation.state() != OperationState::kPending || operation.kind < OperationKind::kAccept ||
+        operation.access.registration != &registration) {
+      return;
+    }
+    job_.ender().end(operation, Code::kStaleHandle, "the memory was unregistered");
+  });
+}
+
 Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns) {
   Registration* registration = memory.registration.get();
   if (registration == nullptr) {
@@ -79,14 +90,7 @@ Status RegisteredMemories::unregister_memory(Memory& memory, uint64_t timeout_ns
     const Engine::Baton baton(own.engine_);
     registration->closing = true;
     own.engine_.note_arrival();  // threads that wait for a notification look again
-    own.engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
-      if (operation.state() != OperationState::kPending ||
-          operation.kind < OperationKind::kAccept ||
-          operation.access.registration != registration) {
-        return;
-      }
-      own.job_.ender().end(operation, Code::kStaleHandle, "the memory was unregistered");
-    });
+    if (registration->running() != 0) own.end_running(*registration);
   }
   const uint64_t deadline = deadline_after(now_ns(), timeout);
   bool withdrawn = false;

@@ -46,6 +46,8 @@ class RegisteredMemories {
   Status check_idle() const HETCOMM_UNDER_BATON;
 
  private:
+  void end_running(const Registration& registration) HETCOMM_UNDER_BATON;
+
   CommunicatorBase& communicator_;
   Job& job_;
   Engine& engine_;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -136,6 +137,8 @@ class RemoteMemory {
     static constexpr RemoteKey kNone{};
     return index < keys_.size() ? keys_[index] : kNone;
   }
+  // No transport from this number on has one.
+  size_t key_count() const { return keys_.size(); }
   // The owner's transports that have a key, one bit for each.
   uint64_t transports() const { return transports_; }
   bool contains(uint64_t offset, uint64_t length) const {

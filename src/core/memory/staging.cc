@@ -204,14 +204,14 @@ Status Staging::submit(CopyJob& job, StreamDirection direction, size_t number, u
   load.start_s = least_lately(load.start_s, static_cast<double>(end_ns - begin_ns) * 1e-9);
   if (is_near) spin_->begin_near_work();
   devices_.copy_started(number, end_ns);
-  job.push({.device = &device,
-            .event = event,
-            .bytes = length,
-            .host = host,
-            .started_ns = end_ns,
-            .load = index,
-            .is_near = is_near,
-            .ends_sleep = false});
+  add_event(job, {.device = &device,
+                  .event = event,
+                  .bytes = length,
+                  .host = host,
+                  .started_ns = end_ns,
+                  .load = index,
+                  .is_near = is_near,
+                  .ends_sleep = false});
   return {};
 }
 
@@ -241,14 +241,19 @@ void Staging::end_copies(CopyJob& job) {
   const uint64_t now = now_ns();
   loads_[index].copies.start(0, now);
   devices_.copy_started(number, now);
-  job.push({.device = &device,
-            .event = event,
-            .bytes = 0,
-            .host = host,
-            .started_ns = now,
-            .load = index,
-            .is_near = false,
-            .ends_sleep = false});
+  add_event(job, {.device = &device,
+                  .event = event,
+                  .bytes = 0,
+                  .host = host,
+                  .started_ns = now,
+                  .load = index,
+                  .is_near = false,
+                  .ends_sleep = false});
+}
+
+void Staging::add_event(CopyJob& job, const CopyJob::Event& event) {
+  job.push(event);
+  if (loads_[event.load].events++ == 0) ++busy_loads_;
 }
 
 void Staging::enlist(CopyJob& job, CopyHandler& handler) {
@@ -304,6 +309,7 @@ void Staging::start(CopyJob& job, StreamDirection direction, std::span<const Sta
     job.status_ =
         submit_alike(job, direction, pieces, &StagedRows::memory, &StagedRows::rows, copy);
   }
+  note_started(job);
 }
 
 bool can_copy_between(const Memory& from, const Memory& to) {
@@ -324,6 +330,7 @@ void Staging::start(CopyJob& job, std::span<const RowsBetween> pieces, CopyHandl
     job.status_ = submit_alike(job, StreamDirection::kAside, pieces, &RowsBetween::from,
                                &RowsBetween::from_rows, copy);
   }
+  note_started(job);
 }
 
 bool Staging::try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
@@ -340,6 +347,7 @@ bool Staging::try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork&
   }
   enlist(job, handler);
   job.status_ = status;
+  note_started(job);
   return true;
 }
 
@@ -363,6 +371,7 @@ void Staging::start(CopyJob& job, StreamDirection direction, const std::vector<B
     length -= part;
     offset = 0;
   }
+  note_started(job);
 }
 
 // Whether check(event) is true for the first event that progress() waits for in each stream. False:
@@ -395,16 +404,27 @@ bool Staging::may_sleep_on() const {
 int Staging::progress() {
   int done = 0;
   const uint64_t now = now_ns();
+  const bool all = std::exchange(look_at_all_, false);
+  size_t pending = 0;  // loads whose first event has not come, and so none of the others
+  ++pass_;
   // Upcalls may add jobs at the end. Only this function removes one.
-  for (CopyJob** link = &running_; *link != nullptr;) {
+  for (CopyJob** link = &running_; *link != nullptr && (all || pending < busy_loads_);) {
     CopyJob& job = **link;
-    if (job.unended_) [[unlikely]]
+    if (job.unended_) [[unlikely]] {
       end_copies(job);
+      look_at_all_ = true;
+    }
     while (job.has_events()) {
       const CopyJob::Event& last = job.last();
+      uint64_t& pending_in = loads_[last.load].pending_in;
+      if (pending_in == pass_) break;
       const hetcomm_status_t status =
           last.device->table->event_query(last.device->instance, last.event);
-      if (status == HETCOMM_PENDING) break;
+      if (status == HETCOMM_PENDING) {
+        pending_in = pass_;
+        ++pending;
+        break;
+      }
       if (status != HETCOMM_OK && job.status_.ok()) {
         job.status_ = copy_failed(*last.device, status);
       }
@@ -412,6 +432,7 @@ int Staging::progress() {
       loads_[last.load].copies.finish(last.bytes, now);
       if (last.is_near) spin_->end_near_work();
       devices_.copy_ended(device_of(last), now);
+      drop_event(last.load);
       job.pop();
     }
     if (job.has_events() || job.unended_) {
@@ -430,6 +451,7 @@ int Staging::progress() {
 
 void Staging::on_abandoned(size_t index) {
   const uint64_t now = now_ns();
+  look_at_all_ = true;
   for (CopyJob* job = running_; job != nullptr; job = job->next_) {
     bool is_used = false;
     job->take_events([&](const CopyJob::Event& event) HETCOMM_UNDER_BATON {
@@ -440,6 +462,7 @@ void Staging::on_abandoned(size_t index) {
       loads_[event.load].copies.finish(event.bytes, now);
       if (event.is_near) spin_->end_near_work();
       devices_.copy_ended(index, now);
+      drop_event(event.load);
       is_used = true;
       return true;
     });

@@ -211,6 +211,14 @@ class Staging {
   bool check_first_events(Check&& check) const HETCOMM_UNDER_BATON;
   void end_copies(CopyJob& job) HETCOMM_UNDER_BATON;
   void enlist(CopyJob& job, CopyHandler& handler) HETCOMM_UNDER_BATON;
+  // |job| was started as far as it goes. One for which no event will come is told of in the next pass.
+  void note_started(const CopyJob& job) HETCOMM_UNDER_BATON {
+    if (!job.has_events() || job.unended_) look_at_all_ = true;
+  }
+  void add_event(CopyJob& job, const CopyJob::Event& event) HETCOMM_UNDER_BATON;
+  void drop_event(uint32_t load) HETCOMM_UNDER_BATON {
+    if (--loads_[load].events == 0) --busy_loads_;
+  }
   template <typename Piece, typename Copy>
   Status submit_alike(CopyJob& job, StreamDirection direction, std::span<const Piece>& pieces,
                       Memory* Piece::*memory, DeviceRows Piece::*rows,
@@ -232,11 +240,16 @@ class Staging {
   StandIns stand_ins_;
   CopyJob* running_ = nullptr;  // list of jobs, the oldest first
   CopyJob** running_end_ = &running_;
+  bool look_at_all_ = false;  // some wait for no event
+  size_t busy_loads_ = 0;     // that have events
+  uint64_t pass_ = 0;
   // By load: check_first_events() has found the first event. Between calls all are false.
   mutable std::vector<bool> found_;
   struct Load {
     Throughput copies;
-    double start_s = 0;  // CopyCosts::start_s
+    double start_s = 0;       // CopyCosts::start_s
+    size_t events = 0;        // of jobs that run
+    uint64_t pending_in = 0;  // the last pass in which its first event had not come
   };
   std::vector<Load> loads_;  // one for each direction of each device
 };

@@ -59,16 +59,25 @@ bool AccessInitiator::start_put(Operation& put, Rail& rail) {
 bool AccessInitiator::pay_for_notification(Operation& put) {
   if (association_.send_credit().available() >= kMessageCost) return true;
   put.stage = OperationStage::kAwaiting;
-  awaiting_credit_.push_back(&put);
+  put.access.awaits_credit = true;
+  awaiting_credit_.push_back(put);
   return false;
 }
 
 void AccessInitiator::credit_came() {
   if (awaiting_credit_.empty()) return;
   // Out of one list into the other before anything that may fail for want of memory.
-  for (Operation* put : awaiting_credit_) association_.enqueue(*put);
-  awaiting_credit_.clear();
+  while (!awaiting_credit_.empty()) {
+    Operation& put = awaiting_credit_.front();
+    stop_awaiting_credit(put);
+    association_.enqueue(put);
+  }
   association_.pair().pump();
+}
+
+void AccessInitiator::stop_awaiting_credit(Operation& put) {
+  put.access.awaits_credit = false;
+  awaiting_credit_.remove(put);
 }
 
 bool AccessInitiator::start_put_message(Operation& put) {
@@ -305,7 +314,7 @@ void AccessInitiator::end(Operation& operation, Code code, std::string text) {
   } else if (operation.access.waiting) {
     waiting_.remove(operation);
   } else if (!mapped_.stop(operation)) {
-    std::erase(awaiting_credit_, &operation);
+    if (operation.access.awaits_credit) stop_awaiting_credit(operation);
     withdraw_question(operation);
     if (is_atomic(operation) && operation.access.asked) {
       text = text_or_none([&] { return text + "; whether it happened cannot be learned"; });
@@ -351,7 +360,7 @@ void AccessInitiator::fail_everything(const Status& why) {
         }));
   };
   asked_.for_each(fail);
-  while (!awaiting_credit_.empty()) fail(*awaiting_credit_.back());
+  while (!awaiting_credit_.empty()) fail(awaiting_credit_.front());
   while (!waiting_.empty()) fail(waiting_.front());
   direct_.lose_all(why);
   while (Operation* copying = mapped_.first_copying()) fail(*copying);

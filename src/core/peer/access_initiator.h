@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <string>
-#include <vector>
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
@@ -14,6 +13,7 @@
 #include "src/core/peer/places.h"
 #include "src/core/peer/transfer.h"
 #include "src/core/peer/turn_queue.h"
+#include "src/core/progress/operation_queue.h"
 #include "src/core/progress/slot_table.h"
 
 namespace hetcomm {
@@ -96,6 +96,7 @@ class AccessInitiator final : public DirectPathUser {
            uint64_t length) HETCOMM_UNDER_BATON;
   void note_asked(Operation& operation) HETCOMM_UNDER_BATON;
   void send_soon(Operation& operation) HETCOMM_UNDER_BATON;
+  void stop_awaiting_credit(Operation& put) HETCOMM_UNDER_BATON;
   Operation* take_asked(uint64_t id) HETCOMM_UNDER_BATON;
   void withdraw_question(Operation& operation) HETCOMM_UNDER_BATON;
 
@@ -108,9 +109,9 @@ class AccessInitiator final : public DirectPathUser {
   // Operations that wait for the owner's answer. The id of one that has ended stays, with its
   // place.
   SlotTable<Operation> asked_;
-  TurnQueue waiting_;                        // for a place
-  std::vector<Operation*> awaiting_credit_;  // notified puts
-  std::deque<SentPut> sent_puts_;            // not acknowledged
+  TurnQueue waiting_;               // for a place
+  OperationQueue awaiting_credit_;  // notified puts
+  std::deque<SentPut> sent_puts_;   // not acknowledged
 };
 
 }  // namespace hetcomm

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "src/base/baton_role.h"
+#include "src/base/room.h"
 #include "src/base/text.h"
 
 namespace hetcomm {
@@ -214,7 +216,7 @@ bool DirectAccesses::may_go_beside(const Operation& operation, const Rail& rail)
 }
 
 void DirectAccesses::start(Operation& operation) {
-  operations_.reserve(operations_.size() + 1);
+  make_room(operations_);
   auto direct =
       make_pooled<DirectAccess>(association_.common().blocks, *this, association_, operation);
   hetcomm_counters_t& counters = association_.rail()->counters();
@@ -222,12 +224,16 @@ void DirectAccesses::start(Operation& operation) {
   ++counters.direct;
   operation.stage = OperationStage::kDirect;
   operation.access.direct = direct.get();
+  direct->place = operations_.size();
   operations_.push_back(&operation);
   direct.release()->start();
 }
 
 void DirectAccesses::forget(Operation& operation) {
-  std::erase(operations_, &operation);
+  const size_t place = operation.access.direct->place;
+  operations_[place] = operations_.back();
+  operations_[place]->access.direct->place = place;
+  operations_.pop_back();
   operation.access.direct = nullptr;
 }
 
@@ -277,12 +283,12 @@ void DirectAccesses::acknowledged(uint32_t sequence) {
 }
 
 void DirectAccesses::go_on() {
-  if (operations_.empty()) return;
-  const std::vector<Operation*> now = operations_;
-  for (Operation* operation : now) {
-    const bool there =
-        std::find(operations_.begin(), operations_.end(), operation) != operations_.end();
-    if (there) operation->access.direct->go_on();
+  ++round_;
+  // One that ends is replaced by the last one, which has had its turn, or does not need one yet.
+  for (size_t i = operations_.size(); i-- > 0;) {
+    if (i >= operations_.size()) continue;
+    DirectAccess& direct = *operations_[i]->access.direct;
+    if (std::exchange(direct.round, round_) != round_) direct.go_on();
   }
 }
 

@@ -29,6 +29,10 @@ class DirectAccess final : public BulkOwner, public Mortal {
  public:
   DirectAccess(DirectAccesses& all, Association& association, Operation& operation);
 
+  // These are those of DirectAccesses.
+  size_t place = 0;    // in its list
+  uint64_t round = 0;  // of go_on(), the last that it had
+
   // Over the pair's connections that reach the memory.
   void start() HETCOMM_UNDER_BATON;
   // Nothing is under way afterwards. True: bytes of it may still arrive, so that it ends later,
@@ -160,6 +164,7 @@ class DirectAccesses {
   Association& association_;
   DirectPathUser& user_;
   std::vector<Operation*> operations_;
+  uint64_t round_ = 0;
   FailureBarrier barrier_ = FailureBarrier::kNone;
   uint32_t untold_failures_ = 0;   // of connections, which the peer has to know
   uint32_t barrier_sequence_ = 0;  // asked: gone when the peer has dealt with that message

@@ -1,6 +1,8 @@
 #include "src/core/peer/mapped_access.h"
 
 #include <algorithm>
+#include <iterator>
+#include <new>
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/atomics.h"
@@ -19,19 +21,54 @@ void copy_range(const Operation& operation, uint64_t from, uint64_t length) HETC
 
 }  // namespace
 
+void MappedAccess::add(RemoteMemory& remote) {
+  ++remote_count_;
+  try {
+    for (size_t i = 0; i < remote.key_count(); ++i) {
+      if (remote.key(i) != RemoteKey{}) remotes_.emplace(remote.key(i), &remote);
+    }
+  } catch (const std::bad_alloc&) {
+    remove(remote);
+    throw;
+  }
+}
+
+void MappedAccess::remove(RemoteMemory& remote) {
+  --remote_count_;
+  for (size_t i = 0; i < remote.key_count(); ++i) {
+    auto [each, end] = remotes_.equal_range(remote.key(i));
+    while (each != end) each = each->second == &remote ? remotes_.erase(each) : std::next(each);
+    forget_if_gone(remote.key(i));
+  }
+}
+
+template <typename Use>
+void MappedAccess::for_each_remote(const Rail& rail, const RemoteKey& key, Use&& use) {
+  auto [each, end] = remotes_.equal_range(key);
+  for (; each != end; ++each) {
+    if (each->second->key(rail.ends.peer) == key) use(*each->second);
+  }
+}
+
+// As long as a memory names it, it must not be asked for again.
+void MappedAccess::forget_if_gone(const RemoteKey& key) {
+  const auto known = regions_.find(key);
+  if (known != regions_.end() && known->second.is_gone && !remotes_.contains(key)) {
+    regions_.erase(known);
+  }
+}
+
 // Asks for the mapping on first use; until it is there the owner helps.
 bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
   const RemoteKey& key = remote.key(rail.ends.peer);
   if (!rail.capabilities().map || key == RemoteKey{}) return false;
-  const auto found = std::find_if(regions_.begin(), regions_.end(),
-                                  [&](const KnownRegion& each) { return each.key == key; });
-  if (found == regions_.end()) {
-    regions_.push_back({key, {}});
+  const auto [found, is_new] = regions_.try_emplace(key);
+  if (is_new) {
     rail.abilities().mapper->map(key, remote.length());
     return false;
   }
   // The exported bytes may say anything; what counts is what is mapped.
-  const MappedRegion& region = found->mapped;
+  const MappedRegion& region = found->second.mapped;
   if (region.length == remote.length()) remote.mapped = region.address;
   remote.counters = &rail.counters();
   return remote.mapped != nullptr;
@@ -43,21 +80,21 @@ void MappedAccess::mapped(Rail& rail, const RemoteKey& key, const Result<MappedR
                                    mapped.status().text());
     return;
   }
-  for (KnownRegion& each : regions_) {
-    if (each.key == key) each.mapped = mapped.value();
-  }
-  for (RemoteMemory* remote : remotes_) {
-    if (remote->key(rail.ends.peer) == key) is_mapped(*remote, rail);
-  }
+  const auto known = regions_.find(key);
+  if (known == regions_.end()) return;
+  known->second.mapped = mapped.value();
+  for_each_remote(rail, key, [&](RemoteMemory& remote) HETCOMM_UNDER_BATON {
+    static_cast<void>(is_mapped(remote, rail));
+  });
 }
 
 void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
-  for (RemoteMemory* remote : remotes_) {
-    if (remote->key(rail.ends.peer) == key) remote->mapped = nullptr;
-  }
+  for_each_remote(rail, key,
+                  [](RemoteMemory& remote) HETCOMM_UNDER_BATON { remote.mapped = nullptr; });
   // It is not asked for again: the owner is about to forget it.
-  for (KnownRegion& each : regions_) {
-    if (each.key == key) each.mapped = {};
+  if (const auto known = regions_.find(key); known != regions_.end()) {
+    known->second = {.mapped = {}, .is_gone = true};
+    forget_if_gone(key);
   }
   for (size_t i = 0; i < copies_.size();) {
     Operation& operation = *copies_[i].operation;
@@ -105,7 +142,7 @@ bool MappedAccess::copy_some() {
   copy_range(operation, copy.done, length);
   copy.done += length;
   if (copy.done < operation.length) return true;
-  copies_.erase(copies_.begin());
+  copies_.pop_front();
   user_.finish_direct(operation, Code::kOk);
   return !copies_.empty();
 }
@@ -116,7 +153,7 @@ bool MappedAccess::stop(const Operation& operation) {
 
 void MappedAccess::rail_failed(const Rail& rail) {
   if (!rail.capabilities().map) return;
-  for (RemoteMemory* remote : remotes_) remote->mapped = nullptr;
+  for (const auto& [key, remote] : remotes_) remote->mapped = nullptr;
   regions_.clear();
   interrupted_.reserve(interrupted_.size() +
                        copies_.size());  // in one of the two lists, whatever happens

@@ -2,7 +2,10 @@
 // CPU does them. Under the baton.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <unordered_map>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -23,9 +26,10 @@ class MappedAccess {
   MappedAccess(const MappedAccess&) = delete;
   MappedAccess& operator=(const MappedAccess&) = delete;
 
-  // Remote memories of the peer, for as long as they exist.
-  void add(RemoteMemory& remote) HETCOMM_UNDER_BATON { remotes_.push_back(&remote); }
-  void remove(RemoteMemory& remote) HETCOMM_UNDER_BATON { std::erase(remotes_, &remote); }
+  // Remote memories of the peer, for as long as they exist. May throw std::bad_alloc, and has then
+  // done nothing.
+  void add(RemoteMemory& remote) HETCOMM_UNDER_BATON;
+  void remove(RemoteMemory& remote) HETCOMM_UNDER_BATON;
 
   // The connection maps, or stops mapping, a region.
   void mapped(Rail& rail, const RemoteKey& key,
@@ -47,7 +51,7 @@ class MappedAccess {
   bool stop(const Operation& operation) HETCOMM_UNDER_BATON;
   // The first operation that copies. Null: none.
   Operation* first_copying() const HETCOMM_UNDER_BATON {
-    return copies_.empty() ? nullptr : copies_[0].operation;
+    return copies_.empty() ? nullptr : copies_.front().operation;
   }
 
   // Stops the copies to memory that |rail| maps. They start again with enqueue_interrupted().
@@ -57,7 +61,7 @@ class MappedAccess {
   void enqueue_interrupted() HETCOMM_UNDER_BATON;
   // No memory of the peer is held that a connection may have mapped, and nothing is copied.
   bool is_idle() const HETCOMM_UNDER_BATON {
-    return remotes_.empty() && copies_.empty() && interrupted_.empty();
+    return remote_count_ == 0 && copies_.empty() && interrupted_.empty();
   }
 
  private:
@@ -66,21 +70,33 @@ class MappedAccess {
     uint64_t done;
   };
   struct KnownRegion {
-    RemoteKey key;
-    MappedRegion mapped;  // without an address: asked for
+    MappedRegion mapped;   // without an address: asked for
+    bool is_gone = false;  // the owner has forgotten it
+  };
+  struct HashKey {
+    size_t operator()(const RemoteKey& key) const {
+      uint64_t mixed = 0;
+      for (const uint64_t word : key.words) mixed = (mixed ^ word) * 0x9e3779b97f4a7c15u;
+      return mixed ^ mixed >> 32;
+    }
   };
 
   bool is_mapped(RemoteMemory& remote, Rail& rail) HETCOMM_UNDER_BATON {
     return remote.mapped != nullptr || ask_for(remote, rail);
   }
+  // Calls use(RemoteMemory&) for those that |rail| knows by |key|.
+  template <typename Use>
+  void for_each_remote(const Rail& rail, const RemoteKey& key, Use&& use) HETCOMM_UNDER_BATON;
+  void forget_if_gone(const RemoteKey& key) HETCOMM_UNDER_BATON;
   bool ask_for(RemoteMemory& remote, Rail& rail) HETCOMM_UNDER_BATON;
   bool start_mapped(Operation& operation, Rail& rail) HETCOMM_UNDER_BATON;
 
   Association& association_;
   DirectPathUser& user_;
-  std::vector<RemoteMemory*> remotes_;
-  std::vector<KnownRegion> regions_;  // of the connection
-  std::vector<Copy> copies_;
+  size_t remote_count_ = 0;
+  std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;  // by each of their keys
+  std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;         // of the connection
+  std::deque<Copy> copies_;
   std::vector<Operation*> interrupted_;
 };
 

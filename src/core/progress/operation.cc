@@ -125,18 +125,22 @@ void OperationPool::add_shared() {
 
 void OperationPool::refill() {
   free_ = returned_.exchange(nullptr, std::memory_order_acquire);
-  if (free_ == nullptr) collect_free();
-  if (free_ == nullptr) grow();
+  if (free_ != nullptr) return;
+  // Looking at all for a few would be done again soon: then there are more slots, too.
+  if (8 * collect_free() <= slot_count()) grow();
 }
 
-// Finds slots that were given back and whose hint was lost.
-void OperationPool::collect_free() {
-  for_each([this](Operation& operation) HETCOMM_UNDER_BATON {
+// Finds slots that were given back and whose hint was lost. Returns how many.
+size_t OperationPool::collect_free() {
+  size_t found = 0;
+  for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kFree) return;
     operation.set_state(OperationState::kIdle);
     operation.links.next = free_;
     free_ = &operation;
+    ++found;
   });
+  return found;
 }
 
 // Doubles, so that looking at every slot before costs little for each.

@@ -283,6 +283,7 @@ struct alignas(kOperationAlign) Operation {
     bool waiting = false;        // in a TurnQueue
     bool had_turn = false;       // has waited for its turn to be asked
     bool holds_place = false;    // counted in Places
+    bool awaits_credit = false;  // for its notification, in a list
   };
 
   // First line: what every match reads, and every post writes.
@@ -448,7 +449,10 @@ class OperationPool {
     return nullptr;
   }
   void push_returned(Operation* operation);
-  void collect_free() HETCOMM_UNDER_BATON;
+  size_t collect_free() HETCOMM_UNDER_BATON;
+  size_t slot_count() const HETCOMM_UNDER_BATON {
+    return slab_count_ == 0 ? 0 : kFirstSlab << (slab_count_ - 1);
+  }
   void grow() HETCOMM_UNDER_BATON;
   void refill() HETCOMM_UNDER_BATON;
 
