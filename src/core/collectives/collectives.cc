@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "src/base/baton_role.h"
+#include "src/base/room.h"
 #include "src/base/text.h"
 #include "src/core/collectives/call_note.h"
 #include "src/core/collectives/collective.h"
@@ -47,13 +48,17 @@ void Collectives::recycle(std::unique_ptr<Collective> collective) {
 }
 
 Team* Collectives::team_of(const std::vector<int32_t>& list) {
-  for (const auto& team : teams_) {
-    if (team->list() == list) return team.get();
-  }
+  if (const auto known = by_list_.find(list); known != by_list_.end()) return known->second;
   auto made = std::make_unique<Team>(*this, list);
-  for (const auto& team : teams_) {
-    // Two such lists are so rare that the call is refused.
-    if (made->collides_with(*team)) return nullptr;
+  // Two lists with the same mark are so rare that the call is refused.
+  const auto [mark, is_new] = by_mark_.emplace(made->mark(), made.get());
+  if (!is_new) return nullptr;
+  try {
+    make_room(teams_);
+    by_list_.emplace(list, made.get());
+  } catch (const std::bad_alloc&) {
+    by_mark_.erase(mark);
+    throw;
   }
   teams_.push_back(std::move(made));
   Team& team = *teams_.back();
@@ -111,7 +116,8 @@ void Collectives::end(const Status& why) {
 }
 
 void Collectives::note_unexpected_part(int job_rank, uint64_t tag) {
-  for (const auto& team : teams_) team->note_unexpected_part(job_rank, tag);
+  const auto found = by_mark_.find(Team::mark_of(tag));
+  if (found != by_mark_.end()) found->second->note_unexpected_part(job_rank, tag);
 }
 
 void Collectives::peer_lost(int job_rank) {
@@ -122,9 +128,9 @@ void Collectives::peer_calls(int job_rank, ConstByteSpan bytes) {
   constexpr size_t kMaxEarlyCalls = 256;
   const std::optional<CallNote> note = CallNote::decode(bytes);
   if (!note) return;
-  for (const auto& team : teams_) {
-    if (team->hash() != note->team) continue;
-    team->peer_says(job_rank, *note);
+  const auto found = by_mark_.find(Team::mark_of_hash(note->team));
+  if (found != by_mark_.end() && found->second->hash() == note->team) {
+    found->second->peer_says(job_rank, *note);
     return;
   }
   if (early_calls_.size() < kMaxEarlyCalls) {

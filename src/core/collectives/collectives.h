@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -72,6 +74,8 @@ class Collectives {
   bool told_ = false;  // the caller has seen an operation fail
   // There is a team for each list of ranks that was used.
   std::vector<std::unique_ptr<Team>> teams_;
+  std::map<std::vector<int32_t>, Team*> by_list_;
+  std::unordered_map<uint64_t, Team*> by_mark_;  // Team::mark()
   std::vector<std::unique_ptr<Collective>> spare_;
   // Job ranks and notes of peers' calls on lists of ranks that were not used here yet.
   std::vector<std::pair<int, std::vector<std::byte>>> early_calls_;

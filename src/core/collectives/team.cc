@@ -56,16 +56,15 @@ int32_t Team::shown_rank(uint32_t index) const {
 }
 
 uint64_t Team::tag(uint64_t sequence, uint64_t history) const {
-  return (hash_ >> (64 - kListBits)) << kListShift | (sequence & 0xffff) << kSequenceShift |
-         history >> 48 << kCallShift;
+  return mark() << kListShift | (sequence & 0xffff) << kSequenceShift | history >> 48 << kCallShift;
 }
 
-uint64_t Team::agreement_tag() const {
-  return kAgreementBit | (hash_ >> (64 - kListBits)) << kListShift;
-}
+uint64_t Team::agreement_tag() const { return kAgreementBit | mark() << kListShift; }
 
-bool Team::collides_with(const Team& other) const {
-  return hash_ >> (64 - kListBits) == other.hash_ >> (64 - kListBits);
+uint64_t Team::mark_of_hash(uint64_t hash) { return hash >> (64 - kListBits); }
+
+uint64_t Team::mark_of(uint64_t tag) {
+  return tag >> kListShift & ((uint64_t{1} << kListBits) - 1);
 }
 
 void Team::set_busy(bool busy) {
@@ -366,8 +365,7 @@ void Team::tell(Collective& collective, uint64_t now_ns) {
 // not, the sender says in what they differ, when it has heard what was called here.
 void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   if (!checks_ || (tag & kAgreementBit) != 0) return;
-  constexpr uint64_t kListMask = ((uint64_t{1} << kListBits) - 1) << kListShift;
-  if ((tag & kListMask) != (agreement_tag() & kListMask)) return;
+  if (mark_of(tag) != mark()) return;
   const auto at = std::find(ranks_.begin(), ranks_.end(), job_rank);
   if (at == ranks_.end()) return;
   // Numbers are near each other, so the low bits tell which one is meant.

@@ -47,8 +47,10 @@ class Team final : public JobTask {
   // Tag of the messages of an operation, without the number of a pipeline.
   uint64_t tag(uint64_t sequence, uint64_t history) const HETCOMM_UNDER_BATON;
   uint64_t agreement_tag() const HETCOMM_UNDER_BATON;
-  // Whether another team's messages could be taken for those of this team.
-  bool collides_with(const Team& other) const HETCOMM_UNDER_BATON;
+  // What the tags of its messages have of the list. Two teams with the same one cannot be told apart.
+  uint64_t mark() const HETCOMM_UNDER_BATON { return mark_of_hash(hash_); }
+  static uint64_t mark_of_hash(uint64_t hash);
+  static uint64_t mark_of(uint64_t tag);
 
   // Takes the operation over, unless it throws.
   void submit(std::unique_ptr<Collective>& collective) HETCOMM_UNDER_BATON;

@@ -243,9 +243,10 @@ void Poster::start_behind(std::span<const OperationRef> entries,
     std::vector<const void*> orders;
     for_each_waiting(entries, [&](const Operation& operation) HETCOMM_UNDER_BATON {
       if (operation.kind != OperationKind::kCollective) return;
-      const void* const order = operation.composite->order();
-      if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(order);
+      orders.push_back(operation.composite->order());
     });
+    std::sort(orders.begin(), orders.end());
+    orders.erase(std::unique(orders.begin(), orders.end()), orders.end());
     Departure& own = job_.departures().add(std::move(departure), std::move(orders));
     for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
       engine_.operation_started();

@@ -45,12 +45,6 @@ void Departure::close() {
   }
 }
 
-size_t Departures::index_of(const void* order) const {
-  size_t index = 0;
-  while (index < orders_.size() && orders_[index].key != order) ++index;
-  return index;
-}
-
 Departures::Line& Departures::line_of(UserStream& stream) {
   for (Line& line : lines_) {
     if (line.stream == &stream) return line;
@@ -58,16 +52,11 @@ Departures::Line& Departures::line_of(UserStream& stream) {
   return lines_.emplace_back(Line{.stream = &stream});
 }
 
-Departures::Order& Departures::order_with(const void* key) {
-  const size_t index = index_of(key);
-  return index < orders_.size() ? orders_[index] : orders_.emplace_back(Order{.key = key});
-}
-
 // No other departure is before it in any of its orders.
 bool Departures::is_first(const Departure& departure) const {
   return std::all_of(departure.orders_.begin(), departure.orders_.end(),
-                     [&](const void* order) HETCOMM_UNDER_BATON {
-                       return orders_[index_of(order)].departures.front() == &departure;
+                     [&](const Departure::OrderPlace& place) HETCOMM_UNDER_BATON {
+                       return orders_.at(place.order).departures.front() == &departure;
                      });
 }
 
@@ -84,25 +73,32 @@ void Departures::line_up(Line& line, const Waiting& waiting) {
 Departure& Departures::add(std::unique_ptr<Departure> departure, std::vector<const void*> orders) {
   Departure& own = *departure;
   try {
+    own.orders_.reserve(orders.size());
     all_.push_back(nullptr);
     for (StreamPlace& place : own.places_) line_up(line_of(*place.stream), {&own, &place});
-    for (const void* const order : orders) order_with(order).departures.push_back(&own);
-  } catch (...) {
-    for (Line& line : lines_) {
-      std::erase_if(line.waiting, [&](const Waiting& each) { return each.departure == &own; });
-      line.ends_sleep = false;
+    for (const void* const order : orders) {
+      std::list<Departure*>& line = orders_[order].departures;
+      own.orders_.push_back({order, line.insert(line.end(), &own)});
     }
-    std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
-    for (Order& order : orders_) std::erase(order.departures, &own);
-    std::erase_if(orders_, [](const Order& order) { return order.departures.empty(); });
-    all_.pop_back();
-    own.close();
+  } catch (...) {
+    take_back(own);
     throw;
   }
-  own.orders_ = std::move(orders);
   own.self_ = std::prev(all_.end());
   *own.self_ = std::move(departure);
   return own;
+}
+
+// |departure| could not be added as a whole.
+void Departures::take_back(Departure& departure) {
+  for (Line& line : lines_) {
+    std::erase_if(line.waiting, [&](const Waiting& each) { return each.departure == &departure; });
+    line.ends_sleep = false;
+  }
+  std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
+  leave_orders(departure);
+  if (!all_.empty() && all_.back() == nullptr) all_.pop_back();
+  departure.close();
 }
 
 // Its places are still waited for. Nobody waits for it any more in an order of which it has no other
@@ -117,20 +113,24 @@ void Departures::leave(Operation& operation) {
            each->composite->order() == order;
   };
   if (std::any_of(departure.operations_.begin(), departure.operations_.end(), keeps)) return;
-  if (std::erase(departure.orders_, order) > 0) leave_order(departure, order);
+  const auto place =
+      std::find_if(departure.orders_.begin(), departure.orders_.end(),
+                   [order](const Departure::OrderPlace& each) { return each.order == order; });
+  if (place == departure.orders_.end()) return;
+  leave_order(*place);
+  departure.orders_.erase(place);
 }
 
-void Departures::leave_order(Departure& departure, const void* order) {
-  const size_t index = index_of(order);
-  std::erase(orders_[index].departures, &departure);
-  if (orders_[index].departures.empty()) {
-    orders_.erase(orders_.begin() + static_cast<ptrdiff_t>(index));
-  }
-  ready_ = true;
+// It allocates nothing.
+void Departures::leave_order(const Departure::OrderPlace& place) {
+  Order& order = orders_.at(place.order);
+  order.departures.erase(place.at);
+  if (std::exchange(order.has_changed, true)) return;
+  order.next_changed = std::exchange(changed_, place.order);
 }
 
 void Departures::leave_orders(Departure& departure) {
-  for (const void* const order : departure.orders_) leave_order(departure, order);
+  for (const Departure::OrderPlace& place : departure.orders_) leave_order(place);
   departure.orders_.clear();
 }
 
@@ -141,10 +141,7 @@ int Departures::progress() {
     moved += advance(*line);
     line = line->waiting.empty() ? lines_.erase(line) : std::next(line);
   }
-  while (ready_) {
-    ready_ = false;
-    moved += depart_in_order();
-  }
+  while (changed_ != nullptr) moved += depart_in_order();
   return moved;
 }
 
@@ -201,16 +198,21 @@ void Departures::on_abandoned(size_t index) {
   std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
 }
 
-// Lets one depart that is the first of its orders and that its streams have come to.
+// Looks at one order that has changed: lets the first departure go that its streams have come to and
+// that is the first of all its orders.
 int Departures::depart_in_order() {
-  for (size_t i = 0; i < orders_.size(); ++i) {
-    Departure& first = *orders_[i].departures.front();
-    if (first.places_left_ > 0 || !is_first(first)) continue;
-    depart_if_ready(first);
-    ready_ = true;  // the list may be another one now
-    return 1;
+  const auto own = orders_.find(changed_);
+  Order& order = own->second;
+  changed_ = order.next_changed;
+  order.has_changed = false;
+  if (order.departures.empty()) {
+    orders_.erase(own);
+    return 0;
   }
-  return 0;
+  Departure& first = *order.departures.front();
+  if (first.places_left_ > 0 || !is_first(first)) return 0;
+  depart_if_ready(first);
+  return 1;
 }
 
 void Departures::depart_if_ready(Departure& departure) {

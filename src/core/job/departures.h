@@ -19,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -53,7 +54,12 @@ class Departure {
   std::vector<StreamPlace> places_;
   size_t places_left_ = 0;              // not reached yet
   std::vector<Operation*> operations_;  // null: it has ended
-  std::vector<const void*> orders_;     // of its composite operations, each once
+  // Its place in an order of its composite operations.
+  struct OrderPlace {
+    const void* order;
+    std::list<Departure*>::iterator at;
+  };
+  std::vector<OrderPlace> orders_;                          // each order once
   std::list<std::unique_ptr<Departure>>::iterator self_{};  // in the list of all
 };
 
@@ -69,7 +75,9 @@ class Departures {
                  std::vector<const void*> orders) HETCOMM_UNDER_BATON;
   // Whether a composite operation of |order| that starts now has to depart after others.
   bool holds_back(const void* order) const HETCOMM_UNDER_BATON {
-    return !orders_.empty() && index_of(order) != orders_.size();
+    if (orders_.empty()) return false;
+    const auto found = orders_.find(order);
+    return found != orders_.end() && !found->second.departures.empty();
   }
   bool holds_back(const Operation& operation) const HETCOMM_UNDER_BATON {
     return !orders_.empty() && operation.kind == OperationKind::kCollective &&
@@ -93,9 +101,9 @@ class Departures {
   // Device |index| was given up, whose streams are not waited for any more: ends what waits for them.
   void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
   // No stream is waited for, and none may go.
-  bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready_; }
+  bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && changed_ == nullptr; }
   // A pass would find something to do.
-  bool ready() const HETCOMM_UNDER_BATON { return ready_; }
+  bool ready() const HETCOMM_UNDER_BATON { return changed_ != nullptr; }
   int progress() HETCOMM_UNDER_BATON;
   // These promise what Staging's functions of the same names promise.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
@@ -114,12 +122,13 @@ class Departures {
   };
   // The departures with operations of one order that wait, in the order of the calls.
   struct Order {
-    const void* key;
-    std::deque<Departure*> departures{};
+    std::list<Departure*> departures{};
+    // Another departure may be the first one since depart_in_order() has looked. An order without
+    // departures stays until then.
+    bool has_changed = false;
+    const void* next_changed = nullptr;
   };
-  size_t index_of(const void* order) const HETCOMM_UNDER_BATON;
   Line& line_of(UserStream& stream) HETCOMM_UNDER_BATON;
-  Order& order_with(const void* key) HETCOMM_UNDER_BATON;
   bool is_first(const Departure& departure) const HETCOMM_UNDER_BATON;
   static void line_up(Line& line, const Waiting& waiting) HETCOMM_UNDER_BATON;
   int advance(Line& line) HETCOMM_UNDER_BATON;
@@ -127,7 +136,8 @@ class Departures {
                    hetcomm_status_t status) HETCOMM_UNDER_BATON;
   static void end_operations(Departure& departure, Code code,
                              std::string_view why) HETCOMM_UNDER_BATON;
-  void leave_order(Departure& departure, const void* order) HETCOMM_UNDER_BATON;
+  void leave_order(const Departure::OrderPlace& place) HETCOMM_UNDER_BATON;
+  void take_back(Departure& departure) HETCOMM_UNDER_BATON;
   void leave_orders(Departure& departure) HETCOMM_UNDER_BATON;
   int depart_in_order() HETCOMM_UNDER_BATON;
   void depart_if_ready(Departure& departure) HETCOMM_UNDER_BATON;
@@ -136,8 +146,8 @@ class Departures {
   DeviceSet& devices_;
   std::list<std::unique_ptr<Departure>> all_;
   std::list<Line> lines_;
-  std::vector<Order> orders_;
-  bool ready_ = false;  // a departure may have become the first one of its order
+  std::unordered_map<const void*, Order> orders_;
+  const void* changed_ = nullptr;  // the first of a list of orders that have
 };
 
 }  // namespace hetcomm

@@ -1,6 +1,5 @@
 #include "src/core/job/job_members.h"
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -27,8 +26,7 @@ void for_each_unexpected(MatchTable& table, Use&& use) HETCOMM_UNDER_BATON {
 }  // namespace
 
 void JobMembers::add(JobMember* communicator) {
-  going_.reserve(members_.size() + 1);
-  members_.push_back(communicator);
+  members_[communicator->channel().id] = {communicator};
   try {
     take_early_notices(*communicator);
   } catch (const std::bad_alloc&) {
@@ -37,20 +35,27 @@ void JobMembers::add(JobMember* communicator) {
   }
 }
 
+void JobMembers::remove(JobMember* communicator) {
+  const auto own = members_.find(communicator->channel().id);
+  if (own == members_.end()) return;
+  if (own->second.is_going) --going_;
+  members_.erase(own);
+}
+
 bool JobMembers::others_stay(JobMember& communicator) {
-  if (std::find(going_.begin(), going_.end(), &communicator) == going_.end()) {
-    going_.push_back(&communicator);
-  }
-  return going_.size() < members_.size();
+  Member& own = members_.at(communicator.channel().id);
+  if (!std::exchange(own.is_going, true)) ++going_;
+  return going_ < members_.size();
 }
 
 bool JobMembers::contains(const CommunicatorBase& communicator) const {
-  return std::find(members_.begin(), members_.end(), &communicator) != members_.end();
+  const auto found = members_.find(communicator.channel().id);
+  return found != members_.end() && found->second.communicator == &communicator;
 }
 
 JobMember* JobMembers::find(int origin, uint32_t channel) const {
-  for (JobMember* own : members_) {
-    if (own->contains(origin) && own->channel_at(origin) == channel) return own;
+  for (const auto& [id, own] : members_) {
+    if (is_known_by(*own.communicator, origin, channel)) return own.communicator;
   }
   return nullptr;
 }
@@ -58,25 +63,50 @@ JobMember* JobMembers::find(int origin, uint32_t channel) const {
 // --- failures ---------------------------------------------------------------
 
 void JobMembers::abort(JobMember& communicator, const Status& why, bool publish) {
+  if (communicator.channel().closed) return;
+  close_aborted(communicator, why, publish);
+  close_aborted_children(why, publish);
+  commons_.engine.drain();
+  // One look at all operations, however many communicators are aborted.
+  commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
+    // An operation that was not started yet ends when it is.
+    if (operation.state() != OperationState::kPending ||
+        operation.stage == OperationStage::kSubmitted || !is_aborting(operation.communicator)) {
+      return;
+    }
+    ender_.end(operation, Code::kAborted, why.text());
+  });
+  for (auto& [id, each] : members_) each.is_aborting = false;
+}
+
+bool JobMembers::is_aborting(const CommunicatorBase* communicator) const {
+  const auto found = members_.find(communicator->channel().id);
+  return found != members_.end() && found->second.is_aborting &&
+         found->second.communicator == communicator;
+}
+
+void JobMembers::close_aborted(JobMember& communicator, const Status& why, bool publish) {
   Channel& own = communicator.channel();
-  if (own.closed) return;
   own.aborted = why;
   commons_.log.warn("communicator {} was aborted: {}", own.id, why.text());
   if (publish && commons_.control != nullptr) commons_.control->publish_abort(own.id, why.text());
   commons_.engine.note_arrival();  // who probes has to look again
   own.closed = true;
+  members_.at(own.id).is_aborting = true;
   drop_queued(own);
-  commons_.engine.drain();
-  commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
-    // An operation that was not started yet ends when it is.
-    if (operation.state() != OperationState::kPending ||
-        operation.stage == OperationStage::kSubmitted || operation.communicator != &communicator) {
-      return;
+}
+
+// Most often a child has a higher number than its parent, so that one round finds all.
+void JobMembers::close_aborted_children(const Status& why, bool publish) {
+  for (bool again = true; again;) {
+    again = false;
+    for (const auto& [id, each] : members_) {
+      JobMember& child = *each.communicator;
+      const JobMember* const parent = child.split_from();
+      if (child.channel().closed || parent == nullptr || !is_aborting(parent)) continue;
+      close_aborted(child, why, publish);
+      again = true;
     }
-    ender_.end(operation, Code::kAborted, why.text());
-  });
-  for (JobMember* child : members_) {
-    if (child->split_from() == &communicator) abort(*child, why, publish);
   }
 }
 
@@ -130,7 +160,7 @@ void JobMembers::on_call(int origin, uint32_t channel, ConstByteSpan note) {
 
 void JobMembers::take_early_notices(JobMember& communicator) {
   early_.take([&](int origin, uint32_t channel)
-                  HETCOMM_UNDER_BATON { return find(origin, channel) == &communicator; },
+                  HETCOMM_UNDER_BATON { return is_known_by(communicator, origin, channel); },
               [&](const EarlyNotices::Failure& failure) HETCOMM_UNDER_BATON {
                 if (failure.aborted) {
                   abort(communicator, failure.why, false);
@@ -143,10 +173,8 @@ void JobMembers::take_early_notices(JobMember& communicator) {
 }
 
 void JobMembers::on_unexpected_part(int rank, const WireHeader& header) {
-  const uint32_t channel = channel_of(header);
-  for (JobMember* own : members_) {
-    if (own->channel().id == channel) own->note_unexpected_part(rank, header.tag);
-  }
+  const auto own = members_.find(channel_of(header));
+  if (own != members_.end()) own->second.communicator->note_unexpected_part(rank, header.tag);
 }
 
 void JobMembers::peer_lost(int rank, const Status& why) {
@@ -164,7 +192,7 @@ void JobMembers::peer_lost(int rank, const Status& why) {
     if (named || any) ender_.end(operation, why.code(), why.text());
   });
   stream_waits_.peer_lost(rank, why);
-  for (JobMember* communicator : members_) communicator->peer_lost(rank);
+  for (const auto& [id, own] : members_) own.communicator->peer_lost(rank);
 }
 
 // A request of a lost sender can never be granted; eager messages that are here stay.

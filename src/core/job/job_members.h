@@ -2,9 +2,10 @@
 // aborted, its collective operations can fail, and its ranks can be lost. Under the baton.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
-#include <vector>
 
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
@@ -29,10 +30,7 @@ class JobMembers {
 
   StreamWaits& stream_waits() HETCOMM_UNDER_BATON { return stream_waits_; }
   void add(JobMember* communicator) HETCOMM_UNDER_BATON;
-  void remove(JobMember* communicator) HETCOMM_UNDER_BATON {
-    std::erase(members_, communicator);
-    std::erase(going_, communicator);
-  }
+  void remove(JobMember* communicator) HETCOMM_UNDER_BATON;
   // |communicator| is about to go. Whether there are some that are not, which keep the connections
   // open.
   bool others_stay(JobMember& communicator) HETCOMM_UNDER_BATON;
@@ -58,9 +56,24 @@ class JobMembers {
   void on_unexpected_part(int rank, const WireHeader& header) HETCOMM_UNDER_BATON;
 
  private:
+  struct Member {
+    JobMember* communicator = nullptr;
+    bool is_going = false;  // about to go
+    bool is_aborting = false;
+  };
+
+  // |origin| knows |communicator| by its own |channel|.
+  static bool is_known_by(const JobMember& communicator, int origin,
+                          uint32_t channel) HETCOMM_UNDER_BATON {
+    return communicator.contains(origin) && communicator.channel_at(origin) == channel;
+  }
   // The communicator that |origin| knows by its own |channel|; null if there is none here.
   JobMember* find(int origin, uint32_t channel) const HETCOMM_UNDER_BATON;
   bool contains(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
+  // It, or one that it was split from, is being aborted.
+  bool is_aborting(const CommunicatorBase* communicator) const HETCOMM_UNDER_BATON;
+  void close_aborted(JobMember& communicator, const Status& why, bool publish) HETCOMM_UNDER_BATON;
+  void close_aborted_children(const Status& why, bool publish) HETCOMM_UNDER_BATON;
   void take_early_notices(JobMember& communicator) HETCOMM_UNDER_BATON;
   void drop_announced_by(int rank) HETCOMM_UNDER_BATON;
   void drop_queued(Channel& channel) HETCOMM_UNDER_BATON;
@@ -69,8 +82,8 @@ class JobMembers {
   const PairTable& pairs_;
   OperationEnder& ender_;
   StreamWaits& stream_waits_;
-  std::vector<JobMember*> members_;
-  std::vector<JobMember*> going_;  // those that are about to go
+  std::map<uint32_t, Member> members_;  // by the number of their channel
+  size_t going_ = 0;
   EarlyNotices early_;
 };
 

@@ -77,7 +77,7 @@ class CommunicatorBase {
     return job_rank < 0 ? -1 : inverse_[static_cast<size_t>(job_rank)];
   }
   // Messages for the communicator are matched here.
-  Channel& channel() { return *channel_; }
+  Channel& channel() const { return *channel_; }
 
   void operation_begun() HETCOMM_UNDER_BATON { ++pending_; }
   void operation_ended() HETCOMM_UNDER_BATON { --pending_; }
