@@ -156,11 +156,13 @@ struct Found {
 // One of |all| that an earlier call has marked and that has completed lately. None: the caller has
 // to look at all.
 Found find_recent(Requests all) {
-  const auto first =
-      std::find_if(all.begin(), all.end(), [](auto* each) { return each != nullptr; });
-  if (first == all.end()) return {};
+  // Callers set to null what has ended: most often from the front, or from the back.
+  size_t front = 0;
+  size_t back = all.size();
+  while (front < back && all[front] == nullptr && all[back - 1] == nullptr) ++front, --back;
+  if (front >= back) return {};
   hetcomm_status_t status = HETCOMM_OK;
-  const OperationRef any = find(*first, &status);
+  const OperationRef any = find(all[front] != nullptr ? all[front] : all[back - 1], &status);
   if (any.operation == nullptr) return {};
   Found found;
   any.operation->slot.engine->completions().find([&](Operation& operation) {
@@ -178,10 +180,16 @@ Found find_recent(Requests all) {
   return found;
 }
 
-// Checks that all requests can be waited for, and tells each operation its place in the list.
-Status mark_all(Requests all, Engine** engine) {
+// Where the last call of this thread found one: what is in front of it has most often ended before.
+thread_local size_t last_found = 0;
+
+// Finds one that has ended. If there is none, all can be waited for, and each operation knows its
+// place in the list.
+Status find_or_mark(Requests all, Engine** engine, Found* found) {
   if (all.size() >= UINT32_MAX) return Status(Code::kOutOfRange, "more than 2^32 - 2 requests");
-  for (size_t i = 0; i < all.size(); ++i) {
+  const size_t first = last_found < all.size() ? last_found : 0;
+  for (size_t k = 0; k < all.size(); ++k) {
+    const size_t i = first + k < all.size() ? first + k : first + k - all.size();
     if (all[i] == nullptr) continue;
     hetcomm_status_t status = HETCOMM_OK;
     const OperationRef ref = find(all[i], &status);
@@ -197,6 +205,10 @@ Status mark_all(Requests all, Engine** engine) {
       return Status(Code::kInvalidArgument, "the requests belong to several contexts");
     }
     *engine = ref.operation->slot.engine;
+    if (ref.is(OperationState::kComplete)) {
+      *found = {ref, i};
+      return {};
+    }
     ref.operation->wait_index.store(static_cast<uint32_t>(i + 1), std::memory_order_relaxed);
   }
   return *engine != nullptr
@@ -376,7 +388,9 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
     Engine* engine = nullptr;
     Found found = find_recent(all);
     if (found.ref.operation == nullptr) {
-      HETCOMM_RETURN_IF_ERROR(mark_all(all, &engine));
+      HETCOMM_RETURN_IF_ERROR(find_or_mark(all, &engine, &found));
+    }
+    if (found.ref.operation == nullptr) {
       uint64_t seen = 0;  // the first look is at all
       const auto look = [&] {
         const uint64_t ends = engine->ends() + 1;
@@ -388,7 +402,7 @@ hetcomm_status_t hetcomm_request_wait_any(size_t count, hetcomm_request_t* const
       }
     }
     if (!consume(found.ref, out_completion)) return Status(Code::kStaleHandle);
-    *out_index = found.index;
+    *out_index = last_found = found.index;
     return {};
   });
 }
