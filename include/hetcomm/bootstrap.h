@@ -15,26 +15,37 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
  * WORLD_SIZE (torchrun's names), else from Open MPI, PMI, PMIx or Slurm, and the host and port of
  * rank 0 from MASTER_ADDR and MASTER_PORT, which may be missing in a step of Slurm. There are at
  * most 65536 ranks. HETCOMM_JOB names the job, else TORCHELASTIC_RUN_ID or the launcher's id of the
- * job does; jobs with different names never meet.
+ * job does; jobs with different names never meet. The name that Slurm gives has SLURM_RESTART_COUNT
+ * in it.
  *
  * Rank 0 hosts a small TCP store, on HETCOMM_STORE_PORT, else on MASTER_PORT when that is free,
  * else on the first free one of the next 16 ports. The others find it by handshake. The store
  * listens on the addresses of MASTER_ADDR that rank 0's host has, else on those of
- * HETCOMM_INTERFACE, else on all. It lives until rank 0 destroys its bootstrap. Communicators that
+ * HETCOMM_INTERFACE, else on all. Where no port is free rank 0 tries again until its time is over.
+ * Ranks pass over the store of an earlier start of the job. The store lives until rank 0 destroys its bootstrap. Communicators that
  * exist do not need it. After its end none can be created or rebuilt with the bootstrap: such calls
  * end with BOOTSTRAP_FAILED within seconds.
  *
  * The job secret is HETCOMM_SECRET, or the contents of HETCOMM_SECRET_FILE. Without one the store
  * hands out a random key, which keeps strays out and no more, and rank 0 warns of it.
  *
- * The call waits until this rank has reached the store, for up to HETCOMM_BOOTSTRAP_TIMEOUT.
+ * Rank 0's store needs a descriptor for each rank. The soft limit of open files (RLIMIT_NOFILE) is
+ * raised if it is too low for that, to what is needed and 256 more, unless HETCOMM_RAISE_LIMITS is
+ * off; it is never lowered.
+ *
+ * The call waits until this rank has reached the store, for up to HETCOMM_BOOTSTRAP_TIMEOUT. A rank
+ * that a store with another secret has turned away waits only until every port has given a result
+ * twice, 5 s apart. A rank 0 that fails tells the others why, which takes it up to 2 s; they end with
+ * its status.
  *   BOOTSTRAP_FAILED   A variable is missing or has no valid value, rank 0 cannot listen, or the
  *                      store was not reached in time; the text says which.
- *   PERMISSION_DENIED  The store refused the secret of this rank, the secret file may not be read,
- *                      or HETCOMM_REQUIRE_SECRET is on and there is no secret.
+ *   PERMISSION_DENIED  The store refused the secret of this rank, another process has joined as
+ *                      this rank, the secret file may not be read, or HETCOMM_REQUIRE_SECRET is on
+ *                      and there is no secret.
  *   INVALID_ARGUMENT   A HETCOMM_* variable has no valid value, or the secret file is empty.
  *   NOT_FOUND          The secret file or the interface of HETCOMM_INTERFACE does not exist.
- *   OUT_OF_RESOURCES   The process has no descriptors or threads left.
+ *   OUT_OF_RESOURCES   The process has no threads left, or rank 0 may not open enough files; the
+ *                      text has the number for `ulimit -n`.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_bootstrap_create_from_environment(
     hetcomm_context_t* context, hetcomm_bootstrap_t** out_bootstrap) HETCOMM_NOEXCEPT;

@@ -99,6 +99,9 @@ constexpr VariableInfo kTable[] = {
      "Up to this many ranks each tells all others everything of itself when a communicator is "
      "created; beyond it they ask each other at first contact. Alike on all ranks.",
      at_most(1 << 20)},
+    {Variable::kRaiseLimits, kChoice, "HETCOMM_RAISE_LIMITS", "on", "off|on",
+     "Whether the soft limit of open files (RLIMIT_NOFILE) is raised, to what a job needs and 256 "
+     "more, where it is too low for the job."},
     {Variable::kStallTime, kDuration, "HETCOMM_STALL_TIME", "60s", nullptr,
      "An operation that waits longer is reported once, with all pending ones.", at_least(kMs)},
     {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "1ms", nullptr,

@@ -41,6 +41,7 @@ enum class Variable : uint8_t {
   kTimeout,
   kDetectionTime,
   kSmallJob,
+  kRaiseLimits,
   kStallTime,
   kSpinTime,
   kYield,

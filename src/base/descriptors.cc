@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cerrno>
 #include <filesystem>
 #include <iterator>
+#include <mutex>
 #include <system_error>
+
+#include <fmt/format.h>
 
 namespace hetcomm {
 namespace {
@@ -40,6 +44,44 @@ bool descriptors_run_short() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
   const rlim_t spare = std::min(limit.rlim_cur / 8, kMostSpare);
   return open_descriptors() + spare >= limit.rlim_cur;
+}
+
+uint64_t advised_descriptor_limit(uint64_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return count;
+  return limit.rlim_cur + count + kSpareDescriptors;
+}
+
+Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
+                           std::string_view purpose) {
+  // Two threads that raise it at once would not see what the other has done.
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  const uint64_t open = open_descriptors();
+  const uint64_t needed = open + count;
+  if (limit.rlim_cur == RLIM_INFINITY || needed <= limit.rlim_cur) return {};
+  const bool allowed = config.is_on(Variable::kRaiseLimits);
+  const rlim_t before = limit.rlim_cur;
+  if (allowed) {
+    const rlim_t wanted = needed + kSpareDescriptors;
+    limit.rlim_cur =
+        limit.rlim_max == RLIM_INFINITY ? wanted : std::min<rlim_t>(wanted, limit.rlim_max);
+    if (limit.rlim_cur <= before || setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+    if (limit.rlim_cur > before) {
+      log.info("the limit of open files (RLIMIT_NOFILE) is raised from {} to {}: {} needs {}",
+               before, limit.rlim_cur, purpose, count);
+    }
+  }
+  if (needed <= limit.rlim_cur) return {};
+  return Status(
+      Code::kOutOfResources,
+      fmt::format("{} needs {} descriptors beside the {} that are open, and this process may have "
+                  "{}: run `ulimit -n {}` before the program{}",
+                  purpose, count, open, limit.rlim_cur, needed + kSpareDescriptors,
+                  allowed ? ", which may need a higher hard limit"
+                          : ", or leave HETCOMM_RAISE_LIMITS on"));
 }
 
 }  // namespace hetcomm

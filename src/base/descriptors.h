@@ -1,5 +1,12 @@
-// This check tells whether this process may still open enough files.
+// Whether this process may still open enough files, and its limit of them (RLIMIT_NOFILE).
 #pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "src/base/config.h"
+#include "src/base/log.h"
+#include "src/base/status.h"
 
 namespace hetcomm {
 
@@ -7,5 +14,20 @@ namespace hetcomm {
 // most 64. Looks into /proc, which takes microseconds, before Linux 6.2 as many as there are
 // descriptors; without /proc it is always false. [any-thread]
 bool descriptors_run_short();
+
+// The soft limit is raised by this much more than what is needed, for the rest of the program.
+inline constexpr uint64_t kSpareDescriptors = 256;
+
+// Sees to it that this process may open |count| more files for |purpose| ("rank 0's store of 100
+// ranks"). Raises the soft limit if it has to, to what is needed and kSpareDescriptors, up to the
+// hard limit; never lowers it, and says so at info. HETCOMM_RAISE_LIMITS=off forbids it. Returns
+// OUT_OF_RESOURCES, with the number for `ulimit -n`, where the limit stays below what is needed.
+// Without /proc it counts no files that are open. [any-thread]
+Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
+                           std::string_view purpose);
+
+// The number for `ulimit -n` by which a process that has run out of descriptors would have |count|
+// more. [any-thread]
+uint64_t advised_descriptor_limit(uint64_t count);
 
 }  // namespace hetcomm

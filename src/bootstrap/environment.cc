@@ -12,13 +12,17 @@
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
+#include "src/base/descriptors.h"
+#include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/exchange_names.h"
+#include "src/bootstrap/failure_answer.h"
 #include "src/bootstrap/launch.h"
 #include "src/bootstrap/relay.h"
 #include "src/bootstrap/secret.h"
 #include "src/bootstrap/store.h"
+#include "src/bootstrap/store_listeners.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 
@@ -30,6 +34,13 @@ constexpr int kExtraPorts = 16;
 constexpr size_t kExtraSessions = 64;
 // A request may wait this long in a store without a secret, unless the job's own limit is longer.
 constexpr uint64_t kLongestWaitNs = 3'600'000'000'000;
+// Descriptors of rank 0's store beside one for each client: poller, event, spare ones.
+constexpr uint64_t kStoreDescriptors = 8;
+// A rank 0 that fails tells so to all that come within this time.
+constexpr uint64_t kAnswerFailureNs = 2'000'000'000;
+// Between two tries to listen; doubles.
+constexpr uint64_t kFirstListenPauseNs = 50'000'000;
+constexpr uint64_t kLastListenPauseNs = 1'000'000'000;
 // Between two questions of survivors; doubles.
 constexpr uint64_t kFirstPauseNs = 1'000'000;
 constexpr uint64_t kLastPauseNs = 100'000'000;
@@ -136,6 +147,93 @@ Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, con
   return hosts;
 }
 
+// Where rank 0 listens for the others before anything else, so that whatever fails afterwards can be
+// told to them.
+class StoreSite {
+ public:
+  StoreSite(const Config& config, Log& log, const Launch& launch)
+      : config_(config), log_(log), launch_(launch) {}
+
+  // Tries again until |deadline_ns| where every port is taken. After a failure it may listen all the
+  // same, for answer().
+  Status listen(uint64_t deadline_ns);
+  const std::vector<uint16_t>& ports() const { return ports_; }
+  StoreListeners take() { return std::exchange(listeners_, {}); }
+  // Tells |why| to the others, and returns it.
+  Status answer(const Status& why);
+
+ private:
+  Status choose_hosts();
+  Status listen_until(uint64_t deadline_ns);
+
+  const Config& config_;
+  Log& log_;
+  const Launch& launch_;
+  std::vector<Address> hosts_;
+  std::vector<uint16_t> ports_;
+  StoreListeners listeners_;
+};
+
+// After a failure |hosts_| are those at which the others may look.
+Status StoreSite::choose_hosts() {
+  Result<std::vector<Address>> masters = resolve_master(config_, launch_);
+  Result<std::vector<Address>> hosts =
+      masters.ok() ? listening_hosts(config_, log_, launch_, *masters) : masters.status();
+  if (hosts.ok()) {
+    hosts_ = std::move(hosts).value();
+    return {};
+  }
+  if (masters.ok() && names_loopback(launch_.master_address)) {
+    hosts_ = std::move(masters).value();
+  } else {
+    Result<Address> any = Address::parse_numeric("::", 0);
+    if (any.ok() && !is_local(*any)) any = Address::parse_numeric("0.0.0.0", 0);
+    if (any.ok()) hosts_ = {*any};
+  }
+  return hosts.status();
+}
+
+Status StoreSite::listen(uint64_t deadline_ns) {
+  Result<std::vector<uint16_t>> ports = store_ports(config_, launch_);
+  if (!ports.ok()) return ports.status();
+  ports_ = std::move(ports).value();
+  if (Status failure = choose_hosts(); !failure.ok()) {
+    Result<StoreListeners> listeners = listen_for_store(hosts_, ports_);
+    if (listeners.ok()) listeners_ = std::move(listeners).value();
+    return failure;
+  }
+  return listen_until(deadline_ns);
+}
+
+Status StoreSite::listen_until(uint64_t deadline_ns) {
+  for (uint64_t pause = kFirstListenPauseNs;; pause = std::min(2 * pause, kLastListenPauseNs)) {
+    Result<StoreListeners> listeners = listen_for_store(hosts_, ports_);
+    if (listeners.ok()) {
+      listeners_ = std::move(listeners).value();
+      return {};
+    }
+    const Status failure(
+        Code::kBootstrapFailed,
+        fmt::format("rank 0 found no free port from {} to {} for the job's store: {}; "
+                    "set MASTER_PORT or HETCOMM_STORE_PORT",
+                    ports_.front(), ports_.back(), listeners.status().text()));
+    const uint64_t now = now_ns();
+    if (now >= deadline_ns) return failure;
+    if (pause == kFirstListenPauseNs) log_.warn("store: {}; it tries again", failure.text());
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(pause, deadline_ns - now)));
+  }
+}
+
+Status StoreSite::answer(const Status& why) {
+  if (listeners_.sockets.empty()) {
+    Result<StoreListeners> again = listen_for_store(hosts_, ports_);
+    if (!again.ok()) return why;
+    listeners_ = std::move(again).value();
+  }
+  answer_with_failure(listeners_, why, launch_.size - 1, kAnswerFailureNs);
+  return why;
+}
+
 // Describes the job in errors of ranks that did not find their store. A store may have been there
 // that belongs to another job.
 std::string describe(const JobName& job) {
@@ -151,7 +249,8 @@ class LaunchedJob {
               std::optional<Secret> configured)
       : config_(config), log_(log), launch_(launch), configured_(configured), secret_(configured) {}
 
-  Status start();
+  // |site|: where rank 0 listens; null on the other ranks.
+  Status start(StoreSite* site, uint64_t deadline_ns);
 
   const Config& config() const { return config_; }
   Log& log() const { return log_; }
@@ -185,8 +284,7 @@ class LaunchedJob {
  private:
   Status explain(const Status& failure) const;
   Credentials store_credentials() const;
-  Status start_server(const Credentials& credentials, const std::vector<Address>& masters,
-                      const std::vector<uint16_t>& ports);
+  Status start_server(const Credentials& credentials, StoreSite& site);
 
   const Config config_;
   Log& log_;
@@ -361,76 +459,103 @@ Credentials LaunchedJob::store_credentials() const {
           .secret = secret_ ? *secret_ : secret_from(std::as_bytes(std::span(kKnownKey)))};
 }
 
-Status LaunchedJob::start_server(const Credentials& credentials,
-                                 const std::vector<Address>& masters,
-                                 const std::vector<uint16_t>& ports) {
+Status LaunchedJob::start_server(const Credentials& credentials, StoreSite& site) {
+  const auto ranks = static_cast<uint64_t>(launch_.size);
+  const uint64_t descriptors = ranks + kStoreDescriptors;
+  HETCOMM_RETURN_IF_ERROR(reserve_descriptors(config_, log_, descriptors,
+                                              fmt::format("rank 0's store of {} ranks", ranks)));
   Result<Secret> key = random_secret();
   if (!key.ok()) return key.status();
-  Result<std::vector<Address>> hosts = listening_hosts(config_, log_, launch_, masters);
-  if (!hosts.ok()) return hosts.status();
+  const Status exhausted(
+      Code::kOutOfResources,
+      fmt::format("rank 0 has no descriptors left for its store, which needs one for each of {} "
+                  "ranks: run `ulimit -n {}` before the program",
+                  ranks, advised_descriptor_limit(descriptors)));
   StoreServer::Options options{.credentials = credentials,
                                .job_key = key.value(),
-                               .hosts = std::move(hosts).value(),
-                               .ports = ports,
+                               .hosts = {},
+                               .ports = site.ports(),
                                .bounds = {},
-                               .tls = tls_};
+                               .tls = tls_,
+                               .ranks = launch_.size,
+                               .exhausted = exhausted};
   if (!secret_) {
     options.bounds = StoreServer::Bounds{
         .sessions = static_cast<size_t>(launch_.size) + kExtraSessions,
         .wait_ns = std::max(config_.number(Variable::kBootstrapTimeout), kLongestWaitNs)};
   }
-  auto server = StoreServer::start(log_, options);
-  if (!server.ok()) {
-    return Status(Code::kBootstrapFailed,
-                  fmt::format("rank 0 found no free port from {} to {} for the job's store: {}; "
-                              "set MASTER_PORT or HETCOMM_STORE_PORT",
-                              ports.front(), ports.back(), server.status().text()));
-  }
+  auto server = StoreServer::start(log_, options, site.take());
+  if (!server.ok()) return server.status().annotate("rank 0's store");
   server_ = std::move(server).value();
   log_.info("store: rank 0 listens on {}", server_->address().to_string());
   return {};
 }
 
-Status LaunchedJob::start() {
-  if (launch_.size == 1) return {};
+Status LaunchedJob::start(StoreSite* site, uint64_t deadline_ns) {
   Result<std::shared_ptr<const TlsContext>> tls = TlsContext::create(config_, log_);
   if (!tls.ok()) return tls.status().annotate("store");
   tls_ = std::move(tls).value();
-  const uint64_t deadline = deadline_after(now_ns(), config_.number(Variable::kBootstrapTimeout));
-  Result<std::vector<Address>> hosts = resolve_master(config_, launch_);
-  if (!hosts.ok()) return hosts.status();
-  Result<std::vector<uint16_t>> ports = store_ports(config_, launch_);
-  if (!ports.ok()) return ports.status();
+  StoreTicket ticket{};
+  HETCOMM_RETURN_IF_ERROR(fill_random(ticket));
   StoreClient::Options options{.credentials = store_credentials(),
                                .rank = launch_.rank,
-                               .addresses = every_port(hosts.value(), ports.value()),
+                               .addresses = {},
                                .quiet_ns = secret_ ? kForever : kQuietNs,
-                               .tls = tls_};
-  if (launch_.rank == 0) {
-    HETCOMM_RETURN_IF_ERROR(start_server(options.credentials, hosts.value(), ports.value()));
+                               .tls = tls_,
+                               .ticket = ticket};
+  if (site != nullptr) {
+    HETCOMM_RETURN_IF_ERROR(start_server(options.credentials, *site));
     // An address that stands for all of the host's can be connected to: it leads to this host.
     options.addresses = {server_->address()};
+  } else {
+    Result<std::vector<Address>> hosts = resolve_master(config_, launch_);
+    if (!hosts.ok()) return hosts.status();
+    Result<std::vector<uint16_t>> ports = store_ports(config_, launch_);
+    if (!ports.ok()) return ports.status();
+    options.addresses = every_port(hosts.value(), ports.value());
   }
   client_ = std::make_unique<StoreClient>(log_, std::move(options));
   client_->set_time_limit(config_.number(Variable::kBootstrapTimeout));
-  const Status found = client_->connect(deadline);
+  const Status found = client_->connect(deadline_ns);
   if (found.ok()) return found;
   return Status(found.code(), fmt::format("{}; {}", found.text(), describe(launch_.job)));
+}
+
+Result<std::shared_ptr<LaunchedJob>> start_job(const Config& config, Log& log,
+                                               const Launch& launch, StoreSite* site,
+                                               uint64_t deadline_ns) {
+  Result<std::optional<Secret>> secret = configured_secret(config, log);
+  if (!secret.ok()) return secret.status();
+  if (!secret.value()) {
+    HETCOMM_RETURN_IF_ERROR(
+        allow_without_secret(config, log, launch.rank, launch.size, KeyChannel::kStore));
+  }
+  auto job = std::make_shared<LaunchedJob>(config, log, launch, secret.value());
+  if (launch.size > 1) HETCOMM_RETURN_IF_ERROR(job->start(site, deadline_ns));
+  return job;
+}
+
+Result<std::shared_ptr<LaunchedJob>> start_rank_zero(const Config& config, Log& log,
+                                                     const Launch& launch, uint64_t deadline_ns) {
+  StoreSite site(config, log, launch);
+  if (Status failure = site.listen(deadline_ns); !failure.ok()) return site.answer(failure);
+  Result<std::shared_ptr<LaunchedJob>> job = start_job(config, log, launch, &site, deadline_ns);
+  if (!job.ok()) return site.answer(job.status());
+  return job;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& config, Log& log) {
+  const uint64_t deadline = deadline_after(now_ns(), config.number(Variable::kBootstrapTimeout));
   Result<Launch> launch = read_launch(config);
   if (!launch.ok()) return launch.status();
-  Result<std::optional<Secret>> secret = configured_secret(config, log);
-  if (!secret.ok()) return secret.status();
-  if (!secret.value()) {
-    HETCOMM_RETURN_IF_ERROR(
-        allow_without_secret(config, log, launch->rank, launch->size, KeyChannel::kStore));
-  }
-  auto job = std::make_shared<LaunchedJob>(config, log, launch.value(), secret.value());
-  HETCOMM_RETURN_IF_ERROR(job->start());
+  const bool hosts_store = launch->size > 1 && launch->rank == 0;
+  Result<std::shared_ptr<LaunchedJob>> started =
+      hosts_store ? start_rank_zero(config, log, *launch, deadline)
+                  : start_job(config, log, *launch, nullptr, deadline);
+  if (!started.ok()) return started.status();
+  std::shared_ptr<LaunchedJob> job = std::move(started).value();
   std::vector<int> members(static_cast<size_t>(job->size()));
   std::iota(members.begin(), members.end(), 0);
   return std::unique_ptr<Bootstrap>(

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -75,6 +76,14 @@ Result<int> number(const char* name, int low, int high, std::optional<int> fallb
   return value;
 }
 
+// Slurm counts how often it has started a job again. What is left of an earlier start has the same
+// ids, and is another job. Nothing is said of the first start.
+JobName of_slurm_start(std::string name, std::string source) {
+  const std::string_view count = variable("SLURM_RESTART_COUNT");
+  if (count.empty() || count == "0") return {std::move(name), std::move(source)};
+  return {fmt::format("{} restart {}", name, count), source + " and SLURM_RESTART_COUNT"};
+}
+
 JobName read_job(const Config& config, Names::Launcher launcher) {
   if (const std::string_view job = config.text(Variable::kJob); !job.empty()) {
     return {std::string(job), "HETCOMM_JOB"};
@@ -87,10 +96,14 @@ JobName read_job(const Config& config, Names::Launcher launcher) {
     return {std::string(variable("PMIX_NAMESPACE")), "PMIX_NAMESPACE"};
   }
   if (launcher == Names::Launcher::kSlurm && is_set("SLURM_JOB_ID") && is_set("SLURM_STEP_ID")) {
-    return {fmt::format("{}.{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID")),
-            "SLURM_JOB_ID and SLURM_STEP_ID"};
+    return of_slurm_start(
+        fmt::format("{}.{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID")),
+        "SLURM_JOB_ID and SLURM_STEP_ID");
   }
-  for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"}) {
+  if (is_set("SLURM_JOB_ID")) {
+    return of_slurm_start(std::string(variable("SLURM_JOB_ID")), "SLURM_JOB_ID");
+  }
+  for (const char* name : {"PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"}) {
     if (is_set(name)) return {std::string(variable(name)), name};
   }
   return {};

@@ -22,6 +22,7 @@
 #include "src/base/config.h"
 #include "src/base/log.h"
 #include "src/base/status.h"
+#include "src/bootstrap/store_listeners.h"
 #include "src/bootstrap/store_protocol.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
@@ -51,6 +52,9 @@ class StoreServer {
     std::vector<uint16_t> ports;   // the first that is free on all hosts is used
     std::optional<Bounds> bounds;  // set: everybody knows the key in |credentials|
     std::shared_ptr<const TlsContext> tls{};
+    int ranks = 0;  // of the job; 0: unknown
+    // Set: what to tell when the process has no descriptors left. The store keeps a spare one.
+    std::optional<Status> exhausted{};
     // Set: a relay (relay.h), of |rank|. Clients can only get. It listens where transports do, as
     // |config| says, and not at |hosts|.
     struct Relay {
@@ -61,6 +65,9 @@ class StoreServer {
     std::optional<Relay> relay{};
   };
   static Result<std::unique_ptr<StoreServer>> start(Log& log, const Options& options);
+  // The same with sockets that listen already; |options.hosts| do not count.
+  static Result<std::unique_ptr<StoreServer>> start(Log& log, const Options& options,
+                                                    StoreListeners listeners);
   ~StoreServer();
 
   // The first host's. No relay has one.
@@ -103,6 +110,8 @@ class StoreClient {
     // Set: not for rank 0's store, but for the relay of this rank. It listens already, so that a
     // refusal ends the search.
     std::optional<int32_t> relay{};
+    // Shown to the store, which takes another process for a rank that it has served as a stranger.
+    std::optional<StoreTicket> ticket{};
 
     // What is looked for: "rank 0's store".
     std::string service() const;
@@ -151,6 +160,8 @@ class StoreClient {
   Result<std::vector<std::byte>> call(const StoreRequest& request, size_t reply_limit,
                                       uint64_t deadline_ns);
   Status refresh(uint64_t deadline_ns);
+  Result<std::vector<std::byte>> exchange_again(ConstByteSpan frame, size_t reply_limit,
+                                                uint64_t deadline_ns);
   Result<std::vector<std::byte>> exchange(ConstByteSpan frame, size_t reply_limit,
                                           uint64_t deadline_ns);
   Status send_all(ConstByteSpan bytes, uint64_t deadline_ns);
@@ -159,8 +170,9 @@ class StoreClient {
   Status wait_for(short events, uint64_t deadline_ns);
 
   Log& log_;
-  const Options options_;
+  Options options_;
   StreamSocket socket_;
+  bool replied_ = false;  // something of the reply to the last request has come
   std::string peer_;
   Address local_;
   uint64_t limit_ns_ = 0;  // 0: none is known

@@ -20,8 +20,8 @@ namespace {
 
 constexpr size_t kReplyOverhead = 64 + kMaxReplyText;
 constexpr size_t kReceiveChunk = 1 << 20;
-// A store that was found before is looked for during this time.
-constexpr uint64_t kReconnectNs = 3'000'000'000;
+// A request is sent again on another connection when it got no reply, this often.
+constexpr int kRepeats = 4;
 
 // Returns the time limit that the store is told. It is a little less than the time that is left, so
 // that the store's reply, which says what is missing, arrives in time.
@@ -49,9 +49,7 @@ StoreClient::~StoreClient() = default;
 
 Status StoreClient::connect(uint64_t deadline_ns) {
   if (socket_.valid()) return {};
-  if (found_) deadline_ns = std::min(deadline_ns, deadline_after(now_ns(), kReconnectNs));
-  const uint64_t limit_ns = found_ ? std::min(limit_ns_, kReconnectNs) : limit_ns_;
-  Result<StreamSocket> socket = find_store(log_, options_, deadline_ns, limit_ns);
+  Result<StreamSocket> socket = find_store(log_, options_, deadline_ns, limit_ns_, found_);
   if (!socket.ok()) {
     const bool gone = found_ && !options_.relay;
     return gone ? socket.status().annotate("rank 0's store is gone; did rank 0 end?")
@@ -63,6 +61,11 @@ Status StoreClient::connect(uint64_t deadline_ns) {
   used_ns_ = now_ns();
   if (Result<Address> local = bound_address(socket_.get()); local.ok() && local_.length() == 0) {
     local_ = local->with_port(0);
+  }
+  if (Result<Address> remote = connected_address(socket_.get()); remote.ok()) {
+    // Another store of the same name may be on another port.
+    std::erase_if(options_.addresses,
+                  [&](const Address& each) { return each.port() != remote->port(); });
   }
   log_.debug("store: connected to {}", peer_);
   return {};
@@ -204,7 +207,7 @@ Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, si
   HETCOMM_RETURN_IF_ERROR(refresh(deadline_ns));
   HETCOMM_RETURN_IF_ERROR(connect(deadline_ns));
   Result<std::vector<std::byte>> body =
-      exchange(encode_request(request), reply_limit + kReplyOverhead, deadline_ns);
+      exchange_again(encode_request(request), reply_limit + kReplyOverhead, deadline_ns);
   if (!body.ok()) {
     // A reply that comes later must not be taken for that of the next request.
     socket_.reset();
@@ -236,11 +239,27 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
   return connect(deadline_ns);
 }
 
+// A connection may end between two requests: the store has ended a quiet one, or the network has
+// forgotten it. The store answers a request that it has read, so one without any reply was not read,
+// or the store has ended.
+Result<std::vector<std::byte>> StoreClient::exchange_again(ConstByteSpan frame, size_t reply_limit,
+                                                           uint64_t deadline_ns) {
+  for (int i = 0;; ++i) {
+    replied_ = false;
+    Result<std::vector<std::byte>> body = exchange(frame, reply_limit, deadline_ns);
+    const bool lost = !body.ok() && body.status().code() == Code::kPeerLost && !replied_;
+    if (!lost || options_.relay || i == kRepeats) return body;
+    socket_.reset();
+    if (!connect(deadline_ns).ok()) return body;
+  }
+}
+
 Result<std::vector<std::byte>> StoreClient::exchange(ConstByteSpan frame, size_t reply_limit,
                                                      uint64_t deadline_ns) {
   HETCOMM_RETURN_IF_ERROR(send_all(frame, deadline_ns));
   std::array<std::byte, kFrameHeaderBytes> header{};
   HETCOMM_RETURN_IF_ERROR(receive_all(header, deadline_ns));
+  replied_ = true;
   const size_t length = ByteReader(header).read<uint32_t>();
   if (length > reply_limit) return Status(Code::kBootstrapFailed, "a malformed reply");
   std::vector<std::byte> body;

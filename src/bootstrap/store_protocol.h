@@ -2,6 +2,7 @@
 // A client has one request at a time, and each gets one reply. The decoders treat input as hostile.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,6 +23,12 @@ inline constexpr size_t kFrameHeaderBytes = 4;
 // Largest body of a request: fixed fields, key and value.
 inline constexpr size_t kMaxRequestBytes = 64 + kMaxStoreKey + kMaxStoreValue;
 inline constexpr size_t kMaxReplyText = 4096;
+
+// A process that looks for the store shows its ticket with its claim (Hello::extra). Ranks draw it
+// for each bootstrap, so that the store knows those that it has served before. The store answers
+// each proved connection with a greeting before any request: an empty reply, or why it serves this
+// client not.
+using StoreTicket = std::array<std::byte, 16>;
 
 enum class StoreOperation : uint8_t {
   kPut = 1,

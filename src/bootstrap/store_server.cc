@@ -34,10 +34,17 @@ constexpr uint64_t kDrainNs = 5'000'000'000;
 constexpr uint64_t kSweepNs = 1'000'000'000;
 // A session that was quiet for less is not closed to make room: it may be about to ask.
 constexpr uint64_t kYoungNs = 1'000'000'000;
+// Reasons of rejections that are logged at once, each for each host. Further ones are logged at
+// debug by the acceptor.
+constexpr size_t kMaxReasons = 64;
+
+// "10.0.0.1:4000" without its port, which differs at each try.
+std::string host_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
 }  // namespace
 
 class StoreServer::Loop final : public AcceptHandler,
+                                public RejectionHandler,
                                 public ReplySink,
                                 public StoreSession::Owner,
                                 public Watcher {
@@ -48,6 +55,7 @@ class StoreServer::Loop final : public AcceptHandler,
         wake_event_(std::move(wake_event)),
         bounds_(options.bounds),
         is_relay_(options.relay.has_value()),
+        ranks_(options.ranks),
         table_(options.job_key, *this) {}
   ~Loop() {
     sessions_.clear();
@@ -56,7 +64,7 @@ class StoreServer::Loop final : public AcceptHandler,
     poller_.remove(wake_event_.get(), *this);
   }
 
-  Status listen(const Options& options);
+  Status listen(const Options& options, StoreListeners listeners);
   Address address() const { return acceptors_.empty() ? Address() : acceptors_.front()->address(); }
   ListeningPlace place() const { return network_ ? network_->place() : ListeningPlace(); }
   Status start_thread();
@@ -69,7 +77,9 @@ class StoreServer::Loop final : public AcceptHandler,
   void abandon() { thread_.detach(); }
 
   void on_accept(StreamSocket socket, const Hello& peer) override;
+  void on_rejection(const Rejection& rejection) override;
   void send_reply(ClientId client, const Frame& frame) override;
+  void on_exchanged(ClientId client) override;
   bool on_request(ClientId client, const std::string& name, ConstByteSpan body) override;
   void on_closed(ClientId client, std::string_view why) override;
   void on_events(uint32_t events) override;
@@ -94,8 +104,9 @@ class StoreServer::Loop final : public AcceptHandler,
   Status listen_as_relay(const Options& options);
   void take_words();
   void note_reader(ClientId client, const std::string& key);
-  Status listen_at(const Options& options, uint16_t port);
   bool make_room();
+  Status admit(ClientId client, const Hello& peer);
+  void greet(StoreSession& session, const Status& admitted);
   void end_quiet(uint64_t now);
   void run();
   void serve();
@@ -108,7 +119,17 @@ class StoreServer::Loop final : public AcceptHandler,
   UniqueFd wake_event_;
   const std::optional<Bounds> bounds_;
   const bool is_relay_;
+  const int ranks_;
+  std::optional<Status> exhausted_;
   StoreTable table_;
+  // A process that looks for the store: the rank that it has proved to be, and its ticket.
+  struct Process {
+    int32_t rank = 0;
+    StoreTicket ticket{};
+  };
+  std::unordered_map<ClientId, Process> processes_;     // of the sessions
+  std::unordered_map<int32_t, StoreTicket> exchanged_;  // ranks that have got all values of others
+  std::set<std::string> reasons_;                       // of rejections, as they were logged
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::unique_ptr<NetworkListener> network_;  // of a relay, instead
   std::unordered_map<ClientId, std::unique_ptr<StoreSession>> sessions_;
@@ -127,27 +148,35 @@ class StoreServer::Loop final : public AcceptHandler,
   std::thread thread_;
 };
 
-Status StoreServer::Loop::listen(const Options& options) {
+Status StoreServer::Loop::listen(const Options& options, StoreListeners listeners) {
   HETCOMM_RETURN_IF_ERROR(poller_.add(wake_event_.get(), EPOLLIN, *this));
   if (options.relay) return listen_as_relay(options);
-  Status failure(Code::kBootstrapFailed, "no address to listen on");
-  for (const uint16_t port : options.ports) {
-    Status status = listen_at(options, port);
-    if (status.ok() && !acceptors_.empty()) {
-      if (port != options.ports.front()) {
-        table_.set_hint(
-            fmt::format("; this store listens on port {}, because {} was taken: by the "
-                        "launcher's own service, or by another process that is rank 0?",
-                        port, options.ports.front()));
-      }
-      if (bounds_) next_sweep_ns_ = now_ns() + kSweepNs;
-      return {};
-    }
-    acceptors_.clear();
-    log_.debug("store: {}", status.text());
-    failure = Status(Code::kBootstrapFailed, std::string(status.text()));
+  for (UniqueFd& socket : listeners.sockets) {
+    // A whole job may come at once.
+    const size_t pending = std::max(kMaxPending, static_cast<size_t>(std::max(ranks_, 0)));
+    auto acceptor = Acceptor::adopt(poller_, log_, std::move(socket),
+                                    {.credentials = options.credentials,
+                                     .role = Role::kStore,
+                                     .rank = 0,
+                                     .any_identity = false,
+                                     .tls = options.tls,
+                                     .max_pending = pending,
+                                     .rejections = this,
+                                     .exhausted = options.exhausted},
+                                    *this);
+    if (!acceptor.ok()) return acceptor.status();
+    acceptors_.push_back(std::move(acceptor).value());
   }
-  return failure;
+  exhausted_ = options.exhausted;
+  const uint16_t port = acceptors_.front()->address().port();
+  if (options.ports.front() != 0 && port != options.ports.front()) {
+    table_.set_hint(
+        fmt::format("; this store listens on port {}, because {} was taken: by the launcher's own "
+                    "service, or by another process that is rank 0?",
+                    port, options.ports.front()));
+  }
+  if (bounds_) next_sweep_ns_ = now_ns() + kSweepNs;
+  return {};
 }
 
 Status StoreServer::Loop::listen_as_relay(const Options& options) {
@@ -212,23 +241,6 @@ void StoreServer::Loop::wait_for_readers(uint64_t time_ns) {
                      [&] { return readers_.size() >= expected_readers_; });
 }
 
-// All hosts at |port|, or, where that is 0, at the one that the first got.
-Status StoreServer::Loop::listen_at(const Options& options, uint16_t port) {
-  for (const Address& host : options.hosts) {
-    auto acceptor = Acceptor::create(poller_, log_, host.with_port(port),
-                                     {.credentials = options.credentials,
-                                      .role = Role::kStore,
-                                      .rank = 0,
-                                      .any_identity = false,
-                                      .tls = options.tls},
-                                     *this);
-    if (!acceptor.ok()) return acceptor.status();
-    port = acceptor.value()->address().port();
-    acceptors_.push_back(std::move(acceptor).value());
-  }
-  return {};
-}
-
 // The thread takes no signals: they are the program's.
 Status StoreServer::Loop::start_thread() {
   const SignalsBlocked blocked;
@@ -276,6 +288,10 @@ void StoreServer::Loop::serve() {
       note_rejection();
       timer = std::min(timer, network_->next_timer_ns());
     }
+    const bool is_short =
+        std::any_of(acceptors_.begin(), acceptors_.end(),
+                    [](const auto& acceptor) { return acceptor->exhausted(); });
+    if (is_short && exhausted_) table_.fail_all(*exhausted_);
     table_.expire(now);
     for (const std::string& line : table_.take_reports(now)) log_.warn("store: {}", line);
     if (now >= next_sweep_ns_) end_quiet(now);
@@ -315,6 +331,7 @@ void StoreServer::Loop::reap() {
     const ClientId client = closed_.back();
     closed_.pop_back();
     table_.disconnect(client);
+    processes_.erase(client);
     sessions_.erase(client);
   }
 }
@@ -344,11 +361,58 @@ bool StoreServer::Loop::make_room() {
   return true;
 }
 
-void StoreServer::Loop::on_accept(StreamSocket socket, const Hello& /*peer*/) {
+// Returns why |peer| is not served.
+Status StoreServer::Loop::admit(ClientId client, const Hello& peer) {
+  StoreTicket ticket{};
+  // Ranks that disagree on their number are told by the first exchange.
+  const bool is_rank = peer.source >= 0 && peer.source < ranks_;
+  if (!is_rank || peer.extra.size() != ticket.size()) return {};
+  std::copy(peer.extra.begin(), peer.extra.end(), ticket.begin());
+  const auto served = exchanged_.find(peer.source);
+  if (served != exchanged_.end() && served->second != ticket) {
+    return Status(Code::kPermissionDenied,
+                  fmt::format("another process has already joined as rank {}; is another job using "
+                              "this port, or a RANK duplicated?",
+                              peer.source));
+  }
+  processes_[client] = {peer.source, ticket};
+  return {};
+}
+
+void StoreServer::Loop::greet(StoreSession& session, const Status& admitted) {
+  session.send(admitted.ok() ? encode_success({}) : encode_failure(admitted));
+  if (!admitted.ok()) session.drop(admitted.text());
+}
+
+void StoreServer::Loop::on_exchanged(ClientId client) {
+  const auto found = processes_.find(client);
+  if (found != processes_.end()) exchanged_[found->second.rank] = found->second.ticket;
+}
+
+// Each reason of each host is logged at once; nobody can fill the log.
+void StoreServer::Loop::on_rejection(const Rejection& rejection) {
+  // A stranger that says nothing, and a peer that gave up, are worth no warning.
+  if (!rejection.spoke || rejection.why.code() == Code::kPeerLost) return;
+  const std::string who =
+      rejection.claimed_rank
+          ? fmt::format("{}, which says that it is rank {}", rejection.peer, *rejection.claimed_rank)
+          : rejection.peer;
+  const bool is_new =
+      reasons_.size() < kMaxReasons &&
+      reasons_.insert(host_of(rejection.peer) + "\n" + std::string(rejection.why.text())).second;
+  if (is_new) log_.warn("store: rejected {}: {}", who, rejection.why.text());
+  // A neighbouring job's rank is told that this is another job, and goes on.
+  if (!rejection.claimed_rank || rejection.denial == Denial::kIdentity) return;
+  table_.note_turned_away(*rejection.claimed_rank, rejection.peer, rejection.why);
+}
+
+void StoreServer::Loop::on_accept(StreamSocket socket, const Hello& peer) {
+  Status admitted;
   if (!make_room()) {
-    log_.warn_once(
-        fmt::format("store: {} clients are connected; further ones are refused", sessions_.size()));
-    return;
+    admitted = Status(Code::kOutOfResources,
+                      fmt::format("{} clients are connected; further ones are refused",
+                                  sessions_.size() - closed_.size()));
+    log_.warn_once(fmt::format("store: {}", admitted.text()));
   }
   const ClientId client = next_client_++;
   auto session = std::make_unique<StoreSession>(*this, poller_, client, std::move(socket));
@@ -356,7 +420,11 @@ void StoreServer::Loop::on_accept(StreamSocket socket, const Hello& /*peer*/) {
     log_.warn("store: {}: {}", session->name(), status.text());
     return;
   }
-  sessions_[client] = std::move(session);
+  if (admitted.ok()) admitted = admit(client, peer);
+  if (admitted.code() == Code::kPermissionDenied) {
+    log_.info("store: {} is turned away: {}", session->name(), admitted.text());
+  }
+  greet(*(sessions_[client] = std::move(session)), admitted);
 }
 
 void StoreServer::Loop::send_reply(ClientId client, const Frame& frame) {
@@ -398,13 +466,23 @@ StoreServer::StoreServer(std::unique_ptr<Loop> loop)
       owner_pid_(getpid()) {}
 
 Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options& options) {
+  if (options.relay) return start(log, options, StoreListeners());
+  Result<StoreListeners> listeners = listen_for_store(options.hosts, options.ports);
+  if (!listeners.ok()) {
+    return Status(Code::kBootstrapFailed, std::string(listeners.status().text()));
+  }
+  return start(log, options, std::move(listeners).value());
+}
+
+Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options& options,
+                                                        StoreListeners listeners) {
   Result<Poller> poller = Poller::create();
   if (!poller.ok()) return poller.status();
   UniqueFd wake_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_event.valid()) return status_from_errno(errno, "eventfd");
   auto loop =
       std::make_unique<Loop>(log, std::move(poller).value(), std::move(wake_event), options);
-  HETCOMM_RETURN_IF_ERROR(loop->listen(options));
+  HETCOMM_RETURN_IF_ERROR(loop->listen(options, std::move(listeners)));
   std::unique_ptr<StoreServer> server(new StoreServer(std::move(loop)));
   // Before the thread runs: from then on the loop is its own.
   if (Status status = server->loop_->start_thread(); !status.ok()) return status;

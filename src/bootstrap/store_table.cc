@@ -200,6 +200,7 @@ void StoreTable::gather(ClientId client, const std::string& who, StoreRequest re
                       .place = request.rank,
                       .limit_ns = request.limit_ns != 0 ? request.limit_ns : request.timeout_ns,
                       .deadline_ns = deadline_after(now_ns, request.timeout_ns)});
+  turned_away_.erase(request.group().rank(request.rank));
   gather.entries[request.rank] = {.client = client, .name = who, .value = std::move(request.value)};
   if (gather.entries.size() == static_cast<size_t>(gather.group.count)) complete(name, gather);
 }
@@ -214,6 +215,7 @@ void StoreTable::complete(const std::string& name, const Gather& gather) {
   const Frame frame = encode_success(payload.bytes());
   for (const auto& [place, entry] : gather.entries) {
     stop_wait(entry.client);
+    sink_.on_exchanged(entry.client);
     sink_.send_reply(entry.client, frame);
   }
   end_gather(name,
@@ -296,19 +298,38 @@ void StoreTable::time_out(ClientId client) {
     return;
   }
   const Gather& gather = gathers_[wait.key];
+  const std::vector<int> missing = missing_from(gather);
+  Code code = Code::kBootstrapFailed;
+  std::string turned_away;
+  for (const int rank : missing) {
+    const auto found = turned_away_.find(rank);
+    if (found == turned_away_.end()) continue;
+    const Code why = found->second.why.code();
+    if (why == Code::kPermissionDenied || why == Code::kUnsupported) code = why;
+    if (turned_away.empty()) {
+      turned_away = fmt::format("; {}, which says that it is rank {}, was turned away: {}",
+                                found->second.who, rank, found->second.why.text());
+    }
+  }
   fail_gather(wait.key,
-              Status(Code::kBootstrapFailed,
-                     fmt::format("{} did not join within {}; check that they started and reach "
-                                 "MASTER_ADDR:MASTER_PORT, or raise HETCOMM_BOOTSTRAP_TIMEOUT{}",
-                                 missing_from(gather), duration_text(wait.limit_ns), hint_)));
+              Status(code, fmt::format(
+                               "{} did not join within {}; check that they started and reach "
+                               "MASTER_ADDR:MASTER_PORT, or raise HETCOMM_BOOTSTRAP_TIMEOUT{}{}",
+                               format_ranks(missing, gather.ranks), duration_text(wait.limit_ns),
+                               turned_away, hint_)));
 }
 
-std::string StoreTable::missing_from(const Gather& gather) {
+void StoreTable::note_turned_away(int32_t rank, std::string who, Status why) {
+  if (rank < 0 || rank >= kMaxStoreRanks) return;
+  turned_away_[rank] = {std::move(who), std::move(why)};
+}
+
+std::vector<int> StoreTable::missing_from(const Gather& gather) {
   std::vector<int> missing;
   for (int place = 0; place < gather.group.count; ++place) {
     if (!gather.entries.contains(place)) missing.push_back(gather.group.rank(place));
   }
-  return format_ranks(missing, gather.ranks);
+  return missing;
 }
 
 void StoreTable::expire(uint64_t now_ns) {
@@ -329,14 +350,17 @@ std::vector<std::string> StoreTable::take_reports(uint64_t now_ns) {
     if (now_ns < gather.report_ns) continue;
     const uint64_t waited = now_ns - gather.begun_ns;
     gather.report_ns = deadline_after(now_ns, waited);
-    lines.push_back(fmt::format("still waiting for {} of '{}' after {}{}", missing_from(gather),
+    lines.push_back(fmt::format("still waiting for {} of '{}' after {}{}", missing_text(gather),
                                 gather.scope, seconds(waited), hint_));
   }
   return lines;
 }
 
 void StoreTable::close() {
-  const Status why(Code::kBootstrapFailed, "rank 0 has closed the job's store; see its log");
+  fail_all(Status(Code::kBootstrapFailed, "rank 0 has closed the job's store; see its log"));
+}
+
+void StoreTable::fail_all(const Status& why) {
   while (!waits_.empty()) {
     const ClientId client = waits_.begin()->first;
     const Wait wait = waits_.begin()->second;

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/bootstrap/exchange_names.h"
 #include "src/bootstrap/store_protocol.h"
 #include "src/bootstrap/survivor_rounds.h"
 
@@ -32,6 +33,8 @@ class ReplySink {
  public:
   // Must not call back into the table.
   virtual void send_reply(ClientId client, const Frame& frame) = 0;
+  // |client| has got all values of an exchange. Before its reply. Must not call back either.
+  virtual void on_exchanged(ClientId client) = 0;
 
  protected:
   ~ReplySink() = default;
@@ -70,7 +73,12 @@ class StoreTable {
   void set_hint(std::string hint) { hint_ = std::move(hint); }
 
   static constexpr uint64_t kFirstReportNs = 10'000'000'000;
+  // |rank| of all ranks, as it says itself, was turned away at its address |who|. The failure of an
+  // exchange that it did not join says so, with the code of |why| where that is PERMISSION_DENIED
+  // or UNSUPPORTED.
+  void note_turned_away(int32_t rank, std::string who, Status why);
   // Fails everything that waits.
+  void fail_all(const Status& why);
   void close();
 
  private:
@@ -117,7 +125,10 @@ class StoreTable {
   void start_wait(ClientId client, Wait wait);
   void stop_wait(ClientId client);
   void time_out(ClientId client);
-  static std::string missing_from(const Gather& gather);
+  static std::vector<int> missing_from(const Gather& gather);
+  static std::string missing_text(const Gather& gather) {
+    return format_ranks(missing_from(gather), gather.ranks);
+  }
   bool has_room(size_t keys, size_t bytes) const;
   void refuse(ClientId client, Code code, std::string text);
 
@@ -139,6 +150,11 @@ class StoreTable {
   size_t bytes_ = 0;
   SurvivorRounds survivors_;
   std::string hint_;
+  struct TurnedAway {
+    std::string who;
+    Status why;
+  };
+  std::map<int32_t, TurnedAway> turned_away_;
 };
 
 }  // namespace hetcomm

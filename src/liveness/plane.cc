@@ -46,6 +46,9 @@ class Plane::ConnectAttempt final : private ConnectHandler {
  public:
   ConnectAttempt(Plane& plane, int rank, std::vector<Address> candidates, uint64_t deadline_ns)
       : plane_(plane), rank_(rank) {
+    for (Address& candidate : candidates) {
+      candidate = candidate.with_scope(plane.link_local_scope_);
+    }
     connector_ = Connector::create(
         plane.thread_.poller(), std::move(candidates), plane.setup_.credentials.secret,
         make_hello(plane.setup_.credentials, Role::kControl, plane.setup_.rank, rank), deadline_ns,
@@ -121,7 +124,9 @@ Status Plane::listen(const Config& config) {
   if (!ports.ok()) return ports.status();
   ports_ = ports.value();
   std::set<std::string> used;
+  link_local_scope_ = link_local_scope(setup_.interfaces);
   for (const InterfaceAddress& candidate : setup_.interfaces) {
+    if (!can_be_told(candidate.address, link_local_scope_)) continue;
     if (acceptors_.size() == kMaxInterfaces) break;
     if (used.count(candidate.interface) != 0) continue;  // its best address was first
     if (Status status = listen_at(candidate.address); !status.ok()) {

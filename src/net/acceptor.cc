@@ -1,8 +1,10 @@
 #include "src/net/acceptor.h"
 
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "src/net/handshake.h"
@@ -16,6 +18,8 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr int kAcceptBatch = 64;
 constexpr uint64_t kWarningIntervalNs = 60'000'000'000;
+// A peer that is this many times slower than the slowest honest one of late is dropped for others.
+constexpr uint64_t kSlownessAllowed = 4;
 
 // Errors of accept() that say that this process or host is short of something.
 bool is_exhaustion(int error) {
@@ -64,6 +68,11 @@ class Acceptor::Pending final : public Watcher {
   const Handshake& handshake() const { return handshake_; }
   uint64_t start_ns() const { return start_ns_; }
   std::string name() const { return peer_name(socket_.get()); }
+  // It has sent something that nobody has looked at yet.
+  bool has_input() const {
+    char byte = 0;
+    return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  }
 
  private:
   void set_events(uint32_t events) {
@@ -87,13 +96,19 @@ Result<std::unique_ptr<Acceptor>> Acceptor::create(Poller& poller, Log& log, con
                                                    Options options, AcceptHandler& handler) {
   Result<UniqueFd> listener = listen_on(address, kBacklog, options.ports, options.device);
   if (!listener.ok()) return listener.status();
-  Result<Address> bound = bound_address(listener->get());
+  return adopt(poller, log, std::move(listener).value(), std::move(options), handler);
+}
+
+Result<std::unique_ptr<Acceptor>> Acceptor::adopt(Poller& poller, Log& log, UniqueFd listener,
+                                                  Options options, AcceptHandler& handler) {
+  Result<Address> bound = bound_address(listener.get());
   if (!bound.ok()) return bound.status();
   std::unique_ptr<Acceptor> acceptor(new Acceptor(poller, log, std::move(options), handler));
+  if (acceptor->options_.exhausted) acceptor->spare_.reset(eventfd(0, EFD_CLOEXEC));
   // One that is held is known to the poller all the same: forked children close it.
   const uint32_t events = acceptor->options_.held ? 0u : uint32_t{EPOLLIN};
-  HETCOMM_RETURN_IF_ERROR(poller.add(listener->get(), events, *acceptor));
-  acceptor->listener_ = std::move(listener).value();
+  HETCOMM_RETURN_IF_ERROR(poller.add(listener.get(), events, *acceptor));
+  acceptor->listener_ = std::move(listener);
   acceptor->address_ = bound.value();
   return acceptor;
 }
@@ -118,16 +133,11 @@ void Acceptor::accept_ready(uint64_t now) {
     if (!make_room(now)) return;
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.valid()) {
+      exhausted_since_ns_ = kForever;
+      turning_away_ = false;
       admit(std::move(socket), now);
     } else if (is_exhaustion(errno)) {
-      // The connection stays in the listen queue, readable: without a pause this would spin.
-      const int error = errno;
-      if (now >= next_warning_ns_) {
-        next_warning_ns_ = now + kWarningIntervalNs;
-        log_.warn("{} cannot accept connections: {}", address_.to_string(),
-                  status_from_errno(error, "accept").text());
-      }
-      pause(now + kExhaustedPauseNs);
+      note_shortage(errno, now);
       return;
     } else if (errno == EAGAIN) {
       return;
@@ -138,22 +148,75 @@ void Acceptor::accept_ready(uint64_t now) {
 
 // False when the pending connections are at their limit and all of them are young.
 bool Acceptor::make_room(uint64_t now) {
-  if (pending_.size() < kMaxPending) return true;
-  Pending& oldest = *pending_.front();
-  if (now < oldest.start_ns() + kMinPendingNs) {
-    pause(oldest.start_ns() + kMinPendingNs);
+  if (pending_.size() < options_.max_pending) return true;
+  const uint64_t oldest_ns = pending_.front()->start_ns();
+  if (now < oldest_ns + min_pending_ns()) {
+    pause(oldest_ns + min_pending_ns());
     return false;
   }
-  reject(oldest,
-         Status(Code::kOutOfResources, "too many connections have not proved the job secret yet"));
-  pending_.pop_front();
-  return true;
+  if (drop_silent(now)) return true;
+  // All that are old enough have spoken: their turn comes in this round of events.
+  pause(now + kExhaustedPauseNs);
+  return false;
+}
+
+uint64_t Acceptor::min_pending_ns() const {
+  return std::clamp(kSlownessAllowed * slowest_ns_, kMinPendingNs, kMaxMinPendingNs);
+}
+
+// Drops the oldest connection that had its time and has sent nothing that is still unread.
+bool Acceptor::drop_silent(uint64_t now) {
+  const uint64_t least_ns = min_pending_ns();
+  for (auto at = pending_.begin(); at != pending_.end(); ++at) {
+    if (now < (*at)->start_ns() + least_ns) return false;
+    if ((*at)->has_input()) continue;
+    const std::unique_ptr<Pending> dropped = std::move(*at);
+    pending_.erase(at);
+    reject(*dropped, Status(Code::kOutOfResources,
+                            "too many connections have not proved the job secret yet"));
+    return true;
+  }
+  return false;
+}
+
+// The connection stays in the listen queue, readable: without a pause this would spin.
+void Acceptor::note_shortage(int error, uint64_t now) {
+  if (exhausted_since_ns_ == kForever) exhausted_since_ns_ = now;
+  if (now >= next_warning_ns_) {
+    next_warning_ns_ = now + kWarningIntervalNs;
+    log_.warn("{} cannot accept connections: {}", address_.to_string(),
+              status_from_errno(error, "accept").text());
+  }
+  (void)drop_silent(now);
+  if (options_.exhausted && now >= deadline_after(exhausted_since_ns_, kExhaustedLimitNs)) {
+    turning_away_ = true;
+    turn_away();
+  }
+  pause(now + kExhaustedPauseNs);
+}
+
+// Uses the spare descriptor for one connection after the other.
+void Acceptor::turn_away() {
+  const std::vector<std::byte> answer = encode_end(*options_.exhausted);
+  spare_.reset();
+  for (int i = 0; i < kAcceptBatch; ++i) {
+    const UniqueFd socket(
+        ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) break;
+    // Closing with unread bytes would reset the connection.
+    std::array<std::byte, 1024> unread;
+    [[maybe_unused]] ssize_t ignored =
+        ::recv(socket.get(), unread.data(), unread.size(), MSG_DONTWAIT);
+    ignored = ::send(socket.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    ::shutdown(socket.get(), SHUT_WR);
+  }
+  spare_.reset(eventfd(0, EFD_CLOEXEC));
 }
 
 void Acceptor::admit(UniqueFd socket, uint64_t now) {
   if (options_.same_user) {
     if (const Status status = check_same_user(socket.get()); !status.ok()) {
-      report_rejection(peer_name(socket.get()), status, true);
+      report_rejection({.peer = peer_name(socket.get()), .why = status, .spoke = true});
       return;
     }
   }
@@ -201,20 +264,36 @@ void Acceptor::finish(Pending& pending, const Status& outcome) {
     reject(*owned, outcome);
     return;
   }
+  const uint64_t took_ns = now_ns() - owned->start_ns();
+  slowest_ns_ = std::max(took_ns, slowest_ns_ - slowest_ns_ / 16);
   handler_.on_accept(owned->take_socket(), owned->handshake().peer());
 }
 
 // A stranger that connects and says nothing (a port scan, a health check, a peer that gave up) is
 // worth no warning.
 void Acceptor::reject(const Pending& pending, const Status& why) {
-  report_rejection(pending.name(), why, pending.handshake().peer_spoke());
+  const Handshake& handshake = pending.handshake();
+  report_rejection({.peer = pending.name(),
+                    .claimed_rank = handshake.has_claim()
+                                        ? std::optional<int32_t>(handshake.peer().source)
+                                        : std::nullopt,
+                    .why = why,
+                    .denial = handshake.denial(),
+                    .spoke = handshake.peer_spoke()});
 }
 
 // Each stranger is told of at debug; one line a minute at warn.
-void Acceptor::report_rejection(const std::string& name, const Status& why, bool warn) {
+void Acceptor::report_rejection(const Rejection& rejection) {
+  const std::string& name = rejection.peer;
+  const Status& why = rejection.why;
   log_.debug("{} rejected a connection from {}: {}", address_.to_string(), name, why.text());
   last_rejection_ = why;
-  if (!warn) return;
+  if (options_.rejections != nullptr) {
+    options_.rejections->on_rejection(rejection);
+    return;
+  }
+  // One that gave up has said nothing wrong.
+  if (!rejection.spoke || why.code() == Code::kPeerLost) return;
   ++unreported_;
   const uint64_t now = now_ns();
   if (now < next_warning_ns_) return;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,13 @@ inline constexpr size_t kMaxPending = 128;
 // Beyond kMaxPending the oldest is dropped, but not before it had this time: a burst of honest
 // peers waits in the listen queue instead of pushing each other out.
 inline constexpr uint64_t kMinPendingNs = 250'000'000;
+// On a busy machine honest peers need longer: several times what the slowest of late has needed, up
+// to this time.
+inline constexpr uint64_t kMaxMinPendingNs = 2'000'000'000;
 // An acceptor that found no free descriptor stops listening for this time.
 inline constexpr uint64_t kExhaustedPauseNs = 100'000'000;
+// One with a spare descriptor that has found none for this time tells so to all who come.
+inline constexpr uint64_t kExhaustedLimitNs = 3'000'000'000;
 
 class AcceptHandler {
  public:
@@ -36,6 +42,24 @@ class AcceptHandler {
 
  protected:
   ~AcceptHandler() = default;
+};
+
+// A connection that was dropped before it had proved itself.
+struct Rejection {
+  std::string peer;                   // its address
+  std::optional<int32_t> claimed_rank;  // the rank that it says it is, unproved
+  Status why;
+  Denial denial = Denial::kNone;
+  bool spoke = false;  // it has sent something
+};
+
+class RejectionHandler {
+ public:
+  // Must not destroy the acceptor.
+  virtual void on_rejection(const Rejection& rejection) = 0;
+
+ protected:
+  ~RejectionHandler() = default;
 };
 
 class Acceptor final : public Watcher {
@@ -52,9 +76,19 @@ class Acceptor final : public Watcher {
     PortRange ports{};       // for an address whose port is 0
     std::string device{};    // interface over which connections come; empty: any
     bool same_user = false;  // local sockets: other users are refused before they say anything
+    size_t max_pending = kMaxPending;
+    // Set: is told of each rejection in place of the log, which has them at debug. It outlives the
+    // acceptor.
+    RejectionHandler* rejections = nullptr;
+    // Set: the acceptor keeps a spare descriptor, and answers with |exhausted| when there has been
+    // no other for kExhaustedLimitNs.
+    std::optional<Status> exhausted{};
   };
   static Result<std::unique_ptr<Acceptor>> create(Poller& poller, Log& log, const Address& address,
                                                   Options options, AcceptHandler& handler);
+  // The same with a socket that listens already (listen_on).
+  static Result<std::unique_ptr<Acceptor>> adopt(Poller& poller, Log& log, UniqueFd listener,
+                                                 Options options, AcceptHandler& handler);
   ~Acceptor();
 
   const Address& address() const { return address_; }
@@ -67,6 +101,8 @@ class Acceptor final : public Watcher {
   uint64_t next_timer_ns() const;
   // Why a connection was dropped last; ok if none was.
   const Status& last_rejection() const { return last_rejection_; }
+  // There has been no free descriptor for kExhaustedLimitNs, and still is none.
+  bool exhausted() const { return turning_away_; }
 
   void on_events(uint32_t events) override;
 
@@ -75,22 +111,30 @@ class Acceptor final : public Watcher {
   Acceptor(Poller& poller, Log& log, Options options, AcceptHandler& handler);
   void accept_ready(uint64_t now);
   bool make_room(uint64_t now);
+  bool drop_silent(uint64_t now);
+  uint64_t min_pending_ns() const;
+  void note_shortage(int error, uint64_t now);
+  void turn_away();
   void admit(UniqueFd socket, uint64_t now);
   void pause(uint64_t until);
   void resume();
   // Takes |pending| out and hands its socket over, or closes it. The last thing an upcall does.
   void finish(Pending& pending, const Status& outcome);
   void reject(const Pending& pending, const Status& why);
-  void report_rejection(const std::string& name, const Status& why, bool warn);
+  void report_rejection(const Rejection& rejection);
 
   Poller& poller_;
   Log& log_;
   Options options_;
   AcceptHandler& handler_;
   UniqueFd listener_;
+  UniqueFd spare_;
   Address address_;
   std::deque<std::unique_ptr<Pending>> pending_;  // oldest first
   uint64_t resume_ns_ = kForever;                 // not kForever: paused until then
+  uint64_t slowest_ns_ = 0;            // proof of late; decays
+  uint64_t exhausted_since_ns_ = kForever;
+  bool turning_away_ = false;
   uint64_t next_warning_ns_ = 0;
   Status last_rejection_;
   uint64_t unreported_ = 0;  // strangers since the last warning

@@ -135,6 +135,15 @@ Address Address::with_port(uint16_t port) const {
   return make_ipv6(ipv6.sin6_addr, port, ipv6.sin6_scope_id);
 }
 
+uint32_t Address::scope() const {
+  return family() == AF_INET6 ? view_as<sockaddr_in6>(get()).sin6_scope_id : 0;
+}
+
+Address Address::with_scope(uint32_t scope) const {
+  if (!needs_scope() || this->scope() != 0) return *this;
+  return make_ipv6(view_as<sockaddr_in6>(get()).sin6_addr, port(), scope);
+}
+
 bool Address::is_loopback() const {
   if (family() == AF_UNIX) return true;
   if (family() == AF_INET) {
@@ -260,6 +269,11 @@ Result<Address> Address::decode(ByteReader& reader) {
     if (!reader.failed()) return local(name);
   }
   return Status(Code::kInvalidArgument, "a peer has sent a malformed address");
+}
+
+uint32_t link_local_scope(const std::vector<InterfaceAddress>& chosen) {
+  if (chosen.empty() || !chosen.front().address.needs_scope()) return 0;
+  return chosen.front().address.scope();
 }
 
 bool answers_for_others(const std::string& interface) {

@@ -38,6 +38,12 @@ class Address {
   bool is_same_host(const Address& other) const;
   // IPv4 169.254.0.0/16, IPv6 fe80::/10.
   bool is_link_local() const;
+  // A link-local IPv6 address leads nowhere without its scope: the number of an interface. 0: none
+  // is known, as of an address that a peer has told.
+  bool needs_scope() const { return family() == AF_INET6 && is_link_local(); }
+  uint32_t scope() const;
+  // The same address in |scope| where it needs one and has none.
+  Address with_scope(uint32_t scope) const;
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t length() const { return length_; }
   // "10.0.0.1:4000", "[fe80::1%eth0]:4000", "local:name".
@@ -71,6 +77,15 @@ using ChosenInterfaces = Result<std::vector<InterfaceAddress>>;
 // exists, when nothing fits. |route| is an address that is known to lead to the other ranks, if
 // there is one: when nothing is named, it is taken even where its interface has no carrier yet.
 ChosenInterfaces choose_interfaces(const Config& config, const Address& route = {});
+
+// The scope of all link-local IPv6 addresses that ranks tell each other: that of the interface whose
+// address stands first in |chosen|, if it is such an address. It then leads to the other ranks, which
+// use the same link. 0: such addresses are of no use.
+uint32_t link_local_scope(const std::vector<InterfaceAddress>& chosen);
+// Returns whether |address| can be told to peers of a rank with that scope.
+inline bool can_be_told(const Address& address, uint32_t link_local_scope) {
+  return !address.needs_scope() || (link_local_scope != 0 && address.scope() == link_local_scope);
+}
 
 // This host answers on |interface| for IPv4 addresses of its other interfaces (arp_ignore is 0).
 bool answers_for_others(const std::string& interface);

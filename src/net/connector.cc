@@ -163,6 +163,8 @@ void Connector::shake_hands() {
   Status status;
   if (step == Handshake::Step::kFailed) {
     status = handshake_->error();
+    denial_ = handshake_->denial();
+    denial_reason_ = status;
     const std::optional<uint64_t> met = handshake_->acceptor_incarnation();
     if (met && *met != hello_.destination_incarnation) {
       other_process_ = OtherProcess{candidates_[next_candidate_], *met};

@@ -66,6 +66,9 @@ class Connector final : public Watcher {
   const std::optional<OtherProcess>& other_process() const { return other_process_; }
   // Candidates whose host has answered that nobody listens there.
   const std::vector<Address>& refused() const { return refused_; }
+  // How the last attempt failed, where the other side said so, and its text.
+  Denial denial() const { return denial_; }
+  const Status& denial_reason() const { return denial_reason_; }
   // The candidate whose kernel has taken the connection, or has its queue full of such; its process
   // has not answered yet. Null: there is none.
   const Address* reached() const {
@@ -105,6 +108,8 @@ class Connector final : public Watcher {
   std::optional<Handshake> handshake_;  // once connected
   std::optional<OtherProcess> other_process_;
   std::vector<Address> refused_;
+  Denial denial_ = Denial::kNone;
+  Status denial_reason_;
   std::string failures_;
   Code code_ = Code::kPeerLost;
   bool exhausted_ = false;  // no candidate is left; the failure has to be reported

@@ -12,6 +12,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/random.h"
+#include "src/base/text.h"
 #include "src/net/tls.h"
 
 namespace hetcomm {
@@ -106,6 +107,21 @@ Status check_protocol(const Prefix& prefix) {
   return {};
 }
 
+// Only codes that a process may end with leave an answer that proves nothing.
+Code code_of_end(int32_t value) {
+  switch (static_cast<Code>(value)) {
+    case Code::kInvalidArgument:
+    case Code::kUnsupported:
+    case Code::kNotFound:
+    case Code::kPermissionDenied:
+    case Code::kOutOfMemory:
+    case Code::kOutOfResources:
+      return static_cast<Code>(value);
+    default:
+      return Code::kBootstrapFailed;
+  }
+}
+
 template <size_t kBytes>
 void read_into(ByteReader& reader, std::array<std::byte, kBytes>& out) {
   const ConstByteSpan bytes = reader.read_raw(kBytes);
@@ -113,6 +129,25 @@ void read_into(ByteReader& reader, std::array<std::byte, kBytes>& out) {
 }
 
 }  // namespace
+
+std::optional<int32_t> claimed_rank(ConstByteSpan bytes) {
+  if (bytes.size() < kPrefixBytes + kClaimBytes || !starts_like(bytes, kHelloMagic)) {
+    return std::nullopt;
+  }
+  // Job, epoch and instance stand before it.
+  ByteReader reader(bytes.subspan(kPrefixBytes + 16 + 4 + 16));
+  return reader.read<int32_t>();
+}
+
+std::vector<std::byte> encode_end(const Status& why) {
+  const std::string_view text = why.text().substr(0, kMaxHelloExtra - sizeof(int32_t));
+  ByteWriter writer;
+  write_prefix(writer, kChallengeMagic, static_cast<uint8_t>(Handshake::Refusal::kEnded),
+               static_cast<uint16_t>(sizeof(int32_t) + text.size()));
+  writer.write(static_cast<int32_t>(why.code()));
+  writer.write_raw(std::as_bytes(std::span(text)));
+  return writer.take();
+}
 
 Hello make_hello(const Credentials& credentials, Role role, int32_t source, int32_t destination) {
   return {.role = role,
@@ -176,6 +211,7 @@ bool Handshake::peer_spoke() const {
 }
 
 Handshake::Step Handshake::advance() {
+  read_end_before_tls();
   if (tls_ != nullptr && !tls_->established() && state_ != State::kFailed &&
       !shake_hands_of_tls()) {
     return state_ == State::kFailed ? Step::kFailed : blocked_on_;
@@ -197,6 +233,8 @@ bool Handshake::step() {
       return read_challenge_prefix();
     case State::kReadChallenge:
       return read_challenge();
+    case State::kReadEnd:
+      return read_end();
     case State::kReadHello:
       return read_hello_prefix();
     case State::kReadClaim:
@@ -218,6 +256,20 @@ bool Handshake::step() {
       break;
   }
   return false;
+}
+
+// Leaves TLS when the other side says, without it, that it cannot take part.
+void Handshake::read_end_before_tls() {
+  if (tls_ == nullptr || tls_->established() || state_ != State::kSendHello) return;
+  std::array<std::byte, kPrefixBytes> start;
+  const ssize_t got = ::recv(fd_, start.data(), start.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (got != static_cast<ssize_t>(start.size()) || !starts_like(start, kChallengeMagic) ||
+      read_prefix(start).kind != static_cast<uint8_t>(Refusal::kEnded)) {
+    return;
+  }
+  tls_ = nullptr;
+  out_.clear();
+  state_ = State::kReadPrefix;
 }
 
 // True when it is done.
@@ -294,9 +346,7 @@ bool Handshake::fill_in(size_t size) {
     return false;
   }
   if (state_ == State::kReadProof && (tls_ == nullptr || tls_->error().ok())) {
-    return fail_with(Code::kPermissionDenied,
-                     "the peer left without proving the job secret: its HETCOMM_SECRET differs, or "
-                     "it belongs to another job");
+    return fail_with(Code::kPeerLost, "the peer left before it had proved the job secret");
   }
   const bool first = state_ == State::kReadPrefix || state_ == State::kReadHello;
   if (tls_ == nullptr && first && is_tls_record(in_)) return refuse_foreign_peer();
@@ -317,7 +367,8 @@ Status Handshake::failure(int error, std::string_view what) const {
 // for a refusal.
 bool Handshake::refuse_foreign_peer() {
   if (tls_ != nullptr || !is_tls_record(in_)) {
-    return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer");
+    return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer",
+                     Denial::kOther);
   }
   std::array<std::byte, 2048> unread;
   [[maybe_unused]] ssize_t ignored = ::recv(fd_, unread.data(), unread.size(), MSG_DONTWAIT);
@@ -326,7 +377,8 @@ bool Handshake::refuse_foreign_peer() {
   return fail_with(
       Code::kPermissionDenied,
       "the other side is not a hetcomm peer, or takes TLS only, which this process does not "
-      "have: set HETCOMM_TLS alike on all ranks");
+      "have: set HETCOMM_TLS alike on all ranks",
+      Denial::kOther);
 }
 
 // A foreign service may say less than a prefix and then wait: each byte is judged as it comes.
@@ -339,6 +391,7 @@ bool Handshake::read_hello_prefix() {
   if (Status status = check_protocol(prefix); !status.ok()) {
     transcript_ = in_;
     error_ = std::move(status);
+    denial_ = Denial::kOther;
     start_challenge(Refusal::kProtocol);
     return true;
   }
@@ -366,8 +419,12 @@ bool Handshake::read_claim() {
   hello_.extra.assign(extra.begin(), extra.end());
   transcript_ = std::move(in_);
   in_.clear();
+  has_claim_ = true;
 
   const Refusal refusal = judge_claim();
+  if (refusal != Refusal::kNone) {
+    denial_ = refusal == Refusal::kIdentity ? Denial::kIdentity : Denial::kOther;
+  }
   if (refusal == Refusal::kRole) {
     error_ = Status(Code::kPermissionDenied, "the peer wants another kind of connection");
   } else if (refusal == Refusal::kIdentity) {
@@ -429,11 +486,42 @@ bool Handshake::read_challenge_prefix() {
   if (state_ == State::kFailed) return false;
   if (!starts_like(in_, kChallengeMagic)) return refuse_foreign_peer();
   if (!complete) return false;
-  if (Status status = check_protocol(read_prefix(in_)); !status.ok()) {
+  const Prefix prefix = read_prefix(in_);
+  if (prefix.kind == static_cast<uint8_t>(Refusal::kEnded)) {
+    extra_size_ = prefix.extra_size;
+    state_ = State::kReadEnd;
+    return true;
+  }
+  if (Status status = check_protocol(prefix); !status.ok()) {
+    denial_ = Denial::kOther;
     return fail(std::move(status)) != Step::kFailed;
   }
   state_ = State::kReadChallenge;
   return true;
+}
+
+bool Handshake::read_end() {
+  if (extra_size_ < sizeof(int32_t) || extra_size_ > kMaxHelloExtra) {
+    return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer",
+                     Denial::kOther);
+  }
+  if (!fill_in(kPrefixBytes + extra_size_)) return false;
+  ByteReader reader(ConstByteSpan(in_).subspan(kPrefixBytes));
+  const Code code = code_of_end(reader.read<int32_t>());
+  const ConstByteSpan text = reader.read_raw(reader.left());
+  return fail_with(
+      code, printable({reinterpret_cast<const char*>(text.data()), text.size()}), Denial::kEnded);
+}
+
+// Nothing of the secret is in the zeros. They may be lost; then the acceptor knows less.
+bool Handshake::leave_unconvinced() {
+  constexpr std::array<std::byte, kProofBytes> kNotConvinced{};
+  [[maybe_unused]] const ssize_t sent = send_some(kNotConvinced.data(), kNotConvinced.size());
+  if (tls_ != nullptr) (void)tls_->flush();
+  return fail_with(
+      Code::kPermissionDenied,
+      "the peer does not prove the job secret: its HETCOMM_SECRET differs, or it has none",
+      Denial::kSecret);
 }
 
 bool Handshake::read_challenge() {
@@ -443,14 +531,12 @@ bool Handshake::read_challenge() {
   const ConstByteSpan claimed = all.first(kPrefixBytes + kAnswerBytes);
   transcript_.insert(transcript_.end(), claimed.begin(), claimed.end());
   acceptor_proof_ = proof_of(kAcceptorLabel, {});
-  if (!equal_in_constant_time(acceptor_proof_, proof)) {
-    return fail_with(
-        Code::kPermissionDenied,
-        "the peer does not prove the job secret: its HETCOMM_SECRET differs, or it has none");
-  }
+  if (!equal_in_constant_time(acceptor_proof_, proof)) return leave_unconvinced();
   ByteReader reader(all.subspan(kPrefixBytes));
   acceptor_incarnation_ = reader.read<uint64_t>();
-  if (Status judged = judge_challenge(static_cast<Refusal>(read_prefix(in_).kind)); !judged.ok()) {
+  const auto refusal = static_cast<Refusal>(read_prefix(in_).kind);
+  if (Status judged = judge_challenge(refusal); !judged.ok()) {
+    denial_ = refusal == Refusal::kIdentity ? Denial::kIdentity : Denial::kOther;
     return fail(std::move(judged)) != Step::kFailed;
   }
   const Digest mine = proof_of(kInitiatorLabel, acceptor_proof_);
@@ -480,6 +566,7 @@ Status Handshake::judge_challenge(Refusal refusal) const {
       return Status(Code::kPermissionDenied,
                     fmt::format("the peer is not rank {}", hello_.destination));
     case Refusal::kProtocol:
+    case Refusal::kEnded:
       break;
   }
   return Status(Code::kUnsupported,
@@ -489,10 +576,16 @@ Status Handshake::judge_challenge(Refusal refusal) const {
 
 bool Handshake::read_proof() {
   if (!fill_in(kProofBytes)) return false;
+  if (std::all_of(in_.begin(), in_.end(), [](std::byte byte) { return byte == std::byte{0}; })) {
+    return fail_with(Code::kPermissionDenied,
+                     "the peer has another job secret: its HETCOMM_SECRET differs, or it has none",
+                     Denial::kSecret);
+  }
   const Digest expected = proof_of(kInitiatorLabel, acceptor_proof_);
   if (!equal_in_constant_time(expected, in_)) {
     return fail_with(Code::kPermissionDenied,
-                     "the peer does not prove the job secret: its HETCOMM_SECRET differs");
+                     "the peer does not prove the job secret: its HETCOMM_SECRET differs",
+                     Denial::kSecret);
   }
   state_ = State::kDone;
   return true;
@@ -514,7 +607,8 @@ Handshake::Step Handshake::fail(Status status) {
   return Step::kFailed;
 }
 
-bool Handshake::fail_with(Code code, std::string text) {
+bool Handshake::fail_with(Code code, std::string text, Denial denial) {
+  denial_ = denial;
   fail(Status(code, std::move(text)));
   return false;
 }

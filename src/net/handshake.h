@@ -12,9 +12,13 @@
 //                                     nonce, proof)                initiator checks the proof first
 //     proof                      -->                                acceptor checks, then believes
 //
-// An initiator that is not convinced sends no proof. An acceptor that does not fit the hello
-// (another version, role, job, epoch, instance, rank or incarnation) says so inside its challenge.
-// After a failure the socket is shut down, so that the other side fails too instead of waiting.
+// An initiator that is not convinced sends 32 zero bytes in place of its proof. They tell the acceptor
+// why it leaves; one that leaves without them gave up or ended. An acceptor that does not fit the
+// hello (another version, role, job, epoch, instance, rank or incarnation) says so inside its
+// challenge. After a failure the socket is shut down, so that the other side fails too.
+//
+// A process that cannot take part answers with encode_end() in place of a challenge, and in place of
+// the first record of TLS. It proves nothing: the initiator believes the text, and nothing else.
 //
 // A challenge proves the acceptor's incarnation even when it refuses. An initiator that reads
 // another one than it expects knows that the process that it looks for listens there no more.
@@ -44,6 +48,7 @@ inline constexpr uint64_t kHandshakeTimeoutNs = 10'000'000'000;
 
 inline constexpr uint16_t kProtocolVersion = 3;
 inline constexpr size_t kMaxHelloExtra = 512;
+inline constexpr size_t kMaxHelloBytes = 112 + kMaxHelloExtra;
 
 // The purpose of a connection. The proof covers it, so that one kind cannot pass for another.
 enum class Role : uint8_t { kStore = 1, kControl = 2, kTcp = 3, kShm = 4, kRdma = 5, kRelay = 6 };
@@ -57,6 +62,21 @@ struct Hello {
   uint64_t destination_incarnation = 0;  // that the initiator expects
   std::vector<std::byte> extra;
 };
+
+// Why a handshake has failed, for code that has to choose what to do next.
+enum class Denial : uint8_t {
+  kNone,      // it has not failed, or for no reason that the other side gave
+  kSecret,    // the two sides have different secrets
+  kIdentity,  // another job, epoch or communicator
+  kEnded,     // the other side has failed, and says why (encode_end)
+  kOther      // another version, role, rank or process, or another service
+};
+
+// The rank that a hello says its sender is, unproved; nothing where |bytes| are no whole hello.
+std::optional<int32_t> claimed_rank(ConstByteSpan bytes);
+
+// The answer of a process that cannot take part, because of |why|.
+std::vector<std::byte> encode_end(const Status& why);
 
 // The hello of |source| to |destination|, both of the instance that |credentials| name.
 Hello make_hello(const Credentials& credentials, Role role, int32_t source, int32_t destination);
@@ -80,8 +100,12 @@ class Handshake {
   Step advance();
   // After kFailed: why ("peer does not prove the job secret", "not a hetcomm peer", ...).
   const Status& error() const { return error_; }
-  // After kDone on the acceptor: the proved claim of the initiator.
+  Denial denial() const { return denial_; }
+  // After kDone on the acceptor: the proved claim of the initiator. After kFailed nothing of it is
+  // proved.
   const Hello& peer() const { return hello_; }
+  // The acceptor has read the whole claim.
+  bool has_claim() const { return has_claim_; }
   // Initiator, also after kFailed: the incarnation that the acceptor has proved; empty before its
   // proof was checked.
   std::optional<uint64_t> acceptor_incarnation() const { return acceptor_incarnation_; }
@@ -93,6 +117,7 @@ class Handshake {
     kSendHello,      // initiator
     kReadPrefix,     // initiator: what every version of the challenge starts with
     kReadChallenge,  // initiator
+    kReadEnd,        // initiator: why the other side cannot take part
     kSendProof,      // initiator
     kReadHello,      // acceptor: what every version of the hello starts with
     kReadClaim,      // acceptor
@@ -103,10 +128,13 @@ class Handshake {
     kFailed
   };
   // Why an acceptor refuses; travels inside the proved part of its challenge.
-  enum class Refusal : uint8_t { kNone, kProtocol, kRole, kIdentity, kRank, kIncarnation };
+  // kEnded stands in an encode_end() only.
+  enum class Refusal : uint8_t { kNone, kProtocol, kRole, kIdentity, kRank, kIncarnation, kEnded };
+  friend std::vector<std::byte> encode_end(const Status& why);
 
   Handshake() = default;
   bool shake_hands_of_tls();
+  void read_end_before_tls();
   ssize_t send_some(const void* data, size_t size);
   ssize_t receive_some(void* data, size_t size);
   bool send_out();
@@ -117,6 +145,8 @@ class Handshake {
   bool read_claim();
   bool read_challenge_prefix();
   bool read_challenge();
+  bool read_end();
+  bool leave_unconvinced();
   Status judge_challenge(Refusal refusal) const;
   bool read_proof();
   void start_challenge(Refusal refusal);
@@ -125,7 +155,7 @@ class Handshake {
   Digest proof_of(std::string_view label, ConstByteSpan rest) const;
   Status failure(int error, std::string_view what) const;
   Step fail(Status status);
-  bool fail_with(Code code, std::string text);
+  bool fail_with(Code code, std::string text, Denial denial = Denial::kNone);
 
   int fd_ = -1;
   TlsSession* tls_ = nullptr;
@@ -144,6 +174,8 @@ class Handshake {
   Digest acceptor_proof_{};
   std::optional<uint64_t> acceptor_incarnation_;
   Status error_;
+  Denial denial_ = Denial::kNone;
+  bool has_claim_ = false;
 };
 
 }  // namespace hetcomm

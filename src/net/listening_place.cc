@@ -39,7 +39,12 @@ Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
   std::vector<Address> usable;
   usable.reserve(theirs.addresses.size());
   std::string refused;
-  for (const Address& address : theirs.addresses) {
+  const auto scoped = std::find_if(mine.addresses.begin(), mine.addresses.end(),
+                                   [](const Address& own) { return own.needs_scope(); });
+  const uint32_t scope = scoped != mine.addresses.end() ? scoped->scope() : 0;
+  for (const Address& told : theirs.addresses) {
+    const Address address = told.with_scope(scope);
+    const bool unscoped = address.needs_scope() && address.scope() == 0;
     const bool common =
         std::any_of(mine.addresses.begin(), mine.addresses.end(),
                     [&](const Address& own) { return own.family() == address.family(); });
@@ -47,13 +52,14 @@ Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
     const bool shared =
         other_host && std::any_of(mine.addresses.begin(), mine.addresses.end(),
                                   [&](const Address& own) { return own.is_same_host(address); });
-    if (common && !foreign && !shared) {
+    if (common && !foreign && !shared && !unscoped) {
       usable.push_back(address);
     } else {
       refused += fmt::format("{}{}: {}", refused.empty() ? "" : "; ", address.to_string(),
-                             foreign  ? "loopback of another host"
-                             : shared ? "this host has the same address"
-                                      : "family not in use here");
+                             foreign    ? "loopback of another host"
+                             : shared   ? "this host has the same address"
+                             : unscoped ? "link-local, and this rank uses no such address"
+                                        : "family not in use here");
     }
   }
   if (usable.empty()) {

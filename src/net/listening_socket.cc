@@ -73,4 +73,12 @@ Result<Address> bound_address(int fd) {
   return Address::from_sockaddr(address, length);
 }
 
+Result<Address> connected_address(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  if (getpeername(fd, address, &length) != 0) return status_from_errno(errno, "getpeername");
+  return Address::from_sockaddr(address, length);
+}
+
 }  // namespace hetcomm

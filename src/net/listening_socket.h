@@ -15,6 +15,8 @@ namespace hetcomm {
 Result<UniqueFd> listen_on(const Address& address, int backlog, const PortRange& ports = {},
                            const std::string& device = {});
 Result<Address> bound_address(int fd);
+// The other end of a connected socket.
+Result<Address> connected_address(int fd);
 // Returns whether this host (its network namespace) has |address|. Only then can it be bound.
 bool is_local(const Address& address);
 

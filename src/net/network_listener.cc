@@ -36,8 +36,9 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::create(
   options.held = true;
   options.ports = range.value();
   std::vector<InterfaceAddress> used = chosen.value();
+  const uint32_t scope = link_local_scope(used);
   std::erase_if(used, [&](const auto& entry) {
-    return (entry.address.family() == AF_INET6 && entry.address.is_link_local()) ||
+    return !can_be_told(entry.address, scope) ||
            (!interface.empty() && entry.interface != interface);
   });
   std::unique_ptr<NetworkListener> listener(new NetworkListener);

@@ -2,8 +2,8 @@
 // make their connections by TCP.
 //
 // There is one Acceptor for each family: on the chosen address, or on all addresses of the family
-// when several were chosen. Link-local IPv6 addresses are left out, because their scope cannot be
-// told to peers. Like an Acceptor it is driven by the poller and never blocks.
+// when several were chosen. Link-local IPv6 addresses are left out unless one of them leads to the
+// other ranks (link_local_scope). Like an Acceptor it is driven by the poller and never blocks.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 
 Proves: a rank offers the address by which it reaches rank 0's store, whatever other interfaces its
 host has; one that has loopback only to offer says so; the store listens on the address that
-MASTER_ADDR names and on no other; two ranks that no transport joins are told so and do not wait.
+MASTER_ADDR names and on no other; two ranks that no transport joins are told so and do not wait; hosts that
+have link-local IPv6 addresses only meet by them, with a second such link beside the one to rank 0.
 
 networks_test.py RING: the program is examples/ring.
 """
@@ -43,11 +44,11 @@ class Hosts:
         for name in self.names:
             subprocess.run(["ip", "netns", "del", name], check=False)
 
-    def run(self, program, **settings):
+    def run(self, program, common=None, **settings):
         """Exit statuses and outputs; rank 1 has |settings|, rank 0 tcp where they name transports."""
-        common = dict(os.environ, WORLD_SIZE="2", MASTER_ADDR=FAR[0], MASTER_PORT="29400",
-                      HETCOMM_SECRET="the secret of this test", HETCOMM_FAMILY="ipv4", HETCOMM_LOG="info",
-                      HETCOMM_BOOTSTRAP_TIMEOUT="10s")
+        common = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": FAR[0], "MASTER_PORT": "29400",
+                  "HETCOMM_SECRET": "the secret of this test", "HETCOMM_FAMILY": "ipv4", "HETCOMM_LOG": "info",
+                  "HETCOMM_BOOTSTRAP_TIMEOUT": "10s", **(common or {})}
         ranks = []
         for rank, name in enumerate(self.names):
             environment = dict(common, RANK=str(rank), **(settings if rank == 1 else {}))
@@ -60,11 +61,52 @@ class Hosts:
         return [rank.returncode for rank in ranks], outputs
 
 
+class LinkLocalHosts(Hosts):
+    """Two links, with the addresses that the kernel gives them. The numbers of the interfaces differ."""
+
+    def __enter__(self):
+        self.names = [f"hetcomm-links-{os.getpid()}-{i}" for i in range(2)]
+        for i, name in enumerate(self.names):
+            sh("ip", "netns", "add", name)
+            sh("ip", "-n", name, "link", "set", "lo", "up")
+            for spare in range(i * 2):
+                sh("ip", "-n", name, "link", "add", f"spare{spare}", "type", "dummy")
+        for device in ("eth1", "eth2"):
+            sh("ip", "-n", self.names[0], "link", "add", device, "type", "veth", "peer", "name", device,
+               "netns", self.names[1])
+            for name in self.names:
+                sh("ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv6.conf.{device}.accept_dad=0")
+                sh("ip", "-n", name, "link", "set", device, "up")
+        return self
+
+    def address(self, device):
+        deadline = time.monotonic() + 10
+        while True:
+            words = subprocess.run(["ip", "-n", self.names[0], "-6", "-o", "address", "show", "dev", device, "scope",
+                                    "link"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+            if "inet6" in words and "tentative" not in words:
+                return words[words.index("inet6") + 1].split("/")[0]
+            assert time.monotonic() < deadline, f"{device} gets no address"
+            time.sleep(0.05)
+
+
+def meet_by_link_local_addresses(program):
+    with LinkLocalHosts() as hosts:
+        for device in ("eth1", "eth2"):
+            address = f"{hosts.address(device)}%{device}"
+            settings = {"MASTER_ADDR": address, "HETCOMM_FAMILY": "any", "HETCOMM_TRANSPORTS": "tcp"}
+            statuses, outputs = hosts.run(program, common=settings)
+            text = "\n".join(outputs)
+            assert statuses == [0, 0], text
+            assert f"%{device}]:29400" in outputs[0], text
+
+
 def main():
     (program,) = sys.argv[1:]
     if os.geteuid() != 0 or shutil.which("ip") is None:
         print("network namespaces need root and ip")
         sys.exit(SKIPPED)
+    meet_by_link_local_addresses(program)
     with Hosts() as hosts:
         statuses, outputs = hosts.run(program)
         text = "\n".join(outputs)

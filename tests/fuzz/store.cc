@@ -18,6 +18,7 @@ void require(bool holds) {
 
 class Sink final : public ReplySink {
  public:
+  void on_exchanged(ClientId /*client*/) override {}
   void send_reply(ClientId client, const Frame& frame) override {
     require(frame->size() > kFrameHeaderBytes);
     [[maybe_unused]] const auto reply =

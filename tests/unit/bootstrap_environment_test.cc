@@ -82,6 +82,7 @@ class EnvironmentTest : public testing::Test {
                              "SLURM_STEP_NODELIST",
                              "SLURM_JOB_ID",
                              "SLURM_STEP_ID",
+                             "SLURM_RESTART_COUNT",
                              "OMPI_COMM_WORLD_RANK",
                              "OMPI_COMM_WORLD_SIZE",
                              "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -219,6 +220,53 @@ TEST_F(EnvironmentTest, ConfiguredSecretIsUsedAndMustAgree) {
   EXPECT_THAT(different[1], HasSubstr("job secret"));
   // Before those where nobody listens.
   EXPECT_LT(different[1].find("job secret"), different[1].find("refused")) << different[1];
+}
+
+// Each agent of torchrun counts its own restarts.
+TEST_F(EnvironmentTest, RanksOfAgentsThatWereRestartedDifferentlyMeet) {
+  setenv("TORCHELASTIC_RUN_ID", "run", 1);
+  const auto texts = run(3, {0, 1, 2}, [](int rank) {
+    setenv("TORCHELASTIC_RESTART_COUNT", std::to_string(rank).c_str(), 1);
+    return std::string("SECRET=a");
+  });
+  EXPECT_THAT(texts, Each(HasSubstr("ok 0 1 2")));
+  unsetenv("TORCHELASTIC_RESTART_COUNT");
+  unsetenv("TORCHELASTIC_RUN_ID");
+}
+
+// The others wait at the place where rank 0 would have its store.
+TEST_F(EnvironmentTest, ARankZeroThatCannotStartTellsTheOthers) {
+  const auto texts = run(
+      3, {1, 0, 2},
+      [](int rank) {
+        return fmt::format("BOOTSTRAP_TIMEOUT=40s;SECRET_FILE={}",
+                           rank == 0 ? "/nonexistent/secret" : "");
+      },
+      40 * kSecond);
+  EXPECT_THAT(texts[1], HasSubstr("HETCOMM_SECRET_FILE '/nonexistent/secret'"));
+  for (const std::string& text : {texts[0], texts[2]}) {
+    EXPECT_THAT(text, HasSubstr("rank 0 has failed at 127.0.0.1:"));
+    EXPECT_THAT(text, HasSubstr("HETCOMM_SECRET_FILE '/nonexistent/secret'"));
+  }
+}
+
+TEST_F(EnvironmentTest, APortThatIsTakenIsTriedAgain) {
+  auto taken =
+      listen_on(Address::parse_numeric("127.0.0.1", static_cast<uint16_t>(port_ + 20)).value(), 64);
+  ASSERT_TRUE(taken.ok());
+  const std::string settings = fmt::format("STORE_PORT={};BOOTSTRAP_TIMEOUT=20s", port_ + 20);
+  Process zero = spawn([&] {
+    taken->reset();
+    return join(0, 2, settings, 20 * kSecond);
+  });
+  Process one = spawn([&] {
+    taken->reset();
+    return join(1, 2, settings, 20 * kSecond);
+  });
+  usleep(1'500'000);
+  taken->reset();
+  EXPECT_THAT(collect(std::move(zero)), HasSubstr("ok 0 1"));
+  EXPECT_THAT(collect(std::move(one)), HasSubstr("ok 0 1"));
 }
 
 TEST_F(EnvironmentTest, ForeignServiceOnMasterPortIsLeftAlone) {
@@ -393,6 +441,23 @@ TEST_F(LaunchTest, NamesOfJobs) {
   EXPECT_EQ(launch({{"SLURM_JOB_ID", "9"}, {"TORCHELASTIC_RUN_ID", "none"}}).job.name, "9");
   EXPECT_EQ(launch({{"SLURM_JOB_ID", "9"}, {"TORCHELASTIC_RUN_ID", "run"}}).job.name, "run");
   EXPECT_EQ(launch({{"TORCHELASTIC_RUN_ID", "run"}}, "JOB=mine").job.name, "mine");
+}
+
+// What is left of an earlier start of a job in Slurm belongs to another job.
+TEST_F(LaunchTest, SlurmsRestartsHaveNamesOfTheirOwn) {
+  setenv("RANK", "0", 1);
+  setenv("WORLD_SIZE", "1", 1);
+  const auto name = [&](const char* restarts, const char* step) {
+    return launch({{"SLURM_JOB_ID", "9"}, {"SLURM_RESTART_COUNT", restarts}, {"SLURM_STEP_ID", step}})
+        .job.name;
+  };
+  for (const char* step : {"", "0"}) {
+    EXPECT_EQ(name("0", step), name("", step));
+    EXPECT_NE(name("1", step), name("", step));
+    EXPECT_NE(name("1", step), name("2", step));
+  }
+  const Variables named{{"SLURM_JOB_ID", "9"}, {"SLURM_RESTART_COUNT", "1"}};
+  EXPECT_EQ(launch(named, "JOB=mine").job.name, "mine");
 }
 
 // Ranks that srun started meet without any further variable.

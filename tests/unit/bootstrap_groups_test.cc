@@ -249,6 +249,7 @@ TEST_F(StoreGroupsTest, DisagreementOnTheFormIsToldToAll) {
 
 class CountingSink final : public ReplySink {
  public:
+  void on_exchanged(ClientId /*client*/) override {}
   void send_reply(ClientId /*client*/, const Frame& frame) override {
     ++count;
     bytes += frame->size();

@@ -73,7 +73,8 @@ class StoreTest : public testing::Test {
                                             .hosts = {address},
                                             .ports = {address.port()},
                                             .bounds = bounds_,
-                                            .tls = tls_});
+                                            .tls = tls_,
+                                            .ranks = ranks_});
     ASSERT_TRUE(server.ok()) << server.status().text();
     server_ = std::move(server).value();
     addresses_ = {server_->address()};
@@ -101,6 +102,7 @@ class StoreTest : public testing::Test {
   std::shared_ptr<const TlsContext> tls_;
   std::optional<StoreServer::Bounds> bounds_;
   uint64_t quiet_ns_ = kForever;
+  int ranks_ = 0;
 };
 
 class TlsStoreTest : public StoreTest {
@@ -241,6 +243,40 @@ TEST_F(StoreTest, AThirdThatComesAfterwardsIsRefused) {
   const auto values = twin.gather("world", 2, {}, in(30));
   ASSERT_FALSE(values.ok());
   EXPECT_THAT(std::string(values.status().text()), HasSubstr("have already joined"));
+}
+
+// Each process has a ticket. The store knows those of ranks that have got what they came for.
+TEST_F(StoreTest, AnotherProcessOfARankThatWasServedLooksElsewhere) {
+  ranks_ = 2;
+  start();
+  const std::vector<Address> old = addresses_;
+  const auto options_of = [&](int rank, std::byte ticket) {
+    StoreClient::Options made = options(rank);
+    made.ticket.emplace();
+    made.ticket->fill(ticket);
+    return made;
+  };
+  run_ranks(2, [&](int rank) {
+    StoreClient client(log_, options_of(rank, std::byte{1}));
+    EXPECT_TRUE(client.gather("world", 2, {}, in(30)).ok());
+  });
+  // The same process comes again.
+  StoreClient again(log_, options_of(1, std::byte{1}));
+  EXPECT_TRUE(again.job_key(in(10)).ok());
+  // The next start of the job has its store at another port.
+  const std::unique_ptr<StoreServer> old_store = std::move(server_);
+  start();
+  addresses_.insert(addresses_.begin(), old.begin(), old.end());
+  run_ranks(2, [&](int rank) {
+    StoreClient client(log_, options_of(rank, std::byte{2}));
+    const auto values = client.gather("world", 2, {}, in(30));
+    EXPECT_TRUE(values.ok()) << values.status().text();
+  });
+  addresses_ = old;
+  StoreClient late(log_, options_of(1, std::byte{3}));
+  const Status refused = late.connect(now_ns() + kSecond);
+  EXPECT_EQ(refused.code(), Code::kPermissionDenied);
+  EXPECT_THAT(std::string(refused.text()), HasSubstr("another process has already joined as rank 1"));
 }
 
 TEST_F(StoreTest, DifferentNumbersOfRanksFail) {
@@ -537,6 +573,38 @@ TEST_F(OpenStoreTest, AClientThatWasQuietForLongConnectsAgain) {
   }
 }
 
+// The store ends what is quiet just as a client begins to use it.
+TEST_F(OpenStoreTest, ARequestOnAConnectionThatTheStoreEndsIsSentAgain) {
+  bounds_->quiet_ns = kSecond;
+  quiet_ns_ = kForever;
+  start();
+  StoreClient client(log_, options(0));
+  EXPECT_TRUE(client.connect(in(10)).ok());
+  for (int i = 0; i < 20; ++i) {
+    usleep(90'000 + 30'000 * static_cast<useconds_t>(i % 7));
+    const auto values = client.gather(fmt::format("scope {}", i), 1, {}, in(10));
+    EXPECT_TRUE(values.ok()) << values.status().text();
+    if (i % 2 == 0) usleep(900'000);
+  }
+}
+
+// All ranks of a job come again at once, after a pause that was too long for the store.
+TEST_F(OpenStoreTest, AWholeJobComesAgainAtOnce) {
+  constexpr int kRanks = 300;
+  bounds_ = {.sessions = kRanks + 64, .quiet_ns = 2 * kSecond};
+  ranks_ = kRanks;
+  quiet_ns_ = kSecond / 2;
+  start();
+  run_ranks(kRanks, [&](int rank) {
+    StoreClient client(log_, options(rank));
+    for (int round = 0; round < 2; ++round) {
+      const auto values = client.gather(fmt::format("scope {}", round), kRanks, {}, in(40));
+      EXPECT_TRUE(values.ok()) << values.status().text();
+      if (round == 0) usleep(3'500'000);
+    }
+  });
+}
+
 // Strangers push out who is quiet, but who was pushed out comes back.
 TEST_F(OpenStoreTest, AClientThatHadToMakeRoomConnectsAgain) {
   bounds_->quiet_ns = kForever;
@@ -628,6 +696,7 @@ TEST_F(StoreTest, AFullStoreRefusesAnOverwriteAndKeepsTheValue) {
 
 class CountingSink final : public ReplySink {
  public:
+  void on_exchanged(ClientId /*client*/) override {}
   void send_reply(ClientId client, const Frame& frame) override {
     ++count;
     last_client = client;

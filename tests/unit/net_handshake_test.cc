@@ -166,7 +166,9 @@ TEST_P(HandshakeTest, WrongSecretFailsOnBothSidesWithoutRevealingAProof) {
   EXPECT_EQ(a.error().code(), Code::kPermissionDenied);
   EXPECT_EQ(b.error().code(), Code::kPermissionDenied);
   EXPECT_THAT(std::string(a.error().text()), HasSubstr("does not prove the job secret"));
-  EXPECT_THAT(std::string(b.error().text()), HasSubstr("without proving the job secret"));
+  EXPECT_THAT(std::string(b.error().text()), HasSubstr("has another job secret"));
+  EXPECT_EQ(a.denial(), Denial::kSecret);
+  EXPECT_EQ(b.denial(), Denial::kSecret);
 }
 
 TEST_P(HandshakeTest, WhatDoesNotFitIsRefusedWithTheReason) {
@@ -386,6 +388,10 @@ struct Wire {
   }
 };
 
+// What an initiator sends that is not convinced: no proof.
+const std::string kNotConvinced(32, '\0');
+const auto kNoProof = testing::AnyOf("", kNotConvinced);
+
 std::string with_flipped_bit(std::string message, size_t bit) {
   message[bit / 8] = static_cast<char>(message[bit / 8] ^ (1 << (bit % 8)));
   return message;
@@ -398,7 +404,7 @@ TEST(HandshakeBitsTest, AHelloWithAnyBitFlippedConvincesNobody) {
     const std::string challenge = wire.challenge(with_flipped_bit(wire.hello(), bit));
     // No answer: not a hetcomm peer, or a length that makes the acceptor wait for more.
     if (!challenge.empty()) {
-      EXPECT_EQ(wire.proof(challenge), "") << "bit " << bit;
+      EXPECT_THAT(wire.proof(challenge), kNoProof) << "bit " << bit;
       EXPECT_EQ(wire.initiator, Step::kFailed) << "bit " << bit;
       EXPECT_EQ(wire.a.acceptor_incarnation(), std::nullopt) << "bit " << bit;
     }
@@ -414,10 +420,43 @@ TEST(HandshakeBitsTest, AChallengeWithAnyBitFlippedGetsNoProofAndProvesNoIncarna
   const size_t bits = record().challenge.size() * 8;
   for (size_t bit = 0; bit < bits; ++bit) {
     Wire wire;
-    EXPECT_EQ(wire.proof(with_flipped_bit(wire.challenge(wire.hello()), bit)), "") << bit;
+    EXPECT_THAT(wire.proof(with_flipped_bit(wire.challenge(wire.hello()), bit)), kNoProof) << bit;
     EXPECT_EQ(wire.initiator, Step::kFailed) << "bit " << bit;
     EXPECT_EQ(wire.a.acceptor_incarnation(), std::nullopt) << "bit " << bit;
   }
+}
+
+// A peer that gave up, or whose process ended, has the right secret for all that is known.
+TEST(HandshakeBitsTest, WhoLeavesBeforeItsProofIsNotAccused) {
+  Wire wire;
+  EXPECT_NE(wire.challenge(wire.hello()), "");
+  wire.server.left.reset();
+  EXPECT_EQ(wire.b.advance(), Step::kFailed);
+  EXPECT_EQ(wire.b.error().code(), Code::kPeerLost);
+  EXPECT_EQ(wire.b.denial(), Denial::kNone);
+  EXPECT_THAT(std::string(wire.b.error().text()), testing::Not(HasSubstr("SECRET")));
+}
+
+TEST(HandshakeEndTest, AnEndIsTextAndNothingElse) {
+  const std::vector<std::byte> end = encode_end(Status(Code::kOutOfResources, "no files are left"));
+  const std::string bytes(reinterpret_cast<const char*>(end.data()), end.size());
+  Wire wire;
+  (void)wire.hello();
+  EXPECT_EQ(wire.proof(bytes), "");
+  EXPECT_EQ(wire.initiator, Step::kFailed);
+  EXPECT_EQ(wire.a.denial(), Denial::kEnded);
+  EXPECT_EQ(wire.a.error().code(), Code::kOutOfResources);
+  EXPECT_EQ(wire.a.error().text(), "no files are left");
+  EXPECT_EQ(wire.a.acceptor_incarnation(), std::nullopt);
+  // A text may be as long as a hello's extra bytes, and holds no control characters.
+  const std::vector<std::byte> longest =
+      encode_end(Status(Code::kOk, "\x1b[31m" + std::string(5000, 'x')));
+  Wire other;
+  (void)other.hello();
+  (void)other.proof({reinterpret_cast<const char*>(longest.data()), longest.size()});
+  EXPECT_EQ(other.a.error().code(), Code::kBootstrapFailed);
+  EXPECT_EQ(std::string(other.a.error().text()).find('\x1b'), std::string::npos);
+  EXPECT_LT(other.a.error().text().size(), 1100u);
 }
 
 TEST(HandshakeBitsTest, AProofWithAnyBitFlippedIsRefused) {

@@ -141,6 +141,32 @@ TEST(ListeningPlaceTest, UsableAreFamiliesInCommonAndNoForeignLoopback) {
                              HasSubstr("[2001:db8::2]:6: family not in use here")));
 }
 
+// Peers do not know the numbers of this host's interfaces.
+TEST(ListeningPlaceTest, LinkLocalAddressesGetTheScopeOfThisHostsOwn) {
+  const Address own = numeric("fe80::1", 1).with_scope(1);
+  const ListeningPlace theirs{.host = {std::byte{2}}, .addresses = {numeric("fe80::2", 7)}};
+  auto usable = usable_addresses({.host = {std::byte{1}}, .addresses = {own}}, theirs);
+  ASSERT_TRUE(usable.ok()) << usable.status().text();
+  ASSERT_EQ(usable->size(), 1u);
+  EXPECT_EQ(usable->front().scope(), 1u);
+  EXPECT_EQ(usable->front().port(), 7);
+  const auto none =
+      usable_addresses({.host = {std::byte{1}}, .addresses = {numeric("2001:db8::1", 1)}}, theirs);
+  EXPECT_THAT(std::string(none.status().text()), HasSubstr("link-local"));
+}
+
+TEST(LinkLocalScopeTest, ItIsThatOfTheAddressThatComesFirst) {
+  const InterfaceAddress link{.interface = "eth1", .address = numeric("fe80::1", 0).with_scope(5)};
+  const InterfaceAddress global{.interface = "eth0", .address = numeric("2001:db8::1", 0)};
+  EXPECT_EQ(link_local_scope({link, global}), 5u);
+  EXPECT_EQ(link_local_scope({global, link}), 0u);
+  EXPECT_EQ(link_local_scope({}), 0u);
+  EXPECT_TRUE(can_be_told(link.address, 5));
+  EXPECT_FALSE(can_be_told(link.address, 6));
+  EXPECT_FALSE(can_be_told(link.address, 0));
+  EXPECT_TRUE(can_be_told(global.address, 0));
+}
+
 class NetworkListenerTest : public testing::Test, public AcceptHandler, public ConnectHandler {
  protected:
   NetworkListenerTest() {

@@ -270,7 +270,7 @@ TEST_F(SocketTest, WrongSecretFailsBothSides) {
   ASSERT_TRUE(run_until([&] { return reports_ == 1 && !lines_.empty(); }));
   EXPECT_EQ(failure_.code(), Code::kPermissionDenied);
   EXPECT_THAT(std::string(failure_.text()), HasSubstr("job secret"));
-  EXPECT_THAT(lines_.back(), HasSubstr("without proving the job secret"));
+  EXPECT_THAT(lines_.back(), HasSubstr("has another job secret"));
   EXPECT_TRUE(accepted_.empty());
 }
 
@@ -370,6 +370,24 @@ TEST_F(SocketTest, YoungConnectionsAreNotPushedOutAndRoomIsUsedAtOnce) {
   EXPECT_TRUE(run_until([&] { return connected_.size() == 1 && accepted_.size() == 1; }));
 }
 
+// A busy acceptor looks late: what a peer has sent by then counts.
+TEST_F(SocketTest, WhoHasSpokenUnheardIsNotPushedOut) {
+  listen_on_loopback();
+  for (size_t i = 0; i < kMaxPending; ++i) connect({acceptor_->address()}, 20 * kSecond);
+  poller_.wait(kSecond);
+  usleep(20'000);
+  // The connectors send their hellos; the acceptor's events are not delivered.
+  acceptor_->on_events(EPOLLIN);
+  acceptor_->on_events(EPOLLIN);
+  for (auto& connector : connectors_) connector->on_events(EPOLLOUT);
+  usleep(2 * kMinPendingNs / 1000);
+  connect({acceptor_->address()}, 20 * kSecond);
+  acceptor_->on_events(EPOLLIN);
+  EXPECT_TRUE(run_until([&] { return accepted_.size() == kMaxPending + 1; }, 20 * kSecond))
+      << accepted_.size() << failure_.text();
+  EXPECT_THAT(lines_, testing::IsEmpty());
+}
+
 TEST_F(SocketTest, NoCandidatesFailLater) {
   connect({});
   EXPECT_EQ(reports_, 0);
@@ -463,6 +481,33 @@ TEST_F(SocketTest, WithoutDescriptorsItWaitsAndGoesOn) {
   EXPECT_TRUE(run_until([&] { return accepted_.size() == 1 && connected_.size() == 1; }));
   EXPECT_EQ(lines_.size(), 1u);
   EXPECT_THAT(lines_.front(), HasSubstr("cannot accept connections"));
+}
+
+// A spare descriptor is enough to tell why.
+TEST_F(SocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
+  Acceptor::Options options;
+  options.credentials = {.identity = identity_of("job", "world", 0), .secret = secret_of("s")};
+  options.rank = 1;
+  options.exhausted = Status(Code::kOutOfResources, "run `ulimit -n 4711`");
+  auto acceptor = Acceptor::create(poller_, log_, Address::parse_numeric("127.0.0.1", 0).value(),
+                                   options, *this);
+  ASSERT_TRUE(acceptor.ok());
+  acceptor_ = std::move(acceptor).value();
+  rlimit old_limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  connect({acceptor_->address()}, 60 * kSecond);
+  const UniqueFd next(::dup(0));
+  rlimit limit = old_limit;
+  limit.rlim_cur = static_cast<rlim_t>(next.get());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(run_until([&] { return reports_ == 1; }, 30 * kSecond));
+  EXPECT_TRUE(acceptor_->exhausted());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  EXPECT_THAT(std::string(failure_.text()), HasSubstr("run `ulimit -n 4711`"));
+  EXPECT_EQ(connectors_.front()->denial(), Denial::kEnded);
+  connect({acceptor_->address()}, 20 * kSecond);
+  EXPECT_TRUE(run_until([&] { return accepted_.size() == 1; }));
+  EXPECT_FALSE(acceptor_->exhausted());
 }
 
 TEST_F(SocketTest, FullLocalListenQueueIsRetried) {

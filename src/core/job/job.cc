@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "src/base/baton_role.h"
+#include "src/base/descriptors.h"
 #include "src/base/host_id.h"
 #include "src/base/random.h"
 #include "src/bootstrap/digest_exchange.h"
@@ -278,6 +279,12 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   uint32_t& incarnation = own->info.incarnation;
   while (incarnation == 0) {
     HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&incarnation, 1))));
+  }
+  // Those to peers are made as they are needed (IdleConnections).
+  constexpr uint64_t kOwnDescriptors = 16;
+  if (size() > 1) {
+    HETCOMM_RETURN_IF_ERROR(reserve_descriptors(environment_.config, log(), kOwnDescriptors,
+                                                "a communicator's listeners and first connections"));
   }
   interfaces_.chosen = choose_interfaces(environment_.config, interfaces_.route);
   HETCOMM_RETURN_IF_ERROR(make_control(incarnation));

@@ -1,0 +1,125 @@
+#include "src/bootstrap/failure_answer.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/net/handshake.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMaxVisitors = 64;
+// A visitor that keeps others waiting is dropped after this time.
+constexpr uint64_t kVisitNs = 250'000'000;
+constexpr int kPauseMs = 10;
+
+// One connection: it is told the reason as soon as it has said anything, and kept until it leaves.
+class Visitor {
+ public:
+  Visitor(UniqueFd socket, uint64_t now) : socket_(std::move(socket)), begun_ns_(now) {}
+
+  int fd() const { return socket_.get(); }
+  uint64_t begun_ns() const { return begun_ns_; }
+  // The rank that it says it is, once it was told.
+  std::optional<int32_t> told() const { return told_; }
+
+  // Returns false when it has left, or takes nothing.
+  bool serve(const std::vector<std::byte>& answer) {
+    while (true) {
+      std::array<std::byte, 1024> chunk;
+      const ssize_t got = ::recv(fd(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+      if (got < 0) return errno == EAGAIN || errno == EINTR;
+      if (got == 0) return false;
+      if (heard_.size() < kMaxHelloBytes) {
+        heard_.insert(heard_.end(), chunk.begin(), chunk.begin() + got);
+      }
+      if (!answered_) {
+        answered_ = true;
+        const ssize_t sent = ::send(fd(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent != static_cast<ssize_t>(answer.size())) return false;
+        ::shutdown(fd(), SHUT_WR);
+      }
+      told_ = claimed_rank(heard_);
+    }
+  }
+
+ private:
+  UniqueFd socket_;
+  uint64_t begun_ns_;
+  std::vector<std::byte> heard_;
+  bool answered_ = false;
+  std::optional<int32_t> told_;
+};
+
+void accept_some(const StoreListeners& listeners, std::deque<Visitor>* visitors) {
+  for (const UniqueFd& listener : listeners.sockets) {
+    while (true) {
+      if (visitors->size() >= kMaxVisitors) {
+        if (now_ns() < visitors->front().begun_ns() + kVisitNs) return;
+        visitors->pop_front();
+      }
+      UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!socket.valid()) {
+        const bool short_of_descriptors = errno == EMFILE || errno == ENFILE;
+        if (!short_of_descriptors || visitors->empty()) break;
+        if (now_ns() < visitors->front().begun_ns() + kVisitNs) return;
+        visitors->pop_front();
+        continue;
+      }
+      visitors->emplace_back(std::move(socket), now_ns());
+    }
+  }
+}
+
+void wait_for_events(const StoreListeners& listeners, const std::deque<Visitor>& visitors,
+                     uint64_t until_ns) {
+  std::vector<pollfd> polled;
+  // Listeners that cannot be served now would end each wait at once.
+  if (visitors.size() < kMaxVisitors) {
+    for (const UniqueFd& listener : listeners.sockets) {
+      polled.push_back({.fd = listener.get(), .events = POLLIN, .revents = 0});
+    }
+  }
+  for (const Visitor& visitor : visitors) {
+    polled.push_back({.fd = visitor.fd(), .events = POLLIN, .revents = 0});
+  }
+  const uint64_t now = now_ns();
+  const uint64_t left_ms = until_ns > now ? (until_ns - now) / 1'000'000 + 1 : 0;
+  const int timeout_ms = visitors.empty() ? static_cast<int>(left_ms) : kPauseMs;
+  ::poll(polled.data(), polled.size(), timeout_ms);
+}
+
+}  // namespace
+
+void answer_with_failure(const StoreListeners& listeners, const Status& why, int ranks,
+                         uint64_t time_ns) {
+  const std::vector<std::byte> answer = encode_end(why);
+  const uint64_t end_ns = deadline_after(now_ns(), time_ns);
+  std::deque<Visitor> visitors;
+  std::set<int32_t> told;
+  while (now_ns() < end_ns && told.size() < static_cast<size_t>(std::max(ranks, 0))) {
+    const size_t before = visitors.size();
+    accept_some(listeners, &visitors);
+    const bool is_short = before == 0 && visitors.empty();
+    for (auto visitor = visitors.begin(); visitor != visitors.end();) {
+      const bool stays = visitor->serve(answer);
+      if (const std::optional<int32_t> rank = visitor->told()) told.insert(*rank);
+      visitor = stays ? visitor + 1 : visitors.erase(visitor);
+    }
+    wait_for_events(listeners, visitors, end_ns);
+    // Without a descriptor the listeners stay readable.
+    if (is_short) ::poll(nullptr, 0, kPauseMs);
+  }
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,18 @@
+// Rank 0 has failed before its store could serve. It tells the others why, at the place where they
+// look for the store.
+#pragma once
+
+#include <cstdint>
+
+#include "src/base/status.h"
+#include "src/bootstrap/store_listeners.h"
+
+namespace hetcomm {
+
+// Answers everybody who has connected to |listeners|, or connects within |time_ns|, with |why|
+// (encode_end in net/handshake.h). Blocks for that time, or until |ranks| different ranks say that
+// they were told. Needs one free descriptor; without any it waits for one.
+void answer_with_failure(const StoreListeners& listeners, const Status& why, int ranks,
+                         uint64_t time_ns);
+
+}  // namespace hetcomm

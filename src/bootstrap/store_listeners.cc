@@ -1,0 +1,41 @@
+#include "src/bootstrap/store_listeners.h"
+
+#include <string>
+#include <utility>
+
+#include "src/net/listening_socket.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr int kBacklog = 4096;
+
+// All hosts at |port|, or, where that is 0, at the one that the first got.
+Result<StoreListeners> listen_at(const std::vector<Address>& hosts, uint16_t port) {
+  StoreListeners listeners;
+  for (const Address& host : hosts) {
+    Result<UniqueFd> socket = listen_on(host.with_port(port), kBacklog);
+    if (!socket.ok()) return socket.status();
+    Result<Address> bound = bound_address(socket->get());
+    if (!bound.ok()) return bound.status();
+    port = bound->port();
+    listeners.sockets.push_back(std::move(socket).value());
+  }
+  return listeners;
+}
+
+}  // namespace
+
+Result<StoreListeners> listen_for_store(const std::vector<Address>& hosts,
+                                        const std::vector<uint16_t>& ports) {
+  Status failure(Code::kBootstrapFailed, "no address to listen on");
+  if (hosts.empty()) return failure;
+  for (const uint16_t port : ports) {
+    Result<StoreListeners> listeners = listen_at(hosts, port);
+    if (listeners.ok()) return listeners;
+    failure = listeners.status();
+  }
+  return failure;
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,24 @@
+// Sockets that listen where rank 0's store is looked for. They exist before the store does, so that
+// rank 0 can tell the others why it fails (failure_answer.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+#include "src/net/address.h"
+
+namespace hetcomm {
+
+// One socket for each host, all of them at one port.
+struct StoreListeners {
+  std::vector<UniqueFd> sockets;
+};
+
+// Listens on all |hosts| at the first of |ports| that is free on all of them. The failure is that of
+// the last port.
+Result<StoreListeners> listen_for_store(const std::vector<Address>& hosts,
+                                        const std::vector<uint16_t>& ports);
+
+}  // namespace hetcomm
