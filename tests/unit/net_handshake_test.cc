@@ -254,6 +254,10 @@ TEST_P(HandshakeTest, AnyIdentityTakesEveryJobButNoOtherSecret) {
   EXPECT_EQ(drive(c, d).acceptor, Step::kFailed);
 }
 
+// What an initiator sends that is not convinced: no proof.
+const std::string kNotConvinced(32, '\0');
+const auto kNoProof = testing::AnyOf("", kNotConvinced);
+
 // Reads what is there, waiting a little for the first byte.
 std::string take(int fd) {
   pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
@@ -317,7 +321,7 @@ TEST_P(HandshakeTest, ReplayedChallengeFailsAndGetsNoProof) {
   give(sockets_.right.get(), recording.challenge);
   EXPECT_EQ(advance_until_over(a), Step::kFailed);
   EXPECT_EQ(a.error().code(), Code::kPermissionDenied);
-  EXPECT_EQ(take(sockets_.right.get()), "");
+  EXPECT_EQ(take(sockets_.right.get()), kNotConvinced);
 }
 
 TEST_P(HandshakeTest, ReflectedMessagesProveNothing) {
@@ -387,10 +391,6 @@ struct Wire {
     return got > 0 ? std::string(buffer, static_cast<size_t>(got)) : std::string();
   }
 };
-
-// What an initiator sends that is not convinced: no proof.
-const std::string kNotConvinced(32, '\0');
-const auto kNoProof = testing::AnyOf("", kNotConvinced);
 
 std::string with_flipped_bit(std::string message, size_t bit) {
   message[bit / 8] = static_cast<char>(message[bit / 8] ^ (1 << (bit % 8)));
@@ -516,7 +516,8 @@ TEST(HandshakeProofTest, AnAcceptorsProofOfAnotherTranscriptIsRefused) {
     const std::string hello = wire.hello();
     const std::string answer = wire.challenge(hello).substr(0, kAnswerSize);
     const std::string seen = with_flipped_bit(hello + answer, byte * 8 + byte % 8);
-    EXPECT_EQ(wire.proof(answer + proof_of(kAcceptorLabel, seen, {})), "") << "byte " << byte;
+    EXPECT_THAT(wire.proof(answer + proof_of(kAcceptorLabel, seen, {})), kNoProof)
+        << "byte " << byte;
     EXPECT_EQ(wire.initiator, Step::kFailed) << "byte " << byte;
   }
 }
@@ -580,7 +581,7 @@ TEST(HandshakeProofTest, NoClaimCanBeChangedOnTheWay) {
     const size_t nonce = kPrefixSize + 60;
     const std::string fitting = record().hello.replace(nonce, 32, mine.substr(nonce, 32));
     ASSERT_EQ(fitting.size(), mine.size());
-    EXPECT_EQ(wire.proof(wire.challenge(fitting)), "") << test.what;
+    EXPECT_EQ(wire.proof(wire.challenge(fitting)), kNotConvinced) << test.what;
     EXPECT_EQ(wire.initiator, Step::kFailed) << test.what;
     EXPECT_THAT(std::string(wire.a.error().text()), HasSubstr("does not prove the job secret"))
         << test.what;
