@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <iterator>
 #include <mutex>
@@ -77,11 +77,11 @@ Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
   if (needed <= limit.rlim_cur) return {};
   return Status(
       Code::kOutOfResources,
-      fmt::format("{} needs {} descriptors beside the {} that are open, and this process may have "
-                  "{}: run `ulimit -n {}` before the program{}",
-                  purpose, count, open, limit.rlim_cur, needed + kSpareDescriptors,
-                  allowed ? ", which may need a higher hard limit"
-                          : ", or leave HETCOMM_RAISE_LIMITS on"));
+      fmt::format(
+          "{} needs {} descriptors beside the {} that are open, and this process may have "
+          "{}: run `ulimit -n {}` before the program{}",
+          purpose, count, open, limit.rlim_cur, needed + kSpareDescriptors,
+          allowed ? ", which may need a higher hard limit" : ", or leave HETCOMM_RAISE_LIMITS on"));
 }
 
 }  // namespace hetcomm

@@ -521,9 +521,8 @@ Status LaunchedJob::start(StoreSite* site, uint64_t deadline_ns) {
   return Status(found.code(), fmt::format("{}; {}", found.text(), describe(launch_.job)));
 }
 
-Result<std::shared_ptr<LaunchedJob>> start_job(const Config& config, Log& log,
-                                               const Launch& launch, StoreSite* site,
-                                               uint64_t deadline_ns) {
+Result<std::shared_ptr<LaunchedJob>> start_job(const Config& config, Log& log, const Launch& launch,
+                                               StoreSite* site, uint64_t deadline_ns) {
   Result<std::optional<Secret>> secret = configured_secret(config, log);
   if (!secret.ok()) return secret.status();
   if (!secret.value()) {

@@ -45,7 +45,8 @@ class Visitor {
       }
       if (!answered_) {
         answered_ = true;
-        const ssize_t sent = ::send(fd(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t sent =
+            ::send(fd(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent != static_cast<ssize_t>(answer.size())) return false;
         ::shutdown(fd(), SHUT_WR);
       }

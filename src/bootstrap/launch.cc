@@ -96,9 +96,8 @@ JobName read_job(const Config& config, Names::Launcher launcher) {
     return {std::string(variable("PMIX_NAMESPACE")), "PMIX_NAMESPACE"};
   }
   if (launcher == Names::Launcher::kSlurm && is_set("SLURM_JOB_ID") && is_set("SLURM_STEP_ID")) {
-    return of_slurm_start(
-        fmt::format("{}.{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID")),
-        "SLURM_JOB_ID and SLURM_STEP_ID");
+    return of_slurm_start(fmt::format("{}.{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID")),
+                          "SLURM_JOB_ID and SLURM_STEP_ID");
   }
   if (is_set("SLURM_JOB_ID")) {
     return of_slurm_start(std::string(variable("SLURM_JOB_ID")), "SLURM_JOB_ID");

@@ -28,8 +28,8 @@ struct Launch {
 };
 
 // HETCOMM_JOB is the job's name, else the run id of torchrun, else what the launcher calls the job.
-// Slurm's name has SLURM_RESTART_COUNT in it. TORCHELASTIC_RESTART_COUNT is not part of a name, because
-// each agent of torchrun counts for itself.
+// Slurm's name has SLURM_RESTART_COUNT in it. TORCHELASTIC_RESTART_COUNT is not part of a name,
+// because each agent of torchrun counts for itself.
 // BOOTSTRAP_FAILED names the variable that is missing or malformed.
 Result<Launch> read_launch(const Config& config);
 

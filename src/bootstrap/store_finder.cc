@@ -107,7 +107,9 @@ class Target final : public ConnectHandler, public Watcher {
         note(Verdict::kForeign, socket.status());
         break;
       case Denial::kNone:
-        note(closed_ ? Verdict::kClosed : denied_ ? Verdict::kForeign : Verdict::kSilent,
+        note(closed_   ? Verdict::kClosed
+             : denied_ ? Verdict::kForeign
+                       : Verdict::kSilent,
              socket.status());
         break;
     }
@@ -247,9 +249,8 @@ const Target* find_verdict(const Targets& targets, Verdict verdict) {
 }
 
 bool all_have_results_since(const Targets& targets, uint64_t since_ns, uint64_t now) {
-  return std::all_of(targets.begin(), targets.end(), [&](const auto& target) {
-    return target->has_result_since(since_ns, now);
-  });
+  return std::all_of(targets.begin(), targets.end(),
+                     [&](const auto& target) { return target->has_result_since(since_ns, now); });
 }
 
 // Whether this rank was turned away for good. Looks twice, kConfirmNs apart: what was met first may
@@ -333,12 +334,10 @@ Status failure_of(const Targets& targets, const StoreClient::Options& options,
   }
   const bool away = all_denied || find_verdict(targets, Verdict::kSecret) != nullptr ||
                     find_verdict(targets, Verdict::kJoined) != nullptr;
-  return Status(
-      away ? Code::kPermissionDenied : Code::kBootstrapFailed,
-      fmt::format(
-          "rank 0's store was not found{}: {}; check that rank 0 runs and that "
-          "MASTER_ADDR and MASTER_PORT lead to it",
-          within, describe(targets)));
+  return Status(away ? Code::kPermissionDenied : Code::kBootstrapFailed,
+                fmt::format("rank 0's store was not found{}: {}; check that rank 0 runs and that "
+                            "MASTER_ADDR and MASTER_PORT lead to it",
+                            within, describe(targets)));
 }
 
 }  // namespace

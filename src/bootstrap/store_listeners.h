@@ -16,8 +16,8 @@ struct StoreListeners {
   std::vector<UniqueFd> sockets;
 };
 
-// Listens on all |hosts| at the first of |ports| that is free on all of them. The failure is that of
-// the last port.
+// Listens on all |hosts| at the first of |ports| that is free on all of them. The failure is that
+// of the last port.
 Result<StoreListeners> listen_for_store(const std::vector<Address>& hosts,
                                         const std::vector<uint16_t>& ports);
 

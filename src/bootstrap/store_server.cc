@@ -288,9 +288,8 @@ void StoreServer::Loop::serve() {
       note_rejection();
       timer = std::min(timer, network_->next_timer_ns());
     }
-    const bool is_short =
-        std::any_of(acceptors_.begin(), acceptors_.end(),
-                    [](const auto& acceptor) { return acceptor->exhausted(); });
+    const bool is_short = std::any_of(acceptors_.begin(), acceptors_.end(),
+                                      [](const auto& acceptor) { return acceptor->exhausted(); });
     if (is_short && exhausted_) table_.fail_all(*exhausted_);
     table_.expire(now);
     for (const std::string& line : table_.take_reports(now)) log_.warn("store: {}", line);
@@ -393,10 +392,10 @@ void StoreServer::Loop::on_exchanged(ClientId client) {
 void StoreServer::Loop::on_rejection(const Rejection& rejection) {
   // A stranger that says nothing, and a peer that gave up, are worth no warning.
   if (!rejection.spoke || rejection.why.code() == Code::kPeerLost) return;
-  const std::string who =
-      rejection.claimed_rank
-          ? fmt::format("{}, which says that it is rank {}", rejection.peer, *rejection.claimed_rank)
-          : rejection.peer;
+  const std::string who = rejection.claimed_rank
+                              ? fmt::format("{}, which says that it is rank {}", rejection.peer,
+                                            *rejection.claimed_rank)
+                              : rejection.peer;
   const bool is_new =
       reasons_.size() < kMaxReasons &&
       reasons_.insert(host_of(rejection.peer) + "\n" + std::string(rejection.why.text())).second;

@@ -311,9 +311,9 @@ void StoreTable::time_out(ClientId client) {
                                 found->second.who, rank, found->second.why.text());
     }
   }
-  fail_gather(wait.key,
-              Status(code, fmt::format(
-                               "{} did not join within {}; check that they started and reach "
+  fail_gather(
+      wait.key,
+      Status(code, fmt::format("{} did not join within {}; check that they started and reach "
                                "MASTER_ADDR:MASTER_PORT, or raise HETCOMM_BOOTSTRAP_TIMEOUT{}{}",
                                format_ranks(missing, gather.ranks), duration_text(wait.limit_ns),
                                turned_away, hint_)));

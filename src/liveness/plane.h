@@ -117,10 +117,10 @@ class Plane final : public Resident,
   std::shared_ptr<ProfileBook> profiles_;
   std::shared_ptr<const TlsContext> tls_;  // null: TLS is off
   std::unique_ptr<Judge> judge_;           // null before start()
-  uint32_t link_local_scope_ = 0;  // of all link-local IPv6 addresses that peers have told
+  uint32_t link_local_scope_ = 0;          // of all link-local IPv6 addresses that peers have told
   PortRange ports_;
   const UniqueFd own_process_ = describe_own_process();  // for peers on this host
-  bool same_user_ = true;       // the local socket takes peers of this user only
+  bool same_user_ = true;  // the local socket takes peers of this user only
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   Membership members_;
   std::map<ConnectionId, std::unique_ptr<ControlConnection>> connections_;

@@ -46,7 +46,7 @@ class AcceptHandler {
 
 // A connection that was dropped before it had proved itself.
 struct Rejection {
-  std::string peer;                   // its address
+  std::string peer;                     // its address
   std::optional<int32_t> claimed_rank;  // the rank that it says it is, unproved
   Status why;
   Denial denial = Denial::kNone;
@@ -132,7 +132,7 @@ class Acceptor final : public Watcher {
   Address address_;
   std::deque<std::unique_ptr<Pending>> pending_;  // oldest first
   uint64_t resume_ns_ = kForever;                 // not kForever: paused until then
-  uint64_t slowest_ns_ = 0;            // proof of late; decays
+  uint64_t slowest_ns_ = 0;                       // proof of late; decays
   uint64_t exhausted_since_ns_ = kForever;
   bool turning_away_ = false;
   uint64_t next_warning_ns_ = 0;

@@ -78,9 +78,9 @@ using ChosenInterfaces = Result<std::vector<InterfaceAddress>>;
 // there is one: when nothing is named, it is taken even where its interface has no carrier yet.
 ChosenInterfaces choose_interfaces(const Config& config, const Address& route = {});
 
-// The scope of all link-local IPv6 addresses that ranks tell each other: that of the interface whose
-// address stands first in |chosen|, if it is such an address. It then leads to the other ranks, which
-// use the same link. 0: such addresses are of no use.
+// The scope of all link-local IPv6 addresses that ranks tell each other: that of the interface
+// whose address stands first in |chosen|, if it is such an address. It then leads to the other
+// ranks, which use the same link. 0: such addresses are of no use.
 uint32_t link_local_scope(const std::vector<InterfaceAddress>& chosen);
 // Returns whether |address| can be told to peers of a rank with that scope.
 inline bool can_be_told(const Address& address, uint32_t link_local_scope) {

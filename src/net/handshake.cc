@@ -509,8 +509,8 @@ bool Handshake::read_end() {
   ByteReader reader(ConstByteSpan(in_).subspan(kPrefixBytes));
   const Code code = code_of_end(reader.read<int32_t>());
   const ConstByteSpan text = reader.read_raw(reader.left());
-  return fail_with(
-      code, printable({reinterpret_cast<const char*>(text.data()), text.size()}), Denial::kEnded);
+  return fail_with(code, printable({reinterpret_cast<const char*>(text.data()), text.size()}),
+                   Denial::kEnded);
 }
 
 // Nothing of the secret is in the zeros. They may be lost; then the acceptor knows less.

@@ -12,13 +12,13 @@
 //                                     nonce, proof)                initiator checks the proof first
 //     proof                      -->                                acceptor checks, then believes
 //
-// An initiator that is not convinced sends 32 zero bytes in place of its proof. They tell the acceptor
-// why it leaves; one that leaves without them gave up or ended. An acceptor that does not fit the
-// hello (another version, role, job, epoch, instance, rank or incarnation) says so inside its
-// challenge. After a failure the socket is shut down, so that the other side fails too.
+// An initiator that is not convinced sends 32 zero bytes in place of its proof. They tell the
+// acceptor why it leaves. One that leaves without them gave up or ended. An acceptor that does not
+// fit the hello (another version, role, job, epoch, instance, rank or incarnation) says so inside
+// its challenge. After a failure the socket is shut down, so that the other side fails too.
 //
-// A process that cannot take part answers with encode_end() in place of a challenge, and in place of
-// the first record of TLS. It proves nothing: the initiator believes the text, and nothing else.
+// A process that cannot take part answers with encode_end(), in place of a challenge or of the
+// first record of TLS. It proves nothing: the initiator believes the text, and nothing else.
 //
 // A challenge proves the acceptor's incarnation even when it refuses. An initiator that reads
 // another one than it expects knows that the process that it looks for listens there no more.

@@ -448,7 +448,8 @@ TEST_F(LaunchTest, SlurmsRestartsHaveNamesOfTheirOwn) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "1", 1);
   const auto name = [&](const char* restarts, const char* step) {
-    return launch({{"SLURM_JOB_ID", "9"}, {"SLURM_RESTART_COUNT", restarts}, {"SLURM_STEP_ID", step}})
+    return launch(
+               {{"SLURM_JOB_ID", "9"}, {"SLURM_RESTART_COUNT", restarts}, {"SLURM_STEP_ID", step}})
         .job.name;
   };
   for (const char* step : {"", "0"}) {

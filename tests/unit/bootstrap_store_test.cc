@@ -276,7 +276,8 @@ TEST_F(StoreTest, AnotherProcessOfARankThatWasServedLooksElsewhere) {
   StoreClient late(log_, options_of(1, std::byte{3}));
   const Status refused = late.connect(now_ns() + kSecond);
   EXPECT_EQ(refused.code(), Code::kPermissionDenied);
-  EXPECT_THAT(std::string(refused.text()), HasSubstr("another process has already joined as rank 1"));
+  EXPECT_THAT(std::string(refused.text()),
+              HasSubstr("another process has already joined as rank 1"));
 }
 
 TEST_F(StoreTest, DifferentNumbersOfRanksFail) {

@@ -283,8 +283,9 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   // Those to peers are made as they are needed (IdleConnections).
   constexpr uint64_t kOwnDescriptors = 16;
   if (size() > 1) {
-    HETCOMM_RETURN_IF_ERROR(reserve_descriptors(environment_.config, log(), kOwnDescriptors,
-                                                "a communicator's listeners and first connections"));
+    HETCOMM_RETURN_IF_ERROR(
+        reserve_descriptors(environment_.config, log(), kOwnDescriptors,
+                            "a communicator's listeners and first connections"));
   }
   interfaces_.chosen = choose_interfaces(environment_.config, interfaces_.route);
   HETCOMM_RETURN_IF_ERROR(make_control(incarnation));
