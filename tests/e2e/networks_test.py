@@ -66,23 +66,30 @@ class LinkLocalHosts(Hosts):
 
     def __enter__(self):
         self.names = [f"hetcomm-links-{os.getpid()}-{i}" for i in range(2)]
+        try:
+            self.make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def make(self):
         for i, name in enumerate(self.names):
             sh("ip", "netns", "add", name)
             sh("ip", "-n", name, "link", "set", "lo", "up")
-            for spare in range(i * 2):
-                sh("ip", "-n", name, "link", "add", f"spare{spare}", "type", "dummy")
+            for spare in range(i):
+                sh("ip", "-n", name, "link", "add", f"spare{spare}", "type", "veth", "peer", "name",
+                   f"end{spare}")
         for device in ("eth1", "eth2"):
             sh("ip", "-n", self.names[0], "link", "add", device, "type", "veth", "peer", "name", device,
                "netns", self.names[1])
             for name in self.names:
-                sh("ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv6.conf.{device}.accept_dad=0")
                 sh("ip", "-n", name, "link", "set", device, "up")
-        return self
 
-    def address(self, device):
+    def address(self, device, host=0):
         deadline = time.monotonic() + 10
         while True:
-            words = subprocess.run(["ip", "-n", self.names[0], "-6", "-o", "address", "show", "dev", device, "scope",
+            words = subprocess.run(["ip", "-n", self.names[host], "-6", "-o", "address", "show", "dev", device, "scope",
                                     "link"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
             if "inet6" in words and "tentative" not in words:
                 return words[words.index("inet6") + 1].split("/")[0]
@@ -93,6 +100,7 @@ class LinkLocalHosts(Hosts):
 def meet_by_link_local_addresses(program):
     with LinkLocalHosts() as hosts:
         for device in ("eth1", "eth2"):
+            hosts.address(device, host=1)  # is there
             address = f"{hosts.address(device)}%{device}"
             settings = {"MASTER_ADDR": address, "HETCOMM_FAMILY": "any", "HETCOMM_TRANSPORTS": "tcp"}
             statuses, outputs = hosts.run(program, common=settings)
