@@ -93,7 +93,9 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(127);
-  for (int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) signal(signal_number, SIG_DFL);
+  for (int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ}) {
+    signal(signal_number, SIG_DFL);
+  }
   if (process.cpu >= 0) {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -428,6 +429,8 @@ void warn_of_idle_nic(const std::string& nic, const std::vector<Work>& works) {
 }
 
 int run_program(int argc, char** argv) {
+  // A file at the limit of file sizes (ulimit -f) is an error that is told, and no end by a signal.
+  std::signal(SIGXFSZ, SIG_IGN);
   if (argc > 1 && std::strcmp(argv[1], "--runner") == 0) return run_words(argc, argv);
   Options options;
   const Parsed parsed = parse_options(argc, argv, &options);

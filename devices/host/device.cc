@@ -2,7 +2,7 @@
 //
 // Allocations are mappings of a file each, as long as that costs no more than a part of the
 // descriptors that the process may have, so that other processes of the host can map them; the
-// rest comes from the heap.
+// rest comes from the heap. A file beyond the limit of file sizes is refused, and the text says so.
 //
 // A copy has happened when the call that starts it returns. So a stream has no state and an event
 // is complete from the start: both handles are the device itself, and nothing is allocated for
@@ -20,7 +20,12 @@
 #include <new>
 #include <unordered_map>
 
+#include <fmt/format.h>
+
 #include "devices/registry.h"
+#include "src/base/memory_file.h"
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
 
 namespace hetcomm {
 namespace {
@@ -44,34 +49,45 @@ struct HostDevice {
   std::unordered_map<void*, Shared> shared;  // by address
 };
 
-// Null when the memory is better taken from the heap.
-void* allocate_shared(HostDevice& device, uint64_t size_bytes) {
-  const std::lock_guard lock(device.mutex);
-  if (size_bytes == 0 || size_bytes > device.most_bytes ||
-      device.shared.size() >= device.most_files) {
-    return nullptr;
-  }
-  const uint64_t size = (size_bytes + kPage - 1) & ~(kPage - 1);
-  const int file = memfd_create("hetcomm-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (file < 0) return nullptr;
-  void* address = MAP_FAILED;
+uint64_t whole_pages(uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
+
+// Returns whether memory of |size_bytes| is better taken from a file than from the heap.
+bool shall_share(const HostDevice& device, uint64_t size_bytes) {
+  return size_bytes > 0 && size_bytes <= device.most_bytes &&
+         device.shared.size() < device.most_files;
+}
+
+// Null when the memory has to be taken from the heap.
+void* map_new_file(HostDevice& device, uint64_t size) {
+  Result<UniqueFd> file = create_memory_file("hetcomm-memory", size);
+  if (!file.ok()) return nullptr;
   // A peer that maps it must never find less than it was told.
-  if (ftruncate(file, static_cast<off_t>(size)) == 0 &&
-      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
-    address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  }
-  if (address == MAP_FAILED) {
-    close(file);
+  if (fcntl(file->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return nullptr;
   }
+  void* const address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
+  if (address == MAP_FAILED) return nullptr;
   try {
-    device.shared.emplace(address, HostDevice::Shared{file, size});
+    device.shared.emplace(address, HostDevice::Shared{file->get(), size});
   } catch (const std::bad_alloc&) {
     munmap(address, size);
-    close(file);
     return nullptr;
   }
+  (void)file->release();
   return address;
+}
+
+// Why the last allocation of this thread was refused; ok: it was not, or for want of memory.
+thread_local Status kept_refusal;
+
+// Null with kOutOfResources kept: refused. Null without: the memory has to come from the heap.
+void* allocate_shared(HostDevice& device, uint64_t size_bytes) {
+  const std::lock_guard lock(device.mutex);
+  kept_refusal = {};
+  if (!shall_share(device, size_bytes)) return nullptr;
+  const uint64_t size = whole_pages(size_bytes);
+  kept_refusal = check_file_size(size);
+  return kept_refusal.ok() ? map_new_file(device, size) : nullptr;
 }
 
 // False when |address| is from the heap.
@@ -108,6 +124,7 @@ hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address)
     *out_address = shared;
     return HETCOMM_OK;
   }
+  if (!kept_refusal.ok()) return HETCOMM_OUT_OF_RESOURCES;
   const uint64_t alignment = size_bytes >= kPageAlignedFrom ? kPage : kAlignment;
   // An empty allocation has an address of its own too.
   const uint64_t wanted = size_bytes == 0 ? 1 : size_bytes;
@@ -115,6 +132,15 @@ hetcomm_status_t allocate(void* device, uint64_t size_bytes, void** out_address)
   if (address == nullptr) return HETCOMM_OUT_OF_MEMORY;
   *out_address = address;
   return HETCOMM_OK;
+}
+
+void error_text(void*, char* text, uint64_t size) {
+  if (size == 0) return;
+  text[0] = '\0';
+  if (kept_refusal.ok()) return;
+  const auto end =
+      fmt::format_to_n(text, size - 1, "{}, or wrap memory of your own", kept_refusal.text());
+  *end.out = '\0';
 }
 
 void free_memory(void* device, void* address) {
@@ -188,6 +214,7 @@ constexpr DeviceTable kTable = {
     .event_query = event_done,
     .event_wait = event_done,
     .event_release = event_release,
+    .error_text = error_text,
 };
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "src/base/memory_file.h"
+
 namespace hetcomm {
 namespace {
 
@@ -61,15 +63,13 @@ Result<Mapping> Mapping::create(uint64_t size, int protection) {
 }
 
 Result<Mapping> Mapping::create_file(uint64_t size) {
-  UniqueFd file(memfd_create("hetcomm-sim", MFD_CLOEXEC));
-  if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(size)) != 0) {
-    return status_from_errno(errno, "memory of a simulated device");
-  }
+  Result<UniqueFd> file = create_memory_file("hetcomm-sim", size);
+  if (!file.ok()) return file.status().annotate("memory of a simulated device");
   void* const base =
-      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file->get(), 0);
   if (base == MAP_FAILED) return status_from_errno(errno, "memory of a simulated device");
   Mapping mapping(static_cast<std::byte*>(base), size);
-  mapping.file_ = std::move(file);
+  mapping.file_ = std::move(file).value();
   return mapping;
 }
 

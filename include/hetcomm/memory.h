@@ -123,7 +123,9 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_abandon(
  * is shared: a forked child sees what its parent writes, and the parent what the child writes.
  * With many vendors the call waits for streams that operations hold back (hetcomm/stream.h).
  * OUT_OF_RANGE: there is no such device. INVALID_ARGUMENT: |size_bytes| is 0. OUT_OF_MEMORY: the
- * device has no room. [any-thread] */
+ * device has no room. OUT_OF_RESOURCES: host memory of this kind is a file to the kernel, and the
+ * process may not have such large ones (ulimit -f); hetcomm_memory_wrap takes memory of the
+ * caller's own. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device, uint64_t size_bytes,
                         hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;

@@ -46,6 +46,7 @@ Status status_from_errno(int error, std::string_view what) {
     case ENOBUFS:
     case ENOSPC:
     case EAGAIN:
+    case EFBIG:
       code = Code::kOutOfResources;
       break;
     case ENOMEM:
@@ -90,6 +91,7 @@ Status status_from_errno(int error, std::string_view what) {
   text += ": ";
   text += std::generic_category().message(error);
   if (error == EMFILE) text += "; raise the limit of open files (ulimit -n)";
+  if (error == EFBIG) text += "; raise the limit of file sizes (ulimit -f)";
   return Status(code, std::move(text));
 }
 

@@ -7,6 +7,7 @@ hetcomm_test(base_test TIMED LIKE_LIBRARY
     base_copy_test.cc
     base_free_index_test.cc
     base_log_test.cc
+    base_memory_file_test.cc
     base_numa_memory_test.cc
     base_packed_test.cc
     base_processors_test.cc

@@ -89,6 +89,26 @@ TEST(HostDevice, TakesAQuarterOfTheDescriptors) {
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+// Beyond the limit of file sizes the process would be ended by a signal.
+TEST(HostDevice, TheLimitOfFileSizesIsAStatus) {
+  TestDevice host("host");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 1u << 20;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+  void* memory = nullptr;
+  const hetcomm_status_t status = host.table().allocate(host.instance(), 2u << 20, &memory);
+  std::array<char, 300> text{};
+  host.table().error_text(host.instance(), text.data(), text.size());
+  void* const smaller = host.allocate(1u << 20);
+  EXPECT_GE(shared_file_of(host, smaller), 0);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(status, HETCOMM_OUT_OF_RESOURCES);
+  EXPECT_NE(std::strstr(text.data(), "ulimit -f"), nullptr) << text.data();
+  host.free(smaller);
+}
+
 TEST(HostDevice, MemoryIsTheCpusOwn) {
   TestDevice host("host");
   EXPECT_TRUE(host.table().host_accessible);

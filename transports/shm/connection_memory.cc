@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "src/base/memory_file.h"
+
 namespace hetcomm::shm {
 namespace {
 
@@ -93,19 +95,18 @@ Status ConnectionMemory::map() {
   return {};
 }
 
-Status ConnectionMemory::check_support() {
-  const UniqueFd file(memfd_create("hetcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.valid()) return status_from_errno(errno, "shm: memfd_create");
-  if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return status_from_errno(errno, "shm: sealing");
+Status ConnectionMemory::check_support(const Geometry& geometry) {
+  // Pages of the file are allocated as they are touched, so its size costs nothing here.
+  Result<UniqueFd> file = create_memory_file("hetcomm", geometry.file_bytes());
+  if (!file.ok()) return file.status().annotate("shm");
+  if (fcntl(file->get(), F_ADD_SEALS, kSeals) != 0) return status_from_errno(errno, "shm: sealing");
   return {};
 }
 
 Result<ConnectionMemory> ConnectionMemory::create(const Geometry& geometry) {
-  UniqueFd file(memfd_create("hetcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.valid()) return status_from_errno(errno, "shm: memfd_create");
-  if (ftruncate(file.get(), static_cast<off_t>(geometry.file_bytes())) != 0) {
-    return status_from_errno(errno, "shm: ftruncate");
-  }
+  Result<UniqueFd> created = create_memory_file("hetcomm", geometry.file_bytes());
+  if (!created.ok()) return created.status().annotate("shm");
+  UniqueFd file = std::move(created).value();
   if (const int error = allocate(file.get(), 0, kControlBytes); error != 0) {
     return Status(Code::kOutOfMemory,
                   std::string(status_from_errno(error, "shm: no shared memory").text()));

@@ -23,8 +23,8 @@ Result<uint64_t> sealed_size(const UniqueFd& file, int seals);
 
 class ConnectionMemory {
  public:
-  // kOk if this kernel makes sealed files. It costs little.
-  static Status check_support();
+  // kOk if this process can make sealed files for |geometry|. It costs little.
+  static Status check_support(const Geometry& geometry);
   // Makes the file; its control part has memory, its rings do not yet.
   static Result<ConnectionMemory> create(const Geometry& geometry);
   // Maps a peer's file after checking that nobody can shrink it under us.

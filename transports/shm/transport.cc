@@ -161,7 +161,8 @@ ShmTransport::~ShmTransport() = default;
 
 Result<std::unique_ptr<ShmTransport>> ShmTransport::create(
     const TransportEnvironment& environment) {
-  HETCOMM_RETURN_IF_ERROR(ConnectionMemory::check_support());
+  const Geometry geometry = geometry_from(environment.config);
+  HETCOMM_RETURN_IF_ERROR(ConnectionMemory::check_support(geometry));
   std::unique_ptr<ShmTransport> transport(new ShmTransport(environment));
   HETCOMM_RETURN_IF_ERROR(fill_random(transport->context_.nonce));
   Result<std::string> name = random_socket_name();

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/memory_file.h"
 #include "src/base/random.h"
 #include "src/base/span.h"
 
@@ -75,11 +76,11 @@ SharedArena::~SharedArena() {
 }
 
 Result<SharedArena> SharedArena::create(uint32_t ranks, ArenaOffer* offer) {
-  UniqueFd file(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.valid()) return status_from_errno(errno, "memfd_create");
   const uint64_t size = size_for(ranks);
-  if (ftruncate(file.get(), static_cast<off_t>(size)) != 0 ||
-      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+  Result<UniqueFd> created = create_memory_file(kName, size);
+  if (!created.ok()) return created.status();
+  UniqueFd file = std::move(created).value();
+  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return status_from_errno(errno, kName);
   }
   HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(offer->nonce))));

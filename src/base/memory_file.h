@@ -1,0 +1,23 @@
+// Files in memory (memfd), which processes of one host map together.
+//
+// The limit of file sizes (RLIMIT_FSIZE, ulimit -f) counts for them too, and the kernel ends a
+// process that goes beyond it by SIGXFSZ. So the limit is asked before a file grows.
+#pragma once
+
+#include <cstdint>
+
+#include "src/base/status.h"
+#include "src/base/unique_fd.h"
+
+namespace hetcomm {
+
+// Ok where a file of |size_bytes| is within the limit of file sizes. OUT_OF_RESOURCES says both
+// sizes and names the limit. [any-thread]
+Status check_file_size(uint64_t size_bytes);
+
+// Returns a file of |size_bytes| that is closed on exec and can be sealed. |name| is what /proc
+// shows. Fails as check_file_size(), memfd_create() and ftruncate() do, and never by a signal.
+// [any-thread]
+Result<UniqueFd> create_memory_file(const char* name, uint64_t size_bytes);
+
+}  // namespace hetcomm

@@ -1,0 +1,34 @@
+// Keeps the signals that a write can raise away from the program.
+//
+// The kernel raises SIGPIPE for a pipe or socket that nobody reads any more, and SIGXFSZ for a file
+// that would grow beyond its limit (ulimit -f). Both end the process by default, and a library must
+// not change how the process takes them. This object blocks them in its own thread while it exists.
+// Its end takes back what was raised meanwhile. The call that raised the signal fails with EPIPE or
+// EFBIG all the same.
+//
+// A signal that was pending before stays pending. Where the kernel refuses to take a signal back, it
+// stays blocked in this thread.
+#pragma once
+
+#include <signal.h>
+
+#include <array>
+
+namespace hetcomm {
+
+class WriteSignals {
+ public:
+  WriteSignals();
+  ~WriteSignals();
+  WriteSignals(const WriteSignals&) = delete;
+  WriteSignals& operator=(const WriteSignals&) = delete;
+
+ private:
+  static constexpr std::array<int, 2> kRaised = {SIGPIPE, SIGXFSZ};
+
+  bool blocked_ = false;
+  sigset_t before_{};   // the signals that this thread blocked before
+  sigset_t pending_{};  // the signals that were pending before
+};
+
+}  // namespace hetcomm
