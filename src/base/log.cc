@@ -3,15 +3,38 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
+#include <cerrno>
+#include <ctime>
 
 #include "src/base/text.h"
+#include "src/base/write_signals.h"
 
 namespace hetcomm {
 namespace {
 
 constexpr std::array<std::string_view, 6> kLevelNames = {"",     "error", "warn",
                                                          "info", "debug", "trace"};
+
+// "2026-11-28T02:40:01.123Z". UTC, so that the logs of hosts in several time zones compare.
+std::string time_text() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  gmtime_r(&now.tv_sec, &parts);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", parts.tm_year + 1900,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                     now.tv_nsec / 1'000'000);
+}
+
+// Usually in one write, so that lines of several processes do not mix.
+void write_to_standard_error(std::string_view line) {
+  while (!line.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    line.remove_prefix(static_cast<size_t>(written));
+  }
+}
 
 }  // namespace
 
@@ -67,16 +90,14 @@ void Log::write(LogLevel level, std::string_view text) {
   const std::string_view name = kLevelNames[static_cast<size_t>(level)];
   // The text may contain what peers and files say.
   const std::string clean = printable_lines(text);
-  const std::string line = rank >= 0
-                               ? fmt::format("hetcomm[{}:{}] {}: {}", host_, rank, name, clean)
-                               : fmt::format("hetcomm[{}] {}: {}", host_, name, clean);
+  const std::string place = rank >= 0 ? fmt::format("{}:{}", host_, rank) : host_;
+  const std::string line =
+      fmt::format("hetcomm[{} pid {} {}] {}: {}", place, getpid(), time_text(), name, clean);
   std::lock_guard lock(mutex_);
   if (function_ != nullptr) function_(user_data_, static_cast<int32_t>(level), line.c_str());
+  const WriteSignals signals;
   const bool in_file = file_ && file_->is_open() && file_->append(line);
-  if (function_ != nullptr || in_file) return;
-  // One write, so that lines of several processes do not mix.
-  const std::string with_end = line + "\n";
-  std::fwrite(with_end.data(), 1, with_end.size(), stderr);
+  if (function_ == nullptr && !in_file) write_to_standard_error(line + "\n");
 }
 
 }  // namespace hetcomm

@@ -67,8 +67,14 @@ Status LogFile::open(std::optional<int> rank) {
   if (!name.ok()) return name.status();
   if (!name.value()) return {};
   const std::string& path = *name.value();
-  fd_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644));
-  if (fd_.valid()) return {};
+  // A pipe that nobody reads would hold this call.
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY;
+  fd_.reset(::open(path.c_str(), kFlags | O_NONBLOCK, 0644));
+  if (fd_.valid()) {
+    const int flags = fcntl(fd_.get(), F_GETFL);
+    if (flags >= 0) fcntl(fd_.get(), F_SETFL, flags & ~O_NONBLOCK);
+    return {};
+  }
   return status_from_errno(errno,
                            fmt::format("{}: '{}' cannot be opened", kVariable, printable(path)));
 }

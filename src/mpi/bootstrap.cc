@@ -4,6 +4,9 @@
 // The duplicate is an attribute of the original: MPI frees it when the caller frees the original.
 // The bootstrap itself therefore owns nothing of MPI, and may be destroyed at any time, also after
 // MPI_Finalize.
+#include <poll.h>
+#include <unistd.h>
+
 #include <climits>
 #include <cstdint>
 #include <cstdio>
@@ -30,8 +33,11 @@ MPI_Comm to_comm(void* user_data) {
   return comm;
 }
 
-// The text of a failure goes to standard error: hetcomm_last_error belongs to libhetcomm.
+// The text of a failure goes to standard error: hetcomm_last_error belongs to libhetcomm. A pipe that
+// nobody reads any more gets nothing, since writing to it would end the process by SIGPIPE.
 hetcomm_status_t fail(hetcomm_status_t status, const char* text) {
+  pollfd error{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (poll(&error, 1, 0) == 1 && (error.revents & POLLERR) != 0) return status;
   std::fprintf(stderr, "hetcomm: error: hetcomm_bootstrap_create_from_mpi: %s\n", text);
   return status;
 }

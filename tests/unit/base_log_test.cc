@@ -1,7 +1,13 @@
-// Log: a line is "hetcomm[host:rank] level: text"; levels filter; the caller's function gets one
-// line at a time, from any thread. A file gets whole lines, appended; its name has host, process
-// and rank; lines wait for no file: what is written before the rank is known goes to standard
-// error.
+// Log: a line is "hetcomm[host:rank pid N time] level: text"; levels filter; the caller's function
+// gets one line at a time, from any thread. A file gets whole lines, appended; its name has host,
+// process and rank; lines wait for no file: what is written before the rank is known goes to
+// standard error. A pipe that nobody reads and a file at its limit end nobody, and how the process
+// takes their signals is as before.
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,6 +17,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,6 +50,19 @@ std::string host_name() {
   return name.data();
 }
 
+// |lines| with "PID" and "TIME" in place of this process's number and of times of today's form.
+std::string unstamped(std::string lines) {
+  lines = std::regex_replace(lines, std::regex(" pid " + std::to_string(getpid()) + " "), " PID ");
+  return std::regex_replace(
+      lines, std::regex(R"( [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z\])"),
+      " TIME]");
+}
+
+// How a line of this process begins.
+std::string head(const std::string& rank = "") {
+  return "hetcomm[" + host_name() + rank + " PID TIME] ";
+}
+
 TEST(Log, FormatWithAndWithoutRank) {
   Sink sink;
   Log log;
@@ -51,8 +71,8 @@ TEST(Log, FormatWithAndWithoutRank) {
   log.set_rank(3);
   log.error("late");
   ASSERT_EQ(sink.lines.size(), 2u);
-  EXPECT_EQ(sink.lines[0], "hetcomm[" + host_name() + "] warn: 1 of 2");
-  EXPECT_EQ(sink.lines[1], "hetcomm[" + host_name() + ":3] error: late");
+  EXPECT_EQ(unstamped(sink.lines[0]), head() + "warn: 1 of 2");
+  EXPECT_EQ(unstamped(sink.lines[1]), head(":3") + "error: late");
   EXPECT_EQ(sink.levels, (std::vector<int32_t>{HETCOMM_LOG_WARN, HETCOMM_LOG_ERROR}));
 }
 
@@ -86,8 +106,7 @@ TEST_F(LogFiles, NameHasHostProcessAndRank) {
   log.info("not at this level");
   log.error("two");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-  const std::string prefix = "hetcomm[" + host_name() + "] ";
-  EXPECT_EQ(contents(in_folder(name)), prefix + "warn: one\n" + prefix + "error: two\n");
+  EXPECT_EQ(unstamped(contents(in_folder(name))), head() + "warn: one\n" + head() + "error: two\n");
 }
 
 TEST_F(LogFiles, WaitsForTheRankWhereTheNameNeedsIt) {
@@ -96,11 +115,11 @@ TEST_F(LogFiles, WaitsForTheRankWhereTheNameNeedsIt) {
   EXPECT_TRUE(names().empty());
   testing::internal::CaptureStderr();
   log.warn("early");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "hetcomm[" + host_name() + "] warn: early\n");
+  EXPECT_EQ(unstamped(testing::internal::GetCapturedStderr()), head() + "warn: early\n");
   log.set_rank(12);
   EXPECT_EQ(names(), std::vector<std::string>{"rank12"});
   log.warn("late");
-  EXPECT_EQ(contents(in_folder("rank12")), "hetcomm[" + host_name() + ":12] warn: late\n");
+  EXPECT_EQ(unstamped(contents(in_folder("rank12"))), head(":12") + "warn: late\n");
   // A second communicator, of which this is another rank, changes no file.
   log.set_rank(3);
   EXPECT_EQ(names(), std::vector<std::string>{"rank12"});
@@ -113,9 +132,9 @@ TEST_F(LogFiles, IsAppendedToAndSharedWithTheFunction) {
   log.set_sink(Sink::write, &sink);
   ASSERT_TRUE(log.set_file(in_folder("log"), std::nullopt).ok()) << "no rank is needed";
   log.warn("after");
-  const std::string line = "hetcomm[" + host_name() + "] warn: after";
-  EXPECT_EQ(contents(in_folder("log")), "before\n" + line + "\n");
-  EXPECT_EQ(sink.lines, std::vector<std::string>{line});
+  ASSERT_EQ(sink.lines.size(), 1u);
+  EXPECT_EQ(unstamped(sink.lines[0]), head() + "warn: after");
+  EXPECT_EQ(contents(in_folder("log")), "before\n" + sink.lines[0] + "\n");
 }
 
 TEST_F(LogFiles, UnknownMarksAreRefused) {
@@ -194,8 +213,127 @@ TEST(Log, StandardErrorWithoutAFunction) {
   Log log;
   testing::internal::CaptureStderr();
   log.warn("to people");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "hetcomm[" + host_name() + "] warn: to people\n");
+  EXPECT_EQ(unstamped(testing::internal::GetCapturedStderr()), head() + "warn: to people\n");
+}
+
+// How many times |signal| came to this process.
+volatile sig_atomic_t came = 0;
+
+void count(int /*signal*/) { came = came + 1; }
+
+bool is_pending(int signal) {
+  sigset_t pending;
+  sigemptyset(&pending);
+  return sigpending(&pending) == 0 && sigismember(&pending, signal) == 1;
+}
+
+bool is_blocked(int signal) {
+  sigset_t blocked;
+  return pthread_sigmask(SIG_BLOCK, nullptr, &blocked) == 0 && sigismember(&blocked, signal) == 1;
+}
+
+// Standard error is another file while this object exists.
+class StandardError {
+ public:
+  explicit StandardError(int file) : before_(dup(STDERR_FILENO)) { dup2(file, STDERR_FILENO); }
+  ~StandardError() {
+    dup2(before_, STDERR_FILENO);
+    close(before_);
+  }
+  StandardError(const StandardError&) = delete;
+  StandardError& operator=(const StandardError&) = delete;
+
+ private:
+  int before_;
+};
+
+// Logs with the application's handler of |signal| in place, which must see nothing.
+void log_beside_a_handler(Log& log, int signal) {
+  struct sigaction own {};
+  own.sa_handler = count;
+  struct sigaction before {};
+  ASSERT_EQ(sigaction(signal, &own, &before), 0);
+  came = 0;
+  log.warn("lost");
+  EXPECT_EQ(came, 0);
+  EXPECT_FALSE(is_pending(signal));
+  EXPECT_FALSE(is_blocked(signal));
+  raise(signal);
+  EXPECT_EQ(came, 1) << "the application's own signals come as before";
+  struct sigaction after {};
+  ASSERT_EQ(sigaction(signal, &before, &after), 0);
+  EXPECT_EQ(after.sa_handler, own.sa_handler);
+}
+
+TEST(Log, APipeThatNobodyReadsRaisesNothing) {
+  int ends[2] = {};
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  Log log;
+  {
+    const StandardError closed(ends[1]);
+    log_beside_a_handler(log, SIGPIPE);
+  }
+  close(ends[1]);
+}
+
+TEST(Log, ASignalThatWasPendingBeforeStaysPending) {
+  int ends[2] = {};
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, SIGPIPE);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &one, nullptr), 0);
+  raise(SIGPIPE);
+  {
+    const StandardError closed(ends[1]);
+    Log().warn("lost");
+  }
+  EXPECT_TRUE(is_pending(SIGPIPE));
+  EXPECT_TRUE(is_blocked(SIGPIPE));
+  const timespec at_once{};
+  EXPECT_EQ(sigtimedwait(&one, nullptr, &at_once), SIGPIPE);
+  EXPECT_EQ(pthread_sigmask(SIG_UNBLOCK, &one, nullptr), 0);
+  close(ends[1]);
+}
+
+// Sets the limit of file sizes while it exists.
+class FileSizes {
+ public:
+  explicit FileSizes(rlim_t most) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit low = before_;
+    low.rlim_cur = most;
+    setrlimit(RLIMIT_FSIZE, &low);
+  }
+  ~FileSizes() { setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizes(const FileSizes&) = delete;
+  FileSizes& operator=(const FileSizes&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(LogFiles, AFileAtTheLimitOfFileSizesRaisesNothing) {
+  Log log;
+  ASSERT_TRUE(log.set_file(in_folder("log"), std::nullopt).ok());
+  log.warn("in time");
+  const int nowhere = ::open("/dev/null", O_WRONLY);
+  {
+    const FileSizes none(0);
+    // The line goes to standard error instead.
+    const StandardError quiet(nowhere);
+    log_beside_a_handler(log, SIGXFSZ);
+  }
+  close(nowhere);
+  EXPECT_EQ(unstamped(contents(in_folder("log"))), head() + "warn: in time\n");
+}
+
+TEST_F(LogFiles, APipeThatNobodyReadsYetIsNotWaitedFor) {
+  ASSERT_EQ(mkfifo(in_folder("pipe").c_str(), 0600), 0);
+  Log log;
+  EXPECT_FALSE(log.set_file(in_folder("pipe"), std::nullopt).ok());
 }
 
 TEST(Log, BracesInArgumentsAreText) {
