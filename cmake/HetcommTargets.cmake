@@ -51,6 +51,16 @@ function(hetcomm_module name)
     VISIBILITY_INLINES_HIDDEN ON)
 endfunction()
 
+# hetcomm_run_path(<target> <path>)
+#
+# Where the loader looks for libraries of <target>, in the build tree and after the installation alike.
+# A path of the build tree's own would end with empty entries, which CMake adds so that it can replace the
+# path later. The loader takes each of these for the current directory, in which somebody else may have put
+# a library.
+function(hetcomm_run_path target path)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${path}" BUILD_WITH_INSTALL_RPATH ON)
+endfunction()
+
 # hetcomm_shared_library(<name> EXPORT_MAP <file> SOURCES <file>...
 #                        [DEPENDS <target>...] [PUBLIC_DEPENDS <target>...])
 #
@@ -76,10 +86,10 @@ function(hetcomm_shared_library name)
     LINK_DEPENDS ${arg_EXPORT_MAP}
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}
-    INSTALL_RPATH "\$ORIGIN"
     C_VISIBILITY_PRESET hidden
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON)
+  hetcomm_run_path(${name} "\$ORIGIN")
   add_dependencies(hetcomm_installed ${name})
 endfunction()
 
@@ -92,7 +102,11 @@ function(hetcomm_tool name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE hetcomm_flags hetcomm ${arg_DEPENDS})
   file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
-  set_target_properties(${name} PROPERTIES INSTALL_RPATH "\$ORIGIN/${lib_from_bin}")
+  set(path "\$ORIGIN/${lib_from_bin}")
+  if(NOT lib_from_bin STREQUAL "../lib")
+    list(APPEND path "\$ORIGIN/../lib")  # in the build tree
+  endif()
+  hetcomm_run_path(${name} "${path}")
   if(NOT arg_NO_INSTALL)
     install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     add_dependencies(hetcomm_installed ${name})

@@ -77,6 +77,8 @@ def contents(options):
     if "libmpi" in dynamic:
         fail(f"libhetcomm needs MPI:\n{dynamic}")
 
+    run(sys.executable, options.source / "tests/tools/check_run_paths.py", options.prefix)
+
     forbidden = [str(options.source).encode(), str(options.build).encode(), b"/work/first"]
     for path in options.prefix.rglob("*"):
         # Debug information of a development build names sources; text files never may.
