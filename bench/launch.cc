@@ -363,7 +363,7 @@ std::string capture(const Process& process) {
 }
 
 std::string find_program(const std::string& program) {
-  const char* path = std::getenv("PATH");
+  const char* path = secure_getenv("PATH");
   std::string_view rest = path != nullptr ? path : "/usr/bin:/bin";
   while (!rest.empty()) {
     const size_t end = rest.find(':');

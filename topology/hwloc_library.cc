@@ -1,8 +1,14 @@
 #include "topology/hwloc_library.h"
 
+#include <unistd.h>
+
+#include <string_view>
+
 #include <fmt/format.h>
 
 #include "src/base/loaded_library.h"
+#include "src/base/privilege.h"
+#include "src/base/text.h"
 
 namespace hetcomm::topology {
 namespace {
@@ -12,8 +18,27 @@ struct Loaded {
   Status status;
 };
 
+// The first variable of hwloc in the environment; null: none. They name files that hwloc reads and
+// plug-ins that it loads, whoever started the program.
+const char* hwloc_variable() {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    if (std::string_view(*entry).starts_with("HWLOC_")) return *entry;
+  }
+  return nullptr;
+}
+
 Loaded load() {
   Loaded loaded;
+  if (const char* const variable = hwloc_variable();
+      variable != nullptr && caller_of_process() == Caller::kStranger) {
+    const std::string_view entry = variable;
+    loaded.status = Status(
+        Code::kUnsupported,
+        fmt::format("hwloc: not used, because {} is set and this program has rights that whoever "
+                    "started it lacks",
+                    printable(entry.substr(0, entry.find('=')))));
+    return loaded;
+  }
   Library library;
   if (!library.load("libhwloc.so.15")) {
     loaded.status = Status(Code::kUnsupported, fmt::format("hwloc: {}", dlerror()));

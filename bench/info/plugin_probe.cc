@@ -21,8 +21,9 @@ constexpr const char* kDevices = "HETCOMM_DEVICES";
 constexpr unsigned kMostSeconds = 60;
 constexpr int kCameBack = 113;  // a plug-in that ends the process has another status
 
+// A program with more rights than its caller loads nothing that the caller names.
 std::string value_of(const char* variable) {
-  const char* const value = std::getenv(variable);
+  const char* const value = secure_getenv(variable);
   return value != nullptr ? value : "";
 }
 

@@ -115,7 +115,7 @@ std::string Builder::build(const std::string& runner, const std::vector<std::str
 }
 
 std::string Builder::compiler() {
-  const char* chosen = std::getenv("CXX");
+  const char* chosen = secure_getenv("CXX");
   if (chosen != nullptr && *chosen != '\0') return chosen;
   for (const char* name : {"c++", "g++", "clang++"}) {
     std::string path = find_program(name);

@@ -30,8 +30,9 @@ enum {
   HETCOMM_LOG_TRACE = 5
 };
 
-/* Receives one line of the log. |level| is one of HETCOMM_LOG_*. |line| has no newline and is valid
- * during the call. Threads of the caller and of the library call the function, never two at a time.
+/* Receives one line of the log, "hetcomm[host:rank pid N time] level: text" with the time in UTC.
+ * |level| is one of HETCOMM_LOG_*. |line| has no newline and is valid during the call.
+ * Threads of the caller and of the library call the function, never two at a time.
  * It must not call hetcomm. It is called until hetcomm_context_destroy has returned OK, or
  * hetcomm_context_create has failed; |user_data| has to live as long. */
 typedef void (*hetcomm_log_function_t)(void* user_data, int32_t level, const char* line);
@@ -54,9 +55,15 @@ typedef struct hetcomm_context_options {
 } hetcomm_context_options_t;
 
 /* Creates a context and reads the HETCOMM_* variables of the environment, once. It warns of
- * variables that it does not know. |options| may be NULL. INVALID_ARGUMENT: an option, a setting or
- * a variable has a value that is not allowed, or a setting is not known; the text names it.
- * OUT_OF_RESOURCES: the process has no descriptors left. [any-thread] */
+ * variables that it does not know. |options| may be NULL. In a program that has more rights than
+ * whoever started it (setuid, setgid, file capabilities), variables that name files or libraries do
+ * not count, and a warning lists them; |settings| count.
+ *   INVALID_ARGUMENT   An option, a setting or a variable has a value that is not allowed, or a
+ *                      setting is not known; the text names it.
+ *   PERMISSION_DENIED  A variable that does not count is about trust (secret, TLS), and |settings|
+ *                      do not give it.
+ *   OUT_OF_RESOURCES   The process has no descriptors left.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_context_create(
     const hetcomm_context_options_t* options, hetcomm_context_t** out_context) HETCOMM_NOEXCEPT;
 

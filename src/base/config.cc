@@ -13,6 +13,7 @@ namespace hetcomm {
 namespace {
 
 using enum VariableType;
+using enum Naming;
 
 constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kKi = 1 << 10;
@@ -26,209 +27,211 @@ constexpr Limits zero_or(uint64_t least, uint64_t most) { return {least, most, Z
 constexpr Limits zero_is_default() { return {0, UINT64_MAX, Zero::kDefault}; }
 
 constexpr VariableInfo kTable[] = {
-    {Variable::kLog, kChoice, "HETCOMM_LOG", "warn", "error|warn|info|debug|trace",
+    {Variable::kLog, kChoice, kNoFile, "HETCOMM_LOG", "warn", "error|warn|info|debug|trace",
      "How much is logged; info says which interface and transports were chosen and why."},
-    {Variable::kLogFile, kText, "HETCOMM_LOG_FILE", "", nullptr,
+    {Variable::kLogFile, kText, kFile, "HETCOMM_LOG_FILE", "", nullptr,
      "File that log lines are appended to instead of being printed. %h in its name stands for the "
      "host, %p for the process id and %r for the rank, such as 'job-%h-%r.log'."},
-    {Variable::kProgress, kChoice, "HETCOMM_PROGRESS", "caller", "caller|thread",
+    {Variable::kProgress, kChoice, kNoFile, "HETCOMM_PROGRESS", "caller", "caller|thread",
      "Who drives communication: only callers that wait or test, or a background thread as well."},
-    {Variable::kProgressCpus, kText, "HETCOMM_PROGRESS_CPUS", "auto", nullptr,
+    {Variable::kProgressCpus, kText, kNoFile, "HETCOMM_PROGRESS_CPUS", "auto", nullptr,
      "Processors of the library's own threads, such as '0-3,8'; auto means those near the rank's "
      "NICs, and none wherever the process may run. They never leave the processors that the "
      "process "
      "was given."},
-    {Variable::kTransports, kText, "HETCOMM_TRANSPORTS", "", nullptr,
+    {Variable::kTransports, kText, kNoFile, "HETCOMM_TRANSPORTS", "", nullptr,
      "Transports that may be used, such as 'shm,tcp', or with ^ those that may not, such as "
      "'^shm'; empty means all usable ones."},
-    {Variable::kInterface, kText, "HETCOMM_INTERFACE", "", nullptr,
+    {Variable::kInterface, kText, kNoFile, "HETCOMM_INTERFACE", "", nullptr,
      "Network interfaces to use: names, name prefixes with '*', or subnets "
      "('eth0,ib*,10.0.0.0/8'); "
      "empty means the first that is up, loopback last and bridges of containers not at all."},
-    {Variable::kNic, kText, "HETCOMM_NIC", "", nullptr,
+    {Variable::kNic, kText, kNoFile, "HETCOMM_NIC", "", nullptr,
      "NICs to use, best first, by interface, RDMA device, 'device:port' or PCI address: "
      "'mlx5_0,eth*', or with ^ those not to use. HETCOMM_RDMA_NIC and HETCOMM_INTERFACE follow "
      "from "
      "it where they are unset. 'acc2=mlx5_2' or 'numa0=eth0', after a '|', is a list for one "
      "accelerator or NUMA node, as `hetcomm_info topology` shows."},
-    {Variable::kFabric, kText, "HETCOMM_FABRIC", "", nullptr,
+    {Variable::kFabric, kText, kNoFile, "HETCOMM_FABRIC", "", nullptr,
      "Fabrics of NICs, such as 'mlx5_0=rail0,mlx5_1=rail1', where addresses do not tell: NICs of "
      "one fabric reach each other, those of two do not. NICs are named as in HETCOMM_NIC."},
-    {Variable::kTopology, kText, "HETCOMM_TOPOLOGY", "", nullptr,
+    {Variable::kTopology, kText, kFile, "HETCOMM_TOPOLOGY", "", nullptr,
      "File that describes this host: hwloc's (NAME.xml) or what `hetcomm_info topology --format "
      "json` printed. It counts if it fits the host; empty means the host itself."},
-    {Variable::kTopologyTrust, kChoice, "HETCOMM_TOPOLOGY_TRUST", "off", "off|on",
+    {Variable::kTopologyTrust, kChoice, kNoFile, "HETCOMM_TOPOLOGY_TRUST", "off", "off|on",
      "Whether the file of HETCOMM_TOPOLOGY counts even if it does not fit the host."},
-    {Variable::kStorePort, kInteger, "HETCOMM_STORE_PORT", "0", nullptr,
+    {Variable::kStorePort, kInteger, kNoFile, "HETCOMM_STORE_PORT", "0", nullptr,
      "Port of rank 0's bootstrap store; 0 means MASTER_PORT or one of the 16 after it.",
      at_most(65535)},
-    {Variable::kPorts, kText, "HETCOMM_PORTS", "", nullptr,
+    {Variable::kPorts, kText, kNoFile, "HETCOMM_PORTS", "", nullptr,
      "Ports that ranks listen on, such as '20000-20999', the store's apart; empty means any."},
-    {Variable::kJob, kText, "HETCOMM_JOB", "", nullptr,
+    {Variable::kJob, kText, kNoFile, "HETCOMM_JOB", "", nullptr,
      "Name of the job, alike on all ranks, by which two jobs on one port are told apart; empty "
      "means TORCHELASTIC_RUN_ID or what the launcher calls the job."},
-    {Variable::kSecret, kSecretText, "HETCOMM_SECRET", "", nullptr,
+    {Variable::kSecret, kSecretText, kNoFile, "HETCOMM_SECRET", "", nullptr,
      "Job secret that every connection has to prove."},
-    {Variable::kSecretFile, kText, "HETCOMM_SECRET_FILE", "", nullptr,
+    {Variable::kSecretFile, kText, kTrustFile, "HETCOMM_SECRET_FILE", "", nullptr,
      "File that holds the job secret; read when HETCOMM_SECRET is unset."},
-    {Variable::kRequireSecret, kChoice, "HETCOMM_REQUIRE_SECRET", "off", "off|on",
+    {Variable::kRequireSecret, kChoice, kNoFile, "HETCOMM_REQUIRE_SECRET", "off", "off|on",
      "Refuses a job of several ranks that has no configured secret."},
-    {Variable::kTls, kChoice, "HETCOMM_TLS", "off", "off|on",
+    {Variable::kTls, kChoice, kNoFile, "HETCOMM_TLS", "off", "off|on",
      "Whether connections over the network (tcp, control plane, store) are made by TLS 1.3."},
-    {Variable::kTlsCertificate, kText, "HETCOMM_TLS_CERTIFICATE", "", nullptr,
+    {Variable::kTlsCertificate, kText, kTrustFile, "HETCOMM_TLS_CERTIFICATE", "", nullptr,
      "PEM file with this process's certificate, and those between it and the authority."},
-    {Variable::kTlsKey, kText, "HETCOMM_TLS_KEY", "", nullptr,
+    {Variable::kTlsKey, kText, kTrustFile, "HETCOMM_TLS_KEY", "", nullptr,
      "PEM file with the certificate's private key, without a pass phrase."},
-    {Variable::kTlsCa, kText, "HETCOMM_TLS_CA", "", nullptr,
+    {Variable::kTlsCa, kText, kTrustFile, "HETCOMM_TLS_CA", "", nullptr,
      "PEM file with the authorities whose certificates are accepted; no others are."},
-    {Variable::kTlsServerName, kText, "HETCOMM_TLS_SERVER_NAME", "", nullptr,
+    {Variable::kTlsServerName, kText, kNoFile, "HETCOMM_TLS_SERVER_NAME", "", nullptr,
      "Name (or IP address) that the certificate of every peer has to carry; empty means any."},
-    {Variable::kRequireTls, kChoice, "HETCOMM_REQUIRE_TLS", "off", "off|on",
+    {Variable::kRequireTls, kChoice, kNoFile, "HETCOMM_REQUIRE_TLS", "off", "off|on",
      "Refuses whatever would send over the network without protection: needs HETCOMM_TLS=on, and "
      "leaves out transports that cannot be protected."},
-    {Variable::kBootstrapTimeout, kDuration, "HETCOMM_BOOTSTRAP_TIMEOUT", "300s", nullptr,
+    {Variable::kBootstrapTimeout, kDuration, kNoFile, "HETCOMM_BOOTSTRAP_TIMEOUT", "300s", nullptr,
      "How long ranks wait for each other when a communicator is created; 0 means the default.",
      zero_is_default()},
-    {Variable::kTimeout, kDuration, "HETCOMM_TIMEOUT", "30min", nullptr,
+    {Variable::kTimeout, kDuration, kNoFile, "HETCOMM_TIMEOUT", "30min", nullptr,
      "Deadline of an operation that sets none; 0 means the default.", zero_is_default()},
-    {Variable::kDetectionTime, kDuration, "HETCOMM_DETECTION_TIME", "10s", nullptr,
+    {Variable::kDetectionTime, kDuration, kNoFile, "HETCOMM_DETECTION_TIME", "10s", nullptr,
      "Within this time a peer that the network has cut off is declared lost, and a connection that "
      "was cut is replaced.",
      at_least(10 * kMs)},
-    {Variable::kSmallJob, kInteger, "HETCOMM_SMALL_JOB", "128", nullptr,
+    {Variable::kSmallJob, kInteger, kNoFile, "HETCOMM_SMALL_JOB", "128", nullptr,
      "Up to this many ranks each tells all others everything of itself when a communicator is "
      "created; beyond it they ask each other at first contact. Alike on all ranks.",
      at_most(1 << 20)},
-    {Variable::kRaiseLimits, kChoice, "HETCOMM_RAISE_LIMITS", "on", "off|on",
+    {Variable::kRaiseLimits, kChoice, kNoFile, "HETCOMM_RAISE_LIMITS", "on", "off|on",
      "Whether the soft limit of open files (RLIMIT_NOFILE) is raised, to what a job needs and 256 "
      "more, where it is too low for the job."},
-    {Variable::kStallTime, kDuration, "HETCOMM_STALL_TIME", "60s", nullptr,
+    {Variable::kStallTime, kDuration, kNoFile, "HETCOMM_STALL_TIME", "60s", nullptr,
      "An operation that waits longer is reported once, with all pending ones.", at_least(kMs)},
-    {Variable::kSpinTime, kDuration, "HETCOMM_SPIN_TIME", "1ms", nullptr,
+    {Variable::kSpinTime, kDuration, kNoFile, "HETCOMM_SPIN_TIME", "1ms", nullptr,
      "How long a waiting thread polls before it sleeps; unset, 200us when this host has more ranks "
      "than cores, and 100us beside processes that burn the core."},
-    {Variable::kYield, kChoice, "HETCOMM_YIELD", "auto", "auto|off|on",
+    {Variable::kYield, kChoice, kNoFile, "HETCOMM_YIELD", "auto", "auto|off|on",
      "Whether a polling thread yields its core; auto: when this host has more ranks than cores."},
-    {Variable::kDevices, kText, "HETCOMM_DEVICES", "", nullptr,
+    {Variable::kDevices, kText, kNoFile, "HETCOMM_DEVICES", "", nullptr,
      "Devices beside the host, with their settings, such as 'sim-handle:bandwidth=10G:latency=2us' "
      "or "
      "several, with commas between them. {local_rank} stands for the number of this process among "
      "the launcher's on its host. Kinds: opencl, sim-handle, sim-address, and those of "
      "HETCOMM_DEVICE_PLUGINS."},
-    {Variable::kDevicePlugins, kText, "HETCOMM_DEVICE_PLUGINS", "", nullptr,
+    {Variable::kDevicePlugins, kText, kFile, "HETCOMM_DEVICE_PLUGINS", "", nullptr,
      "Shared libraries that bring further kinds of devices for HETCOMM_DEVICES, with commas "
      "between "
      "their paths (hetcomm/device_plugin.h)."},
-    {Variable::kDevicePath, kChoice, "HETCOMM_DEVICE_PATH", "auto", "auto|direct|staged",
+    {Variable::kDevicePath, kChoice, kNoFile, "HETCOMM_DEVICE_PATH", "auto", "auto|direct|staged",
      "How device memory goes over a network: by the interface itself where a write that was read "
      "back has shown that it can, else staged through the host; or only so."},
-    {Variable::kDeviceSums, kChoice, "HETCOMM_DEVICE_SUMS", "auto", "auto|off|on",
+    {Variable::kDeviceSums, kChoice, kNoFile, "HETCOMM_DEVICE_SUMS", "auto", "auto|off|on",
      "Whether devices that can reduce make the sums of collective operations between hosts; auto: "
      "where that was quicker lately, the way to the device and back included."},
-    {Variable::kDeviceTimeout, kDuration, "HETCOMM_DEVICE_TIMEOUT", "60s", nullptr,
+    {Variable::kDeviceTimeout, kDuration, kNoFile, "HETCOMM_DEVICE_TIMEOUT", "60s", nullptr,
      "A device no copy of which has ended for so long, while some are under way, is reported; inf: "
      "none is.",
      at_least(kMs)},
-    {Variable::kDeviceTimeoutAbandon, kChoice, "HETCOMM_DEVICE_TIMEOUT_ABANDON", "off", "off|on",
+    {Variable::kDeviceTimeoutAbandon, kChoice, kNoFile, "HETCOMM_DEVICE_TIMEOUT_ABANDON", "off",
+     "off|on",
      "Whether such a device is given up, as by hetcomm_device_abandon: its operations end, and "
      "their "
      "memory on it must not be used again."},
-    {Variable::kRails, kInteger, "HETCOMM_RAILS", "4", nullptr,
+    {Variable::kRails, kInteger, kNoFile, "HETCOMM_RAILS", "4", nullptr,
      "Connections of one kind, over a network interface each, that a pair may share its bulk data "
      "among: that of the host, and that of each device.",
      between(1, 64)},
-    {Variable::kCoolDown, kDuration, "HETCOMM_COOL_DOWN", "1s", nullptr,
+    {Variable::kCoolDown, kDuration, kNoFile, "HETCOMM_COOL_DOWN", "1s", nullptr,
      "How long a transport whose connection failed is left alone; doubles with each failure.",
      between(kMs, 86'400'000 * kMs)},
-    {Variable::kCollectiveCheck, kInteger, "HETCOMM_COLLECTIVE_CHECK", "1", nullptr,
+    {Variable::kCollectiveCheck, kInteger, kNoFile, "HETCOMM_COLLECTIVE_CHECK", "1", nullptr,
      "Whether ranks compare arguments of collective operations; 0 or 1, as on all.", between(0, 1)},
-    {Variable::kCollectiveShared, kInteger, "HETCOMM_COLLECTIVE_SHARED", "1", nullptr,
+    {Variable::kCollectiveShared, kInteger, kNoFile, "HETCOMM_COLLECTIVE_SHARED", "1", nullptr,
      "Whether collective operations go through shared memory among ranks of one host; 0 or 1.",
      between(0, 1)},
-    {Variable::kLinkModel, kText, "HETCOMM_LINK_MODEL", "", nullptr,
+    {Variable::kLinkModel, kText, kFile, "HETCOMM_LINK_MODEL", "", nullptr,
      "On rank 0, a file of `hetcomm_bench links --format json`: what the links between hosts "
      "carry, for the choice of algorithms. Or one of `hetcomm_bench latency,bandwidth --format "
      "json`: what messages cost by transport; that of the first rank that has a transport counts "
      "for all. Without the former, links are estimated from the hosts' network interfaces."},
-    {Variable::kCluster, kText, "HETCOMM_CLUSTER", "", nullptr,
+    {Variable::kCluster, kText, kNoFile, "HETCOMM_CLUSTER", "", nullptr,
      "Name of the cluster that this rank belongs to, up to 63 characters: collective operations "
      "send little between ranks of different ones. Unset on all: hosts are told apart."},
-    {Variable::kHostLabel, kText, "HETCOMM_HOST_LABEL", "", nullptr,
+    {Variable::kHostLabel, kText, kNoFile, "HETCOMM_HOST_LABEL", "", nullptr,
      "Name of this host in a link model, up to 127 characters. Unset: the host's own name."},
-    {Variable::kCreditBytes, kSize, "HETCOMM_CREDIT_BYTES", "1M", nullptr,
+    {Variable::kCreditBytes, kSize, kNoFile, "HETCOMM_CREDIT_BYTES", "1M", nullptr,
      "Bytes that one peer may have under way to this process before they are matched.",
      between(4 * kKi, kGi)},
-    {Variable::kUnexpectedBytes, kSize, "HETCOMM_UNEXPECTED_BYTES", "256M", nullptr,
+    {Variable::kUnexpectedBytes, kSize, kNoFile, "HETCOMM_UNEXPECTED_BYTES", "256M", nullptr,
      "The same for all peers together; divided among them.", at_least(4 * kKi)},
-    {Variable::kStagingChunk, kSize, "HETCOMM_STAGING_CHUNK", "0", nullptr,
+    {Variable::kStagingChunk, kSize, kNoFile, "HETCOMM_STAGING_CHUNK", "0", nullptr,
      "Chunk in which device memory that a transport cannot reach is staged through the host; 0 "
      "chooses it by the size of the message and the rates that were measured.",
      zero_or(4 * kKi, kGi)},
-    {Variable::kStagingDepth, kInteger, "HETCOMM_STAGING_DEPTH", "0", nullptr,
+    {Variable::kStagingDepth, kInteger, kNoFile, "HETCOMM_STAGING_DEPTH", "0", nullptr,
      "Chunks of one message that are staged at a time; 0 chooses it by their size.", at_most(16)},
-    {Variable::kStagingPin, kChoice, "HETCOMM_STAGING_PIN", "on", "off|on",
+    {Variable::kStagingPin, kChoice, kNoFile, "HETCOMM_STAGING_PIN", "on", "off|on",
      "Whether chunks lie in memory that devices have pinned. Copies are slower without."},
-    {Variable::kShmRingBytes, kSize, "HETCOMM_SHM_RING_BYTES", "256K", nullptr,
+    {Variable::kShmRingBytes, kSize, kNoFile, "HETCOMM_SHM_RING_BYTES", "256K", nullptr,
      "Bytes of the shared ring that bulk data of one direction of a pair flows through; the "
      "smaller "
      "of both sides' counts.",
      between(64 * kKi, kGi)},
-    {Variable::kShmChunk, kSize, "HETCOMM_SHM_CHUNK", "32K", nullptr,
+    {Variable::kShmChunk, kSize, kNoFile, "HETCOMM_SHM_CHUNK", "32K", nullptr,
      "Piece in which bulk data is copied through the shared ring.", between(4 * kKi, kMi)},
-    {Variable::kShmBulk, kChoice, "HETCOMM_SHM_BULK", "auto", "auto|copy|read",
+    {Variable::kShmBulk, kChoice, kNoFile, "HETCOMM_SHM_BULK", "auto", "auto|copy|read",
      "How bulk data, and eager messages from 16 KiB on, cross shared memory: copied through the "
      "ring, read by the receiver from the sender's memory where it calls the library often enough, "
      "or whichever was measured to be faster."},
-    {Variable::kShmEager, kSize, "HETCOMM_SHM_EAGER", "128K", nullptr,
+    {Variable::kShmEager, kSize, kNoFile, "HETCOMM_SHM_EAGER", "128K", nullptr,
      "Messages up to this size are sent over shm without waiting for their receive."},
-    {Variable::kShmUsers, kChoice, "HETCOMM_SHM_USERS", "same", "same|any",
+    {Variable::kShmUsers, kChoice, kNoFile, "HETCOMM_SHM_USERS", "same", "same|any",
      "Whose processes shm connects to: those of the same effective user, or of any who have proved "
      "the job secret."},
-    {Variable::kShmMap, kChoice, "HETCOMM_SHM_MAP", "on", "off|on",
+    {Variable::kShmMap, kChoice, kNoFile, "HETCOMM_SHM_MAP", "on", "off|on",
      "Whether ranks of one host map registered memory that grants them every access; off: each "
      "access goes through the owner, which checks it."},
-    {Variable::kTcpEager, kSize, "HETCOMM_TCP_EAGER", "16K", nullptr,
+    {Variable::kTcpEager, kSize, kNoFile, "HETCOMM_TCP_EAGER", "16K", nullptr,
      "Messages up to this size are sent over tcp without waiting for their receive."},
-    {Variable::kTcpChunk, kSize, "HETCOMM_TCP_CHUNK", "1M", nullptr,
+    {Variable::kTcpChunk, kSize, kNoFile, "HETCOMM_TCP_CHUNK", "1M", nullptr,
      "Piece in which bulk data is framed on a tcp stream.", between(512, 64 * kMi)},
-    {Variable::kTcpStreams, kInteger, "HETCOMM_TCP_STREAMS", "0", nullptr,
+    {Variable::kTcpStreams, kInteger, kNoFile, "HETCOMM_TCP_STREAMS", "0", nullptr,
      "Bulk streams of a tcp pair; 0 means one, and more where one does not fill the link.",
      at_most(8)},
-    {Variable::kTcpSocketBuffer, kSize, "HETCOMM_TCP_SOCKET_BUFFER", "0", nullptr,
+    {Variable::kTcpSocketBuffer, kSize, kNoFile, "HETCOMM_TCP_SOCKET_BUFFER", "0", nullptr,
      "Socket buffer size of bulk streams; 0 leaves it to the kernel.", at_most(kGi)},
-    {Variable::kTcpBindFamily, kChoice, "HETCOMM_FAMILY", "any", "any|ipv4|ipv6",
+    {Variable::kTcpBindFamily, kChoice, kNoFile, "HETCOMM_FAMILY", "any", "any|ipv4|ipv6",
      "Address family of all connections."},
-    {Variable::kRdmaNic, kText, "HETCOMM_RDMA_NIC", "", nullptr,
+    {Variable::kRdmaNic, kText, kNoFile, "HETCOMM_RDMA_NIC", "", nullptr,
      "RDMA devices to use, best first: 'mlx5_0', 'mlx5_1:1' (with port), 'rxe0,rxe1'; empty means "
      "all active ports, the fastest first. At most HETCOMM_RAILS of them share the load."},
-    {Variable::kRdmaConnect, kChoice, "HETCOMM_RDMA_CONNECT", "exchange", "exchange|cm",
+    {Variable::kRdmaConnect, kChoice, kNoFile, "HETCOMM_RDMA_CONNECT", "exchange", "exchange|cm",
      "How RDMA connections find their path: both sides tell each other their addresses, or rdma_cm "
      "(librdmacm) does it. Alike on all ranks."},
-    {Variable::kRdmaGidIndex, kText, "HETCOMM_RDMA_GID_INDEX", "auto", nullptr,
+    {Variable::kRdmaGidIndex, kText, kNoFile, "HETCOMM_RDMA_GID_INDEX", "auto", nullptr,
      "Index of the port's address (GID); auto prefers RoCE v2 over IPv4, then IPv6, then RoCE v1."},
-    {Variable::kRdmaMtu, kChoice, "HETCOMM_RDMA_MTU", "auto", "auto|256|512|1024|2048|4096",
+    {Variable::kRdmaMtu, kChoice, kNoFile, "HETCOMM_RDMA_MTU", "auto",
+     "auto|256|512|1024|2048|4096",
      "Path MTU of RDMA connections; auto is the active MTU of the ports."},
-    {Variable::kRdmaTrafficClass, kInteger, "HETCOMM_RDMA_TRAFFIC_CLASS", "0", nullptr,
+    {Variable::kRdmaTrafficClass, kInteger, kNoFile, "HETCOMM_RDMA_TRAFFIC_CLASS", "0", nullptr,
      "Traffic class of RDMA packets.", at_most(255)},
-    {Variable::kRdmaTimeout, kDuration, "HETCOMM_RDMA_TIMEOUT", "500ms", nullptr,
+    {Variable::kRdmaTimeout, kDuration, kNoFile, "HETCOMM_RDMA_TIMEOUT", "500ms", nullptr,
      "How long the device waits for an acknowledgement before it sends again; rounded up to 4.096 "
      "us "
      "times a power of two."},
-    {Variable::kRdmaRetries, kInteger, "HETCOMM_RDMA_RETRIES", "6", nullptr,
+    {Variable::kRdmaRetries, kInteger, kNoFile, "HETCOMM_RDMA_RETRIES", "6", nullptr,
      "How often the device sends again before it gives a connection up. Soft-RoCE never does, and "
      "has "
      "the time of all tries for one.",
      at_most(7)},
-    {Variable::kRdmaQueuePairs, kInteger, "HETCOMM_RDMA_QUEUE_PAIRS", "4096", nullptr,
+    {Variable::kRdmaQueuePairs, kInteger, kNoFile, "HETCOMM_RDMA_QUEUE_PAIRS", "4096", nullptr,
      "Most RDMA connections of a communicator at a time.", between(1, kMi)},
-    {Variable::kRdmaEager, kSize, "HETCOMM_RDMA_EAGER", "16K", nullptr,
+    {Variable::kRdmaEager, kSize, kNoFile, "HETCOMM_RDMA_EAGER", "16K", nullptr,
      "Messages up to this size are sent over rdma without waiting for their receive."},
-    {Variable::kRdmaSlice, kSize, "HETCOMM_RDMA_SLICE", "256K", nullptr,
+    {Variable::kRdmaSlice, kSize, kNoFile, "HETCOMM_RDMA_SLICE", "256K", nullptr,
      "Largest single RDMA write or read; four of them may be under way on a connection.",
      between(4 * kKi, 16 * kMi)},
-    {Variable::kRdmaCacheBytes, kSize, "HETCOMM_RDMA_CACHE_BYTES", "1G", nullptr,
+    {Variable::kRdmaCacheBytes, kSize, kNoFile, "HETCOMM_RDMA_CACHE_BYTES", "1G", nullptr,
      "User memory that stays registered for the next operation; 0 keeps none."},
-    {Variable::kRdmaStrictKeys, kChoice, "HETCOMM_RDMA_STRICT_KEYS", "off", "off|on",
+    {Variable::kRdmaStrictKeys, kChoice, kNoFile, "HETCOMM_RDMA_STRICT_KEYS", "off", "off|on",
      "Whether what a peer got a key of is deregistered as soon as the peer needs it no more: costs "
      "a "
      "registration for each use."},
@@ -492,12 +495,14 @@ Status Config::assign(const VariableInfo& info, std::string_view text, bool set)
   return {};
 }
 
-Result<Config> Config::load(const char* const* environment, std::string_view settings, Log& log) {
+Result<Config> Config::load(const char* const* environment, std::string_view settings, Log& log,
+                            Caller caller) {
   Config config;
   config.values_.resize(static_cast<size_t>(Variable::kCount));
   for (const VariableInfo& info : kTable) {
     HETCOMM_RETURN_IF_ERROR(config.assign(info, info.default_value, false));
   }
+  std::vector<const VariableInfo*> ignored;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view entry = *environment;
     if (!entry.starts_with("HETCOMM_")) continue;
@@ -507,7 +512,12 @@ Result<Config> Config::load(const char* const* environment, std::string_view set
       const std::string_view text =
           equals == std::string_view::npos ? std::string_view() : entry.substr(equals + 1);
       // An empty variable is an unset one, as launch scripts leave them.
-      if (!text.empty()) HETCOMM_RETURN_IF_ERROR(config.assign(*info, text, true));
+      if (text.empty()) continue;
+      if (caller == Caller::kStranger && info->names != kNoFile) {
+        ignored.push_back(info);
+        continue;
+      }
+      HETCOMM_RETURN_IF_ERROR(config.assign(*info, text, true));
     } else if (!is_foreign(name) && is_name(name)) {
       const std::string_view nearest = nearest_variable(name);
       log.warn("unknown variable {}{}{}{}", name, nearest.empty() ? "" : "; did you mean ", nearest,
@@ -539,7 +549,33 @@ Result<Config> Config::load(const char* const* environment, std::string_view set
     HETCOMM_RETURN_IF_ERROR(config.assign(*info, entry.substr(equals + 1), true));
     after_secret = after_secret || info->type == kSecretText;
   }
+  HETCOMM_RETURN_IF_ERROR(config.check_ignored(ignored, log));
   return config;
+}
+
+Status Config::check_ignored(std::vector<const VariableInfo*> ignored, Log& log) const {
+  std::erase_if(ignored, [this](const VariableInfo* info) { return is_set(info->variable); });
+  if (ignored.empty()) return {};
+  std::string all;
+  std::string trust;
+  const auto list = [](std::string& names, const char* name) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  };
+  for (const VariableInfo* info : ignored) {
+    list(all, info->name);
+    if (info->names == kTrustFile) list(trust, info->name);
+  }
+  log.warn(
+      "this program has rights that whoever started it lacks (setuid, setgid or capabilities), so "
+      "variables that name files and libraries are ignored: {}; the program itself can set them by "
+      "hetcomm_context_options_t::settings",
+      all);
+  if (trust.empty()) return {};
+  return Status(Code::kPermissionDenied,
+                fmt::format("{}: ignored, because this program has rights that whoever started it "
+                            "lacks, and nobody is trusted by a guess: set them by "
+                            "hetcomm_context_options_t::settings, or unset them",
+                            trust));
 }
 
 }  // namespace hetcomm

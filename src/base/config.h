@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/base/log.h"
+#include "src/base/privilege.h"
 #include "src/base/status.h"
 
 namespace hetcomm {
@@ -91,6 +92,15 @@ enum class Variable : uint8_t {
 
 enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteger, kChoice };
 
+// What a value leads this process to. Variables that name files or libraries do not count in a
+// program that has more rights than its caller (privilege.h): the caller would read, write or run by
+// the program's rights what it may not by its own.
+enum class Naming : uint8_t {
+  kNoFile,
+  kFile,       // a file or a library
+  kTrustFile,  // a file that decides who is trusted: without it a job would be less protected
+};
+
 // The meaning of the number 0, if it is not a number like the others.
 enum class Zero : uint8_t { kNumber, kAllowed, kDefault };
 
@@ -104,6 +114,7 @@ struct Limits {
 struct VariableInfo {
   Variable variable;
   VariableType type;
+  Naming names;               // without a default, so that every row says it
   const char* name;           // "HETCOMM_LOG"
   const char* default_value;  // as it would be written
   const char* choices;        // kChoice: "a|b|c"
@@ -129,7 +140,10 @@ class Config {
   // ("NAME=value;NAME=value", prefix optional). Warns on |log| about unknown HETCOMM_ names, with
   // the nearest known one. Fails when a value cannot be parsed or is out of its limits, naming the
   // variable and what is allowed.
-  static Result<Config> load(const char* const* environment, std::string_view settings, Log& log);
+  // Where |caller| is a stranger, variables of the environment that name files are ignored, with one
+  // warning. PERMISSION_DENIED: one of them is about trust, and |settings| do not give it.
+  static Result<Config> load(const char* const* environment, std::string_view settings, Log& log,
+                             Caller caller = Caller::kOwner);
 
   // Gives |variable|, unless the user has set it, a value that follows from another variable. Before
   // the Config is shared.
@@ -152,6 +166,7 @@ class Config {
     bool set = false;
   };
   Config() = default;
+  Status check_ignored(std::vector<const VariableInfo*> ignored, Log& log) const;
   Status assign(const VariableInfo& info, std::string_view text, bool set);
   const Value& value(Variable variable) const { return values_[static_cast<size_t>(variable)]; }
 

@@ -50,8 +50,8 @@ void claim(hetcomm_context& context, size_t device) {
 Status create_context(const hetcomm_context_options_t& options, hetcomm_context_t** out_context) {
   auto log = std::make_unique<Log>();
   log->set_sink(options.log_function, options.log_user_data);
-  Result<Config> config =
-      Config::load(environ, options.settings != nullptr ? options.settings : "", *log);
+  Result<Config> config = Config::load(environ, options.settings != nullptr ? options.settings : "",
+                                       *log, hetcomm::caller_of_process());
   if (!config.ok()) return config.status();
   LogLevel level = LogLevel::kWarn;
   if (options.log_level != 0) {

@@ -1,6 +1,7 @@
 // Config: the table is complete and parses by its own rules; settings win over the environment,
 // which wins over defaults; what cannot be parsed or is out of range names the variable and what is
-// allowed; a misspelt name is told its nearest; secrets are never shown.
+// allowed; a misspelt name is told its nearest; secrets are never shown. In a program that has more
+// rights than its caller, variables that name files do not count, and those about trust end it.
 #include <cctype>
 #include <set>
 #include <string>
@@ -82,6 +83,63 @@ TEST_F(ConfigTest, SettingsWinOverTheEnvironment) {
   EXPECT_EQ(config.number(Variable::kTcpChunk), 2u << 20);
   EXPECT_EQ(config.number(Variable::kTimeout), 5'000'000'000u);
   EXPECT_TRUE(lines_.empty());
+}
+
+// A new variable that names a file has to say so: its name or its meaning gives it away.
+TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
+  const std::set<std::string_view> about_trust = {"HETCOMM_SECRET_FILE", "HETCOMM_TLS_CERTIFICATE",
+                                                  "HETCOMM_TLS_KEY", "HETCOMM_TLS_CA"};
+  for (const VariableInfo& info : variable_table()) {
+    const std::string_view name = info.name;
+    const std::string_view meaning = info.meaning;
+    const bool is_text = info.type == VariableType::kText;
+    const bool speaks_of_files =
+        is_text && (name.ends_with("_FILE") || meaning.starts_with("File ") ||
+                    meaning.starts_with("PEM file") || meaning.find(" a file") != meaning.npos ||
+                    meaning.find("Shared libraries") != meaning.npos);
+    EXPECT_EQ(info.names != Naming::kNoFile, speaks_of_files) << name;
+    EXPECT_EQ(info.names == Naming::kTrustFile, about_trust.contains(name)) << name;
+    if (info.names != Naming::kNoFile) {
+      EXPECT_TRUE(is_text) << name;
+    }
+  }
+}
+
+// Walks the table: what a stranger sets counts where it names no file, and only there.
+TEST_F(ConfigTest, AStrangersVariablesThatNameFilesDoNotCount) {
+  for (const VariableInfo& info : variable_table()) {
+    const std::string value =
+        info.names != Naming::kNoFile ? "/tmp/of-the-caller" : std::string(info.default_value);
+    const std::string entry = std::string(info.name) + "=" + (value.empty() ? "x" : value);
+    const char* const environment[] = {entry.c_str(), nullptr};
+    lines_.clear();
+    const Result<Config> config = Config::load(environment, "", log_, Caller::kStranger);
+    if (info.names == Naming::kTrustFile) {
+      EXPECT_EQ(config.status().code(), Code::kPermissionDenied) << info.name;
+      EXPECT_NE(config.status().text().find(info.name), std::string_view::npos);
+    } else {
+      ASSERT_TRUE(config.ok()) << config.status().text();
+      EXPECT_EQ(config.value().is_set(info.variable), info.names == Naming::kNoFile) << info.name;
+    }
+    EXPECT_EQ(lines_.size(), info.names == Naming::kNoFile ? 0u : 1u) << info.name;
+    EXPECT_TRUE(Config::load(environment, "", log_).ok()) << "its owner may";
+  }
+}
+
+TEST_F(ConfigTest, OneWarningListsWhatIsIgnoredAndSettingsCount) {
+  const char* const environment[] = {"HETCOMM_LOG_FILE=/a", "HETCOMM_DEVICE_PLUGINS=/b.so",
+                                     "HETCOMM_TLS_CA=/c",   "HETCOMM_LINK_MODEL=/d",
+                                     "HETCOMM_TIMEOUT=5s",  nullptr};
+  Result<Config> config =
+      Config::load(environment, "TLS_CA=/own;LINK_MODEL=/mine", log_, Caller::kStranger);
+  ASSERT_TRUE(config.ok()) << config.status().text();
+  EXPECT_EQ(config->text(Variable::kTlsCa), "/own");
+  EXPECT_EQ(config->text(Variable::kLinkModel), "/mine");
+  EXPECT_EQ(config->text(Variable::kLogFile), "");
+  EXPECT_EQ(config->number(Variable::kTimeout), 5'000'000'000u);
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_NE(lines_[0].find("HETCOMM_LOG_FILE, HETCOMM_DEVICE_PLUGINS;"), std::string::npos)
+      << lines_[0];
 }
 
 TEST_F(ConfigTest, EmptyVariableIsUnset) {

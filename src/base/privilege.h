@@ -1,0 +1,17 @@
+// Tells whether whoever started this process may do all that the process may do.
+#pragma once
+
+#include <cstdint>
+
+namespace hetcomm {
+
+// Who chose the environment variables and the working directory of a process.
+enum class Caller : uint8_t {
+  kOwner,     // somebody with the rights of the process
+  kStranger,  // somebody with fewer rights: the program is setuid, setgid or has file capabilities
+};
+
+// Returns who started this process, as the kernel tells it (AT_SECURE). [any-thread]
+Caller caller_of_process();
+
+}  // namespace hetcomm
