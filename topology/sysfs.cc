@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <unistd.h>
@@ -15,14 +14,13 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <memory>
-#include <netpacket/packet.h>
 #include <optional>
 #include <set>
 #include <sstream>
 
 #include <fmt/format.h>
 
+#include "src/base/interface_list.h"
 #include "src/base/text.h"
 #include "src/base/unique_fd.h"
 #include "topology/accelerator_class.h"
@@ -435,31 +433,28 @@ std::string subnet_of(const sockaddr* address, const sockaddr* mask) {
 }  // namespace
 
 std::vector<Interface> list_interfaces() {
-  ifaddrs* entries = nullptr;
-  if (getifaddrs(&entries) != 0) return {};
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(entries, freeifaddrs);
+  const Result<std::vector<ListedAddress>> entries = list_addresses_of_host();
+  if (!entries.ok()) return {};
   std::map<std::string, Interface> found;
-  for (const ifaddrs* entry = entries; entry != nullptr; entry = entry->ifa_next) {
-    if ((entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
+  for (const ListedAddress& entry : entries.value()) {
+    if ((entry.flags & IFF_LOOPBACK) != 0) continue;
     constexpr unsigned int kRunning = IFF_UP | IFF_RUNNING;
     // A labelled address has the label in place of the name: "eth0:1".
-    std::string name = entry->ifa_name;
+    std::string name = entry.interface;
     name.resize(std::min(name.find(':'), name.size()));
     Interface& interface = found[name];
     interface.name = name;
-    interface.is_running = (entry->ifa_flags & kRunning) == kRunning;
-    if (entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == AF_PACKET) {
-      const auto* link = reinterpret_cast<const sockaddr_ll*>(entry->ifa_addr);
-      interface.index = static_cast<uint32_t>(link->sll_ifindex);
-    }
-    if (entry->ifa_addr == nullptr || entry->ifa_netmask == nullptr) continue;
-    const int family = entry->ifa_addr->sa_family;
+    interface.is_running = (entry.flags & kRunning) == kRunning;
+    if (entry.index != 0) interface.index = entry.index;
+    const auto* const address = reinterpret_cast<const sockaddr*>(&entry.address);
+    if (entry.netmask.ss_family == AF_UNSPEC) continue;
+    const int family = address->sa_family;
     if (family == AF_INET6 &&
-        IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(entry->ifa_addr)->sin6_addr)) {
+        IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr)) {
       continue;  // every interface has this one
     }
     if (family == AF_INET || family == AF_INET6) {
-      std::string subnet = subnet_of(entry->ifa_addr, entry->ifa_netmask);
+      std::string subnet = subnet_of(address, reinterpret_cast<const sockaddr*>(&entry.netmask));
       std::vector<std::string>& subnets = interface.subnets;
       if (std::find(subnets.begin(), subnets.end(), subnet) == subnets.end()) {
         subnets.push_back(std::move(subnet));

@@ -118,7 +118,8 @@ Result<std::unique_ptr<Plane>> Plane::create(ControlThread& thread, Log& log, co
 }
 
 // Listens on every interface that may be used, so that the control plane lives as long as any rail,
-// and on a local socket.
+// and on a local socket where local sockets are allowed. Ranks of this host come over the network
+// otherwise, and learn of the exit of this process by their connections.
 Status Plane::listen(const Config& config) {
   const Result<PortRange> ports = port_range(config);
   if (!ports.ok()) return ports.status();
@@ -141,7 +142,10 @@ Status Plane::listen(const Config& config) {
   }
   same_user_ = config.text(Variable::kShmUsers) == "same";
   const uint16_t port = acceptors_.empty() ? uint16_t{0} : acceptors_.front()->address().port();
-  return listen_at(local_address(setup_.incarnation, port));
+  const Status local = listen_at(local_address(setup_.incarnation, port));
+  if (local.ok() || acceptors_.empty()) return local;
+  log_.info("control plane goes without local sockets (AF_UNIX): {}", local.text());
+  return {};
 }
 
 Status Plane::listen_at(const Address& address) {

@@ -1,23 +1,22 @@
 // A context uses the addresses of the interfaces that are up, filtered by HETCOMM_INTERFACE and
 // HETCOMM_FAMILY, in an order that does not depend on the kernel's.
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <tuple>
 
 #include <fmt/format.h>
 
+#include "src/base/interface_list.h"
 #include "src/base/text.h"
 #include "src/net/address.h"
 #include "src/net/interface_check.h"
+#include "src/net/listening_socket.h"
 
 namespace hetcomm {
 namespace {
@@ -101,19 +100,32 @@ Result<std::vector<Pattern>> parse_patterns(std::string_view text) {
 
 // Everything that is up and has a carrier, and |route|, in the kernel's order.
 Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return status_from_errno(errno, "getifaddrs");
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  Result<std::vector<ListedAddress>> all = list_addresses_of_host();
+  if (!all.ok()) return all.status();
   std::vector<InterfaceAddress> result;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+  for (const ListedAddress& entry : all.value()) {
     constexpr unsigned int kUsable = IFF_UP | IFF_RUNNING;
-    if (entry->ifa_addr == nullptr) continue;
-    const int family = entry->ifa_addr->sa_family;
+    const int family = entry.address.ss_family;
     if (family != AF_INET && family != AF_INET6) continue;
     const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    const Address address = Address::from_sockaddr(entry->ifa_addr, length);
-    if ((entry->ifa_flags & kUsable) != kUsable && !address.is_same_host(route)) continue;
-    result.push_back({entry->ifa_name, address});
+    const Address address =
+        Address::from_sockaddr(reinterpret_cast<const sockaddr*>(&entry.address), length);
+    if ((entry.flags & kUsable) != kUsable && !address.is_same_host(route)) continue;
+    result.push_back({entry.interface, address});
+  }
+  return result;
+}
+
+// What is known where the kernel lists no interfaces: loopback, and |route|, an address of this host
+// that leads to the other ranks.
+std::vector<InterfaceAddress> known_addresses(const Address& route) {
+  std::vector<InterfaceAddress> result;
+  if (route.family() != AF_UNSPEC && !route.is_loopback()) {
+    result.push_back({"unknown", route.with_port(0)});
+  }
+  for (const char* const loopback : {"127.0.0.1", "::1"}) {
+    Result<Address> address = Address::parse_numeric(loopback, 0);
+    if (address.ok() && is_local(*address)) result.push_back({"lo", *address});
   }
   return result;
 }
@@ -182,7 +194,8 @@ ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
   // Loopback leads to ranks of this host only, which the order of the rest serves as well.
   const bool has_route = patterns->empty() && !route.is_loopback();
   Result<std::vector<InterfaceAddress>> all = list_addresses(has_route ? route : Address());
-  if (!all.ok()) return all.status();
+  const Status unlisted = all.status();
+  if (!unlisted.ok()) all = known_addresses(route);
   const std::string_view family = config.text(Variable::kTcpBindFamily);
   std::vector<InterfaceAddress> candidates = all.value();
   std::erase_if(candidates, [family](const InterfaceAddress& entry) {
@@ -204,8 +217,9 @@ ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
   if (chosen.empty()) {
     return Status(Code::kNotFound,
                   fmt::format("no network interface matches HETCOMM_INTERFACE='{}' and "
-                              "HETCOMM_FAMILY='{}'; this host has {}",
-                              config.text(Variable::kInterface), family, describe(all.value())));
+                              "HETCOMM_FAMILY='{}'; this host has {}{}{}",
+                              config.text(Variable::kInterface), family, describe(all.value()),
+                              unlisted.ok() ? "" : "; ", unlisted.ok() ? "" : unlisted.text()));
   }
   std::sort(chosen.begin(), chosen.end());
   std::vector<InterfaceAddress> result;

@@ -11,6 +11,7 @@ hetcomm_test(base_test TIMED LIKE_LIBRARY
     base_numa_memory_test.cc
     base_packed_test.cc
     base_processors_test.cc
+    base_interface_list_test.cc
     base_extent_cursor_test.cc
     base_small_file_test.cc
     base_span_test.cc

@@ -1,0 +1,33 @@
+// The network interfaces of this process's network namespace, and their addresses.
+//
+// The kernel lists them over a netlink socket (getifaddrs). Sandboxes refuse such sockets
+// (RestrictAddressFamilies of systemd, seccomp filters), so there is a second way: ioctls on an
+// ordinary socket (SIOCGIFCONF), which know IPv4 only, and /proc/net/if_inet6.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/status.h"
+
+namespace hetcomm {
+
+// One address of an interface, or one interface without an address.
+struct ListedAddress {
+  std::string interface;       // "eth0"; an address with a label has the label: "eth0:1"
+  uint32_t flags = 0;          // IFF_*
+  uint32_t index = 0;          // of the interface; 0: unknown
+  sockaddr_storage address{};  // ss_family AF_UNSPEC: none
+  sockaddr_storage netmask{};  // ss_family AF_UNSPEC: unknown
+};
+
+// Lists all interfaces, also those that are down, in the kernel's order. Fails where neither way
+// lists any; the text names AF_NETLINK. [any-thread]
+Result<std::vector<ListedAddress>> list_addresses_of_host();
+// Lists them by the second way. Fails where it lists none.
+Result<std::vector<ListedAddress>> list_addresses_without_netlink();
+
+}  // namespace hetcomm
