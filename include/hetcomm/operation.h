@@ -23,7 +23,9 @@ enum {
 /* Flags of an operation; they are combined by or. */
 enum {
   /* A receive from HETCOMM_ANY_SOURCE fails as soon as one rank of the communicator is lost.
-   * Without the flag it fails when no rank is left that could send. */
+   * Without the flag it fails when no rank is left that could send. Once a message has matched the
+   * receive, with or without the flag, the loss of that message's sender ends it with PEER_LOST
+   * unless all of the message has arrived. */
   HETCOMM_OPERATION_FAIL_ON_ANY_LOSS = 1,
   /* A put notifies the owner of the memory with |notify_value| (hetcomm_put). */
   HETCOMM_OPERATION_NOTIFY = 2
