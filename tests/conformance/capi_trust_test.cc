@@ -116,7 +116,7 @@ void keep_line(void* /*rank*/, int32_t /*level*/, const char* line) {
 // Whether rank |rank| has logged a line with all |parts|.
 bool has_logged(int32_t rank, const std::vector<std::string>& parts) {
   const std::string all(shared_log->text.data());
-  const std::string name = ":" + std::to_string(rank) + "]";
+  const std::string name = ":" + std::to_string(rank) + " pid ";
   for (size_t from = 0; from < all.size();) {
     const size_t end = std::min(all.find('\n', from), all.size());
     const std::string line = all.substr(from, end - from);

@@ -237,8 +237,10 @@ class ReceiveTransfer final : public Mortal {
   bool wrote_to_device_;  // network interfaces did
   bool sender_knows_;     // every grant went over a rail on which the sender sees the end by itself
   bool ending_ = false;
-  Code code_ = Code::kOk;
-  std::string text_;
+  struct {
+    Code code = Code::kOk;
+    std::string text;
+  } outcome_;
   uint64_t started_ns_;
   ChunkPools::Share staging_;
   FewPooled<Chunk, kMaxGranted> chunks_;

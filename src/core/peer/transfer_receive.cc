@@ -704,8 +704,8 @@ void ReceiveTransfer::end(Code code, std::string text) {
 void ReceiveTransfer::finish_as(Code code, std::string text) {
   if (ending_) return;
   ending_ = true;
-  code_ = code;
-  text_ = std::move(text);
+  outcome_.code = code;
+  outcome_.text = std::move(text);
   for (size_t i = 0; i < chunks_.size();) {
     chunks_[i].stop();
     if (chunks_[i].copying()) {
@@ -756,15 +756,15 @@ void ReceiveTransfer::maybe_finish() {
     if (wrote_to_device_) {
       const Status flushed = DeviceAccess::flush_remote_writes(*receive_);
       if (!flushed.ok()) {
-        code_ = flushed.code();
-        text_ = text_or_none([&]() HETCOMM_UNDER_BATON {
+        outcome_.code = flushed.code();
+        outcome_.text = text_or_none([&]() HETCOMM_UNDER_BATON {
           return fmt::format("receive from rank {}: {}", association_.rank(), flushed.text());
         });
       }
     }
     const uint64_t elapsed_ns = table_.service_time(started_ns_, now_ns());
     if (chosen_) table_.chooser().measured(accepted_, by_get_, elapsed_ns);
-    if (far_.made && code_ == Code::kOk && !of_lane())
+    if (far_.made && outcome_.code == Code::kOk && !of_lane())
       table_.far_ways().measured(far_, accepted_, now_ns());
     hetcomm_counters_t* counters =
         association_.rail() != nullptr ? &association_.rail()->counters() : nullptr;
@@ -788,10 +788,10 @@ void ReceiveTransfer::maybe_finish() {
   receive.outcome.matched_tag = tag_;
   receive.outcome.bytes_sent = length_;
   receive.outcome.bytes_received = finished_;
-  if (code_ == Code::kOk && length_ > receive.length) {
+  if (outcome_.code == Code::kOk && length_ > receive.length) {
     association_.common().delivery.complete_truncated(receive);
   } else {
-    association_.common().completer.complete(receive, code_, std::move(text_));
+    association_.common().completer.complete(receive, outcome_.code, std::move(outcome_.text));
   }
   BlockPool& blocks = association_.common().blocks;
   association_.common().retire(PoolPtr<ReceiveTransfer>(this, {&blocks}));
