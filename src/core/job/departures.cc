@@ -119,14 +119,20 @@ void Departures::leave(Operation& operation) {
   if (place == departure.orders_.end()) return;
   leave_order(*place);
   departure.orders_.erase(place);
+  // It may be the first of all that are left.
+  for (const Departure::OrderPlace& each : departure.orders_) mark_changed(each.order);
 }
 
 // It allocates nothing.
 void Departures::leave_order(const Departure::OrderPlace& place) {
-  Order& order = orders_.at(place.order);
-  order.departures.erase(place.at);
+  orders_.at(place.order).departures.erase(place.at);
+  mark_changed(place.order);
+}
+
+void Departures::mark_changed(const void* key) {
+  Order& order = orders_.at(key);
   if (std::exchange(order.has_changed, true)) return;
-  order.next_changed = std::exchange(changed_, place.order);
+  order.next_changed = std::exchange(changed_, key);
 }
 
 void Departures::leave_orders(Departure& departure) {

@@ -137,6 +137,7 @@ class Departures {
   static void end_operations(Departure& departure, Code code,
                              std::string_view why) HETCOMM_UNDER_BATON;
   void leave_order(const Departure::OrderPlace& place) HETCOMM_UNDER_BATON;
+  void mark_changed(const void* key) HETCOMM_UNDER_BATON;
   void take_back(Departure& departure) HETCOMM_UNDER_BATON;
   void leave_orders(Departure& departure) HETCOMM_UNDER_BATON;
   int depart_in_order() HETCOMM_UNDER_BATON;

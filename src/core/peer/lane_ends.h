@@ -7,6 +7,7 @@
 // What an end costs grows with the logarithm of the number of ends only. Under the baton.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -175,9 +176,10 @@ class LaneEnds {
     by_content_.erase({key, gone, end.content(), gone ? end.plan : 0, arrival});
     in_order_.erase({key, gone, arrival});
     if (gone) return;
-    auto each = by_name_.lower_bound(end.name());
-    while (each != by_name_.end() && each->second != arrival) ++each;
-    if (each != by_name_.end()) by_name_.erase(each);
+    const auto [first, last] = by_name_.equal_range(end.name());
+    const auto own =
+        std::find_if(first, last, [arrival](const auto& each) { return each.second == arrival; });
+    if (own != last) by_name_.erase(own);
   }
 
   std::map<uint64_t, End> ends_;  // by arrival
