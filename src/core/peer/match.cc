@@ -14,11 +14,11 @@ bool accepts(const MatchMask& mask, int32_t source, uint64_t tag, const Incoming
 
 // --- posted receives ----------------------------------------------------------
 
-void ReceiveTable::move(List& old) {
-  while (old.first != nullptr) {
-    Operation& receive = *old.first;
-    old.unlink(receive);
-    lists_.at(hash_of(receive)).append(receive);
+void ReceiveTable::move(OperationQueue& old) {
+  while (!old.empty()) {
+    Operation& receive = old.front();
+    old.remove(receive);
+    lists_.at(hash_of(receive)).push_back(receive);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/id_chains.h"
 #include "src/core/progress/operation.h"
+#include "src/core/progress/operation_queue.h"
 #include "transports/transport.h"
 
 namespace hetcomm {
@@ -67,7 +68,7 @@ struct Incoming {
   std::array<std::byte, 64> few;       // bytes of a short message
 };
 
-// What of a message a receive looks at.
+// A receive looks at this of a message.
 struct MatchMask {
   bool any_source = false;
   uint64_t ignore = 0;  // bits of the tag
@@ -144,12 +145,12 @@ class ReceiveTable {
   size_t count() const { return count_; }
   // May throw std::bad_alloc, and has then done nothing.
   void append(Operation& receive) HETCOMM_UNDER_BATON {
-    lists_.make_room(count_, [this](List& old) HETCOMM_UNDER_BATON { move(old); });
-    lists_.at(hash_of(receive)).append(receive);
+    lists_.make_room(count_, [this](OperationQueue& old) HETCOMM_UNDER_BATON { move(old); });
+    lists_.at(hash_of(receive)).push_back(receive);
     ++count_;
   }
   void remove(Operation& receive) HETCOMM_UNDER_BATON {
-    lists_.at(hash_of(receive)).unlink(receive);
+    lists_.at(hash_of(receive)).remove(receive);
     --count_;
   }
   // The first that a message matches; null: none. The table is not empty.
@@ -158,51 +159,33 @@ class ReceiveTable {
   }
   // Does what find() does, and takes it out.
   Operation* take(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON {
-    List& list = lists_.at(mask_.hash(source, tag));
+    OperationQueue& list = lists_.at(mask_.hash(source, tag));
     Operation* const found = first_in(list, source, tag);
     if (found == nullptr) [[unlikely]]
       return nullptr;
-    list.unlink(*found);
+    list.remove(*found);
     --count_;
     return found;
   }
-  // For other receives. The table is empty.
+  // The table is for other receives from now on. It is empty.
   void set_mask(const MatchMask& mask) HETCOMM_UNDER_BATON { mask_ = mask; }
 
  private:
-  struct List {
-    Operation* first = nullptr;
-    Operation* last = nullptr;
-
-    void append(Operation& receive) {
-      receive.links.next = nullptr;
-      receive.links.previous = last;
-      (last != nullptr ? last->links.next : first) = &receive;
-      last = &receive;
-    }
-    void unlink(Operation& receive) {
-      (receive.links.previous != nullptr ? receive.links.previous->links.next : first) =
-          receive.links.next;
-      (receive.links.next != nullptr ? receive.links.next->links.previous : last) =
-          receive.links.previous;
-      receive.links.next = nullptr;
-      receive.links.previous = nullptr;
-    }
-  };
   uint64_t hash_of(const Operation& receive) const { return mask_.hash(receive.peer, receive.tag); }
-  Operation* first_in(const List& list, int32_t source, uint64_t tag) const {
-    Operation* each = list.first;
+  Operation* first_in(const OperationQueue& list, int32_t source,
+                      uint64_t tag) const HETCOMM_UNDER_BATON {
+    Operation* each = list.empty() ? nullptr : &list.front();
     while (each != nullptr && ((!mask_.any_source && each->peer != source) ||
                                ((each->tag ^ tag) & ~mask_.ignore) != 0)) {
       each = each->links.next;
     }
     return each;
   }
-  void move(List& old) HETCOMM_UNDER_BATON;
+  void move(OperationQueue& old) HETCOMM_UNDER_BATON;
 
   MatchMask mask_;
   size_t count_ = 0;
-  HashedLists<List> lists_;
+  HashedLists<OperationQueue> lists_;
 };
 
 // Messages that found no receive, found by what a receive looks at. They run through their places
