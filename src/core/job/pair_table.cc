@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "src/base/baton_role.h"
+#include "src/base/room.h"
 
 namespace hetcomm {
 
 Pair& PairTable::make(int rank) {
   std::unique_ptr<Pair>& made = pairs_[static_cast<size_t>(rank)];
-  if (active_.capacity() == active_.size()) active_.reserve(2 * active_.size() + 1);
+  make_room(active_);
   auto pair = std::make_unique<Pair>(commons_, rank, peers_.class_of(rank).credit);
   commons_.schedule.add(*pair);
   active_.push_back(pair.get());

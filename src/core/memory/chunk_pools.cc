@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "src/base/room.h"
+
 namespace hetcomm {
 namespace {
 
@@ -118,9 +120,9 @@ void ChunkPools::prepare_for_holds(size_t index) {
 ChunkPools::Block* ChunkPools::make_block(size_t place, int reader) {
   tidy();
   auto block = std::make_unique<Block>();
-  blocks_.reserve(blocks_.size() + 1);
+  make_room(blocks_);
   // discard() allocates nothing.
-  leaving_.reserve(blocks_.size() + leaving_.size() + 1);
+  make_room(leaving_, blocks_.size() + 1);
   block->place = place;
   const auto& [node, allocator, any_memory] = places_[place];
   bool pinned = options_.pins;
