@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from namespaces import sh, wait_until_up
+from namespaces import Namespaces, sh, wait_until_up
 
 SKIPPED = 77
 NEAR = 400  # Mbit/s
@@ -47,17 +47,9 @@ def machine():
             "accelerators": [{"address": f"0000:{i}1:00.0"} for i in range(2)]}
 
 
-class Hosts:
+class Hosts(Namespaces):
     def __init__(self):
-        self.names = [f"hetcomm-affinity-{os.getpid()}-{i}" for i in range(2)]
-
-    def __enter__(self):
-        try:
-            self.make()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        super().__init__([f"hetcomm-affinity-{os.getpid()}-{i}" for i in range(2)])
 
     def make(self):
         for name in self.names:
@@ -75,10 +67,6 @@ class Hosts:
         for name in self.names:
             for i in range(len(RATES)):
                 wait_until_up(name, f"eth{i}")
-
-    def __exit__(self, *_):
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
 
     def run(self, bench, *words, **settings):
         ranks = []

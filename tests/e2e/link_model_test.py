@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from namespaces import sh, wait_until_up
+from namespaces import Namespaces, sh, wait_until_up
 
 SKIPPED = 77
 MBIT = 1_000_000 // 8  # bytes per second
@@ -52,24 +52,17 @@ def shape(namespace, device, mbit):
                    check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-class Network:
+class Network(Namespaces):
     """Two switches that a trunk joins, with two hosts at each."""
 
     def __init__(self, rates):
         self.rates = rates
         self.hosts = [f"hetcomm-links-{os.getpid()}-h{i}" for i in range(4)]
         self.switches = [f"hetcomm-links-{os.getpid()}-s{i}" for i in range(2)]
-
-    def __enter__(self):
-        try:
-            self.make()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        super().__init__(self.hosts + self.switches)
 
     def make(self):
-        for name in self.switches + self.hosts:
+        for name in self.names:
             sh("ip", "netns", "add", name)
         for switch in self.switches:
             sh("ip", "-n", switch, "link", "add", "bridge", "type", "bridge")
@@ -101,10 +94,6 @@ class Network:
            other)
         sh("ip", "-n", one, "link", "set", device, "up")
         sh("ip", "-n", other, "link", "set", other_device, "up")
-
-    def __exit__(self, *_):
-        for name in self.hosts + self.switches:
-            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
 
     def run(self, *command, clusters=None, limit_s=120, **settings):
         """Runs |command| as a rank on each host. What rank 0 prints, and what all say besides."""

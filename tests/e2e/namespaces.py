@@ -9,6 +9,25 @@ def sh(*words):
     subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+class Namespaces:
+    """The network namespaces |names|, for the time of a `with`. A subclass adds and joins them in make()."""
+
+    def __init__(self, names):
+        self.names = names
+
+    def __enter__(self):
+        try:
+            self.make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
+
+
 def wait_until_up(name, device):
     """Returns when |device| of namespace |name| has a carrier."""
     deadline = time.monotonic() + 10

@@ -14,18 +14,20 @@ import subprocess
 import sys
 import time
 
-from namespaces import sh
+from namespaces import Namespaces, sh
 
 SKIPPED = 77
 FAR = ("198.18.6.1", "198.18.6.2")
 OFFERS = ("self, tcp, tcp#1", "self, shm")  # of ranks 0 and 1, where they differ
 
 
-class Hosts:
+class Hosts(Namespaces):
     """Each has a first interface that leads nowhere, and a second one to the other host."""
 
-    def __enter__(self):
-        self.names = [f"hetcomm-networks-{os.getpid()}-{i}" for i in range(2)]
+    def __init__(self):
+        super().__init__([f"hetcomm-networks-{os.getpid()}-{i}" for i in range(2)])
+
+    def make(self):
         for name in self.names:
             sh("ip", "netns", "add", name)
         for i, name in enumerate(self.names):
@@ -38,11 +40,6 @@ class Hosts:
         for name, address in zip(self.names, FAR):
             sh("ip", "-n", name, "address", "add", address + "/24", "dev", "eth1")
             sh("ip", "-n", name, "link", "set", "eth1", "up")
-        return self
-
-    def __exit__(self, *_):
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], check=False)
 
     def run(self, program, common=None, **settings):
         """Exit statuses and outputs; rank 1 has |settings|, rank 0 tcp where they name transports."""
@@ -63,15 +60,6 @@ class Hosts:
 
 class LinkLocalHosts(Hosts):
     """Two links, with the addresses that the kernel gives them. The numbers of the interfaces differ."""
-
-    def __enter__(self):
-        self.names = [f"hetcomm-links-{os.getpid()}-{i}" for i in range(2)]
-        try:
-            self.make()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
 
     def make(self):
         for i, name in enumerate(self.names):

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 
-from namespaces import run_ranks, sh, wait_until_up
+from namespaces import Namespaces, run_ranks, sh, wait_until_up
 
 SKIPPED = 77
 MBIT = 200  # of the first host's interface
@@ -23,7 +23,7 @@ MBIT = 200  # of the first host's interface
 ATTEMPTS = 3
 
 
-class Star:
+class Star(Namespaces):
     """Hosts on one switch. The interface of the first sends at MBIT, and holds |latency_ms| of that;
     |into|: at what rates the switch sends to the others, 0 for no limit."""
 
@@ -32,17 +32,10 @@ class Star:
         self.latency_ms = latency_ms
         self.switch = f"hetcomm-share-{os.getpid()}-s"
         self.hosts = [f"hetcomm-share-{os.getpid()}-h{i}" for i in range(len(into) + 1)]
-
-    def __enter__(self):
-        try:
-            self.make()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        super().__init__([self.switch, *self.hosts])
 
     def make(self):
-        for name in [self.switch, *self.hosts]:
+        for name in self.names:
             sh("ip", "netns", "add", name)
         sh("ip", "-n", self.switch, "link", "add", "bridge", "type", "bridge")
         sh("ip", "-n", self.switch, "link", "set", "bridge", "up")
@@ -64,10 +57,6 @@ class Star:
         burst = 131072  # above 64 KiB, so that large segments pass whole
         sh("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{mbit}mbit",
            "burst", str(burst), "latency", f"{self.latency_ms}ms")
-
-    def __exit__(self, *_):
-        for name in [self.switch, *self.hosts]:
-            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
 
     def run(self, *command, limit_s=150):
         """Runs |command| as a rank on each host; what rank 0 prints."""
