@@ -92,7 +92,7 @@ enum class Variable : uint8_t {
 
 enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteger, kChoice };
 
-// What a value leads this process to. Variables that name files or libraries do not count in a
+// This tells what a value leads the process to. Variables that name files or libraries do not count in a
 // program that has more rights than its caller (privilege.h): the caller would read, write or run by
 // the program's rights what it may not by its own.
 enum class Naming : uint8_t {

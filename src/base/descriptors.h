@@ -1,4 +1,5 @@
-// Whether this process may still open enough files, and its limit of them (RLIMIT_NOFILE).
+// These functions tell how many files this process may still open, and raise its limit of them
+// (RLIMIT_NOFILE).
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ class Visitor {
 
   int fd() const { return socket_.get(); }
   uint64_t begun_ns() const { return begun_ns_; }
-  // The rank that it says it is, once it was told.
+  // The peer says that it is this rank; set once it was told.
   std::optional<int32_t> told() const { return told_; }
 
   // Returns false when it has left, or takes nothing.

@@ -31,7 +31,7 @@ constexpr uint64_t kConfirmNs = 5 * kSecond;
 constexpr uint64_t kSilentNs = kSecond;  // an attempt that takes longer has met nobody
 constexpr uint64_t kLookNs = kSecond / 10;
 
-// What an address has answered.
+// An address has answered so.
 enum class Verdict : uint8_t {
   kNone,     // nothing yet
   kClosed,   // nobody listens there

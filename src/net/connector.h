@@ -66,7 +66,7 @@ class Connector final : public Watcher {
   const std::optional<OtherProcess>& other_process() const { return other_process_; }
   // Candidates whose host has answered that nobody listens there.
   const std::vector<Address>& refused() const { return refused_; }
-  // How the last attempt failed, where the other side said so, and its text.
+  // These tell how the last attempt failed, where the other side said so.
   Denial denial() const { return denial_; }
   const Status& denial_reason() const { return denial_reason_; }
   // The candidate whose kernel has taken the connection, or has its queue full of such; its process

@@ -58,7 +58,7 @@ std::string unstamped(std::string lines) {
       " TIME]");
 }
 
-// How a line of this process begins.
+// Lines of this process begin so.
 std::string head(const std::string& rank = "") {
   return "hetcomm[" + host_name() + rank + " PID TIME] ";
 }
@@ -216,7 +216,7 @@ TEST(Log, StandardErrorWithoutAFunction) {
   EXPECT_EQ(unstamped(testing::internal::GetCapturedStderr()), head() + "warn: to people\n");
 }
 
-// How many times |signal| came to this process.
+// Counts how many times |signal| came to this process.
 volatile sig_atomic_t came = 0;
 
 void count(int /*signal*/) { came = came + 1; }

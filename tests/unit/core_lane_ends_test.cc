@@ -29,7 +29,7 @@ struct End {
   uint64_t name() const { return number; }
 };
 
-// The rule, as a walk along a list.
+// This is the rule, as a walk along a list.
 std::optional<End> take(std::list<End>& ends, const LaneKey& key, uint64_t content, uint64_t plan) {
   const auto first = [&](auto&& fits) {
     return std::find_if(ends.begin(), ends.end(),

@@ -240,7 +240,7 @@ TEST(SimStream, DestroyingAStreamWaits) {
   EXPECT_EQ(received, sent);
 }
 
-// As vendors who move such memory through memory of their own.
+// Some vendors move such memory through memory of their own.
 TEST(SimStream, HostMemoryThatIsNotPinnedIsReadAtTheCall) {
   for (const bool pinned : {false, true}) {
     TestDevice device("sim-handle", "latency=20ms");

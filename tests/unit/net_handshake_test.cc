@@ -254,7 +254,7 @@ TEST_P(HandshakeTest, AnyIdentityTakesEveryJobButNoOtherSecret) {
   EXPECT_EQ(drive(c, d).acceptor, Step::kFailed);
 }
 
-// What an initiator sends that is not convinced: no proof.
+// An initiator that is not convinced sends this: no proof.
 const std::string kNotConvinced(32, '\0');
 const auto kNoProof = testing::AnyOf("", kNotConvinced);
 

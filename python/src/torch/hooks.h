@@ -34,7 +34,7 @@ class HookTable {
     change([&](Hooks& hooks) { hooks.erase(id); });
   }
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
-  // What a hook throws is logged. No lock is held: a hook may add and remove hooks.
+  // An exception of a hook is logged. No lock is held: a hook may add and remove hooks.
   void call(const Arguments&... arguments) const {
     if (empty()) return;
     std::unique_lock lock(mutex_);
@@ -76,7 +76,7 @@ class Hooks {
   // wait for it know. There is at most one.
   void set_end_hook(EndHook hook);
   bool has_end_hook() const { return has_end_hook_.load(std::memory_order_acquire); }
-  // What the hook throws is logged.
+  // An exception of the hook is logged.
   void call_end_hook(std::shared_ptr<c10d::WorkInfo> work) const;
 
   // Somebody wants to know that works end, although nobody may wait for them.

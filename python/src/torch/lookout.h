@@ -30,7 +30,7 @@ class Lookout {
   static constexpr std::chrono::milliseconds kPause{50};
 
  private:
-  // The thread's too: it may outlive this.
+  // The thread shares it, because it may outlive this object.
   struct State {
     std::mutex mutex;
     std::condition_variable called;

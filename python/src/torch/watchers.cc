@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kWakeTag = uint64_t{1} << 63;
 // If no message can wake the leader, it may miss for this time that there is more to watch.
 constexpr uint64_t kDeafPauseNs = 10'000'000;
-// The shortest pause between two rounds.
+// Two rounds are at least this far apart.
 constexpr std::chrono::microseconds kShortestRoundPause(100);
 // A pause is this many times as long as the round before it.
 constexpr int kPausePerRound = 4;
@@ -53,7 +53,7 @@ void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
   }
 }
 
-// Under mutex_. One message for each time that it sleeps.
+// Under mutex_. The leader gets one message for each time that it sleeps.
 void Watchers::wake_leader() {
   if (!leader_sleeps_) return;
   leader_sleeps_ = false;
@@ -130,7 +130,7 @@ Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
   return report;
 }
 
-// How long the leader sleeps in a window.
+// The leader sleeps for so long in a window.
 uint64_t Watchers::pause_ns() const {
   if (watched_.size() <= kWindow) return deaf_ ? kDeafPauseNs : HETCOMM_TIMEOUT_INFINITE;
   const auto left =

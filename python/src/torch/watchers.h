@@ -60,14 +60,14 @@ class Watchers {
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kWindow = 64;
 
-  // What has ended.
+  // These have ended.
   struct Report {
     WorkRef work;  // null: nothing
     OperationWork::Part* part = nullptr;
     hetcomm_completion_t completion{};
   };
   using Works = std::list<WorkRef>;
-  // What the leader waits for at once. The lists go together.
+  // The leader waits for these at once. The lists go together.
   struct Window {
     std::vector<hetcomm_request_t*> requests;  // one more: the first is wake_, or null
     std::vector<OperationWork::Part*> parts;
@@ -78,7 +78,7 @@ class Watchers {
   void wake_leader();
   void run(const std::shared_ptr<void>& owner);
   Report lead(std::unique_lock<std::mutex>& lock);
-  // The steps of lead(), which the leader takes without the lock.
+  // The leader takes these steps of lead() without the lock.
   Works::iterator fill(Works::iterator from, hetcomm_request_t* first);
   Report wait_in_window(uint64_t timeout_ns);
   Report go_round();

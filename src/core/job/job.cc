@@ -280,7 +280,7 @@ Status Job::prepare(const JobOptions& options, RankProfile* own) {
   while (incarnation == 0) {
     HETCOMM_RETURN_IF_ERROR(fill_random(std::as_writable_bytes(std::span(&incarnation, 1))));
   }
-  // Those to peers are made as they are needed (IdleConnections).
+  // Connections to peers are made as they are needed (IdleConnections).
   constexpr uint64_t kOwnDescriptors = 16;
   if (size() > 1) {
     HETCOMM_RETURN_IF_ERROR(

@@ -73,7 +73,7 @@ int TaskList::progress() {
     if (i < tasks_.size()) moved += tasks_[i]->progress();
   }
   if (!quiet_.empty()) look_for_pause();
-  // What gets ready from here on has its turn in the next pass.
+  // A task that gets ready from here on has its turn in the next pass.
   for (size_t left = ready_count_; left > 0 && first_ready_ != nullptr; --left) {
     QuietTask& task = *first_ready_;
     take_out_of_ready(task);

@@ -73,7 +73,7 @@ class HostBlocks {
   }
 
  private:
-  // The beginning of a block while it is kept: lists run through them, so that give() needs no memory.
+  // A kept block begins with this: lists run through the blocks, so that give() needs no memory.
   struct Kept {
     uint64_t size;  // of the block
     Kept* newer;    // of all

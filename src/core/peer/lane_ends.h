@@ -4,7 +4,7 @@
 // Ends of queues are joined in their order. Those of redistributions are joined if they have the
 // same content: with one that exists first, and with one that is gone if it is of the same plan,
 // since others are left of earlier ones. That plans differ is told by their boards (plan_board.h).
-// What an end costs grows with the logarithm of the number of ends only. Under the baton.
+// The cost of an end grows with the logarithm of their number only. Under the baton.
 #pragma once
 
 #include <algorithm>

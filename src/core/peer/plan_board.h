@@ -11,7 +11,7 @@
 // same number. Numbers of two ranks may drift apart: one of them could not make a plan. Then the one
 // with the lowest number that is free is taken.
 //
-// What a plan or a note costs grows with the logarithm of the number of plans only.
+// The cost of a plan or a note grows with the logarithm of the number of plans only.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ Status reason_for_others(int rank, const Status& why);
 // wire. Works without memory.
 Status told_by(int rank, Code code, ConstByteSpan text);
 
-// How operations with |rank| end that it does not take part in any more, though it has not failed.
+// Operations end so with |rank| when it takes no part in them any more, though it has not failed.
 // Works without memory.
 Status left_by(int rank);
 
