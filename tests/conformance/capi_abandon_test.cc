@@ -603,6 +603,7 @@ bool run_hang(const CapiCase& given, const Hang& hang) {
   own.settings += hang.row.settings;
   const std::unique_ptr<Kind> kind = hang.row.make();
   std::atomic<bool> has_hung{false};
+  std::atomic<bool> was_aborted{false};
   run_job(own, 2, [&](Member& me) {
     HangingDevice& device = devices[static_cast<size_t>(me.rank())];
     const bool hangs = me.rank() == hang.hanging;
@@ -622,8 +623,11 @@ bool run_hang(const CapiCase& given, const Hang& hang) {
       if (has_hung && hangs == (hang.tries == Try::kAbortHere) && aborts(hang)) {
         EXPECT_EQ(hetcomm_communicator_abort(me.communicator(), "enough"), HETCOMM_OK)
             << hetcomm_last_error();
+        was_aborted = true;
       }
       if (has_hung && hangs) {
+        // A busy machine may let the other rank abort late, and the first reason counts.
+        if (aborts(hang)) me.until([&] { return was_aborted.load(); });
         if (starts && hang.tries == Try::kCancel) {
           EXPECT_EQ(hetcomm_request_cancel(running.request()), HETCOMM_OK);
         }
@@ -796,7 +800,8 @@ void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const 
     EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
   } else if (me.rank() == 0) {
     EXPECT_EQ(outcome.status, HETCOMM_DEVICE_LOST) << outcome.text;
-  } else {
+  } else if (moment.hangs || outcome.status != HETCOMM_OK) {
+    // Where no copy has hung, all of its data may have come.
     EXPECT_EQ(outcome.status, HETCOMM_ABORTED)
         << hetcomm_status_name(outcome.status) << " " << outcome.text;
     EXPECT_EQ(count_of("rank 0: DEVICE_LOST: ", outcome.text), 1U) << outcome.text;
@@ -851,7 +856,7 @@ TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
     HangingDevice& well = devices[first + 1];
     {
       Rank rank(me, hung, kMessage);
-      Rank other(me, well, kMessage);
+      Rank other(me, well, 2 * kMessage);
       const auto send_some = [&] {
         for (int i = 0; i < kMessages; ++i) {
           const Outcome outcome = finish(start_move(me, other.on_device(0, kMessage)));
@@ -877,9 +882,17 @@ TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
       EXPECT_FALSE(me.rank() == 0 && uses(late));
       if (!me.meet()) return;
       if (me.rank() == 0) hung.let_go();
+      // The chunk that was given back last is taken first: two at once take the late one too, wherever
+      // it lies.
+      const auto send_two = [&] {
+        hetcomm_request_t* const one = start_move(me, other.on_device(0, kMessage));
+        hetcomm_request_t* const two = start_move(me, other.on_device(kMessage, kMessage));
+        EXPECT_EQ(finish(one).status, HETCOMM_OK);
+        EXPECT_EQ(finish(two).status, HETCOMM_OK);
+      };
       bool again = false;
       for (int i = 0; i < 20 && !again; ++i) {
-        send_some();
+        for (int j = 0; j < kMessages / 2; ++j) send_two();
         if (me.rank() == 0) again = uses(late);
         if (!me.meet()) return;
         // Both ranks send and receive as often.
