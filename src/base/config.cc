@@ -70,19 +70,19 @@ constexpr VariableInfo kTable[] = {
      "means TORCHELASTIC_RUN_ID or what the launcher calls the job."},
     {Variable::kSecret, kSecretText, kNoFile, "HETCOMM_SECRET", "", nullptr,
      "Job secret that every connection has to prove."},
-    {Variable::kSecretFile, kText, kTrustFile, "HETCOMM_SECRET_FILE", "", nullptr,
+    {Variable::kSecretFile, kText, kTrust, "HETCOMM_SECRET_FILE", "", nullptr,
      "File that holds the job secret; read when HETCOMM_SECRET is unset."},
     {Variable::kRequireSecret, kChoice, kNoFile, "HETCOMM_REQUIRE_SECRET", "off", "off|on",
      "Refuses a job of several ranks that has no configured secret."},
     {Variable::kTls, kChoice, kNoFile, "HETCOMM_TLS", "off", "off|on",
      "Whether connections over the network (tcp, control plane, store) are made by TLS 1.3."},
-    {Variable::kTlsCertificate, kText, kTrustFile, "HETCOMM_TLS_CERTIFICATE", "", nullptr,
+    {Variable::kTlsCertificate, kText, kTrust, "HETCOMM_TLS_CERTIFICATE", "", nullptr,
      "PEM file with this process's certificate, and those between it and the authority."},
-    {Variable::kTlsKey, kText, kTrustFile, "HETCOMM_TLS_KEY", "", nullptr,
+    {Variable::kTlsKey, kText, kTrust, "HETCOMM_TLS_KEY", "", nullptr,
      "PEM file with the certificate's private key, without a pass phrase."},
-    {Variable::kTlsCa, kText, kTrustFile, "HETCOMM_TLS_CA", "", nullptr,
+    {Variable::kTlsCa, kText, kTrust, "HETCOMM_TLS_CA", "", nullptr,
      "PEM file with the authorities whose certificates are accepted; no others are."},
-    {Variable::kTlsServerName, kText, kNoFile, "HETCOMM_TLS_SERVER_NAME", "", nullptr,
+    {Variable::kTlsServerName, kText, kTrust, "HETCOMM_TLS_SERVER_NAME", "", nullptr,
      "Name (or IP address) that the certificate of every peer has to carry; empty means any."},
     {Variable::kRequireTls, kChoice, kNoFile, "HETCOMM_REQUIRE_TLS", "off", "off|on",
      "Refuses whatever would send over the network without protection: needs HETCOMM_TLS=on, and "
@@ -183,7 +183,7 @@ constexpr VariableInfo kTable[] = {
      "or whichever was measured to be faster."},
     {Variable::kShmEager, kSize, kNoFile, "HETCOMM_SHM_EAGER", "128K", nullptr,
      "Messages up to this size are sent over shm without waiting for their receive."},
-    {Variable::kShmUsers, kChoice, kNoFile, "HETCOMM_SHM_USERS", "same", "same|any",
+    {Variable::kShmUsers, kChoice, kTrust, "HETCOMM_SHM_USERS", "same", "same|any",
      "Whose processes shm connects to: those of the same effective user, or of any who have proved "
      "the job secret."},
     {Variable::kShmMap, kChoice, kNoFile, "HETCOMM_SHM_MAP", "on", "off|on",
@@ -546,6 +546,11 @@ Result<Config> Config::load(const char* const* environment, std::string_view set
               info != nullptr ? "has no value; write NAME=value" : "is not a known variable",
               near.empty() ? "" : "; did you mean ", near, near.empty() ? "" : "?"));
     }
+    // Whatever the environment says of the secret, the settings say it anew.
+    if (info->variable == Variable::kSecretFile && equals + 1 < entry.size() && !after_secret) {
+      const VariableInfo& secret = kTable[static_cast<size_t>(Variable::kSecret)];
+      HETCOMM_RETURN_IF_ERROR(config.assign(secret, "", false));
+    }
     HETCOMM_RETURN_IF_ERROR(config.assign(*info, entry.substr(equals + 1), true));
     after_secret = after_secret || info->type == kSecretText;
   }
@@ -563,11 +568,12 @@ Status Config::check_ignored(std::vector<const VariableInfo*> ignored, Log& log)
   };
   for (const VariableInfo* info : ignored) {
     list(all, info->name);
-    if (info->names == kTrustFile) list(trust, info->name);
+    if (info->names == kTrust) list(trust, info->name);
   }
   log.warn(
       "this program has rights that whoever started it lacks (setuid, setgid or capabilities), so "
-      "variables that name files and libraries are ignored: {}; the program itself can set them by "
+      "variables that name files and libraries or decide about trust are ignored: {}; the program "
+      "itself can set them by "
       "hetcomm_context_options_t::settings",
       all);
   if (trust.empty()) return {};

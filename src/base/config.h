@@ -94,11 +94,11 @@ enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteg
 
 // This tells what a value leads the process to. Variables that name files or libraries do not count in a
 // program that has more rights than its caller (privilege.h): the caller would read, write or run by
-// the program's rights what it may not by its own.
+// the program's rights what it may not by its own. Nor do those that decide whom the process trusts.
 enum class Naming : uint8_t {
   kNoFile,
-  kFile,       // a file or a library
-  kTrustFile,  // a file that decides who is trusted: without it a job would be less protected
+  kFile,   // a file or a library
+  kTrust,  // who is trusted, by a file or by the value: a guess would protect a job less
 };
 
 // The meaning of the number 0, if it is not a number like the others.
@@ -139,9 +139,11 @@ class Config {
   // Reads |environment| ("NAME=value" strings, nullptr at the end), then |settings|
   // ("NAME=value;NAME=value", prefix optional). Warns on |log| about unknown HETCOMM_ names, with
   // the nearest known one. Fails when a value cannot be parsed or is out of its limits, naming the
-  // variable and what is allowed.
-  // Where |caller| is a stranger, variables of the environment that name files are ignored, with one
-  // warning. PERMISSION_DENIED: one of them is about trust, and |settings| do not give it.
+  // variable and what is allowed. A secret file of |settings| counts more than a secret of
+  // |environment|.
+  // Where |caller| is a stranger, variables of the environment that name files or decide about trust
+  // are ignored, with one warning. PERMISSION_DENIED: one of them is about trust, and |settings| do
+  // not give it.
   static Result<Config> load(const char* const* environment, std::string_view settings, Log& log,
                              Caller caller = Caller::kOwner);
 

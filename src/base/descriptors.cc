@@ -16,8 +16,8 @@
 namespace hetcomm {
 namespace {
 
-// 0 without /proc.
-uint64_t open_descriptors() {
+// 0 without /proc. Where not even this can be looked up, as many are open as |limit| allows.
+uint64_t open_descriptors(uint64_t limit) {
   constexpr const char* kAll = "/proc/self/fd";
   struct stat info {};
   if (stat(kAll, &info) != 0) return 0;
@@ -26,7 +26,7 @@ uint64_t open_descriptors() {
   std::filesystem::directory_iterator at(kAll, error);
   if (error == std::errc::too_many_files_open ||
       error == std::errc::too_many_files_open_in_system) {
-    return UINT64_MAX / 2;
+    return limit;
   }
   uint64_t count = 0;
   while (!error && at != std::filesystem::directory_iterator()) {
@@ -43,7 +43,7 @@ bool descriptors_run_short() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
   const rlim_t spare = std::min(limit.rlim_cur / 8, kMostSpare);
-  return open_descriptors() + spare >= limit.rlim_cur;
+  return open_descriptors(limit.rlim_cur) + spare >= limit.rlim_cur;
 }
 
 uint64_t advised_descriptor_limit(uint64_t count) {
@@ -58,10 +58,10 @@ Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
-  const uint64_t open = open_descriptors();
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  const uint64_t open = open_descriptors(limit.rlim_cur);
   const uint64_t needed = open + count;
-  if (limit.rlim_cur == RLIM_INFINITY || needed <= limit.rlim_cur) return {};
+  if (needed <= limit.rlim_cur) return {};
   const bool allowed = config.is_on(Variable::kRaiseLimits);
   const rlim_t before = limit.rlim_cur;
   if (allowed) {

@@ -88,8 +88,10 @@ class PrivilegedTest(unittest.TestCase):
         self.assertNotIn("HETCOMM_LOG,", warnings[0])
 
     def test_variables_about_trust_end_it(self):
-        for name in ("HETCOMM_SECRET_FILE", "HETCOMM_TLS_CERTIFICATE", "HETCOMM_TLS_KEY", "HETCOMM_TLS_CA"):
-            output, _ = self.run_program(**{name: "/etc/hostname"})
+        for name, value in (("HETCOMM_SECRET_FILE", "/etc/hostname"), ("HETCOMM_TLS_CERTIFICATE", "/etc/hostname"),
+                            ("HETCOMM_TLS_KEY", "/etc/hostname"), ("HETCOMM_TLS_CA", "/etc/hostname"),
+                            ("HETCOMM_TLS_SERVER_NAME", "another.host"), ("HETCOMM_SHM_USERS", "any")):
+            output, _ = self.run_program(**{name: value})
             self.assertIn("PERMISSION_DENIED", output)
             self.assertIn(name, output)
 

@@ -87,8 +87,10 @@ TEST_F(ConfigTest, SettingsWinOverTheEnvironment) {
 
 // A new variable that names a file has to say so: its name or its meaning gives it away.
 TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
-  const std::set<std::string_view> about_trust = {"HETCOMM_SECRET_FILE", "HETCOMM_TLS_CERTIFICATE",
-                                                  "HETCOMM_TLS_KEY", "HETCOMM_TLS_CA"};
+  const std::set<std::string_view> by_value = {"HETCOMM_TLS_SERVER_NAME", "HETCOMM_SHM_USERS"};
+  std::set<std::string_view> about_trust = {"HETCOMM_SECRET_FILE", "HETCOMM_TLS_CERTIFICATE",
+                                            "HETCOMM_TLS_KEY", "HETCOMM_TLS_CA"};
+  about_trust.insert(by_value.begin(), by_value.end());
   for (const VariableInfo& info : variable_table()) {
     const std::string_view name = info.name;
     const std::string_view meaning = info.meaning;
@@ -97,9 +99,9 @@ TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
         is_text && (name.ends_with("_FILE") || meaning.starts_with("File ") ||
                     meaning.starts_with("PEM file") || meaning.find(" a file") != meaning.npos ||
                     meaning.find("Shared libraries") != meaning.npos);
-    EXPECT_EQ(info.names != Naming::kNoFile, speaks_of_files) << name;
-    EXPECT_EQ(info.names == Naming::kTrustFile, about_trust.contains(name)) << name;
-    if (info.names != Naming::kNoFile) {
+    EXPECT_EQ(info.names != Naming::kNoFile, speaks_of_files || by_value.contains(name)) << name;
+    EXPECT_EQ(info.names == Naming::kTrust, about_trust.contains(name)) << name;
+    if (info.names == Naming::kFile) {
       EXPECT_TRUE(is_text) << name;
     }
   }
@@ -108,13 +110,13 @@ TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
 // Walks the table: what a stranger sets counts where it names no file, and only there.
 TEST_F(ConfigTest, AStrangersVariablesThatNameFilesDoNotCount) {
   for (const VariableInfo& info : variable_table()) {
-    const std::string value =
-        info.names != Naming::kNoFile ? "/tmp/of-the-caller" : std::string(info.default_value);
+    const bool is_path = info.names != Naming::kNoFile && info.type == VariableType::kText;
+    const std::string value = is_path ? "/tmp/of-the-caller" : std::string(info.default_value);
     const std::string entry = std::string(info.name) + "=" + (value.empty() ? "x" : value);
     const char* const environment[] = {entry.c_str(), nullptr};
     lines_.clear();
     const Result<Config> config = Config::load(environment, "", log_, Caller::kStranger);
-    if (info.names == Naming::kTrustFile) {
+    if (info.names == Naming::kTrust) {
       EXPECT_EQ(config.status().code(), Code::kPermissionDenied) << info.name;
       EXPECT_NE(config.status().text().find(info.name), std::string_view::npos);
     } else {
@@ -140,6 +142,19 @@ TEST_F(ConfigTest, OneWarningListsWhatIsIgnoredAndSettingsCount) {
   ASSERT_EQ(lines_.size(), 1u);
   EXPECT_NE(lines_[0].find("HETCOMM_LOG_FILE, HETCOMM_DEVICE_PLUGINS;"), std::string::npos)
       << lines_[0];
+}
+
+// A program that names a file of its own has not asked for what its caller's environment says.
+TEST_F(ConfigTest, ASecretFileOfTheSettingsCountsMoreThanASecretOfTheEnvironment) {
+  const char* const environment[] = {"HETCOMM_SECRET=caller", nullptr};
+  const auto secret_with = [&](const char* settings) {
+    return std::string(Config::load(environment, settings, log_)->text(Variable::kSecret));
+  };
+  EXPECT_EQ(secret_with("SECRET_FILE=/own"), "");
+  EXPECT_EQ(secret_with("SECRET_FILE="), "caller");
+  EXPECT_EQ(secret_with("SECRET_FILE=/own;SECRET=own"), "own");
+  EXPECT_EQ(secret_with("SECRET=own;SECRET_FILE=/own"), "own");
+  EXPECT_EQ(secret_with("TLS=on"), "caller");
 }
 
 TEST_F(ConfigTest, EmptyVariableIsUnset) {
