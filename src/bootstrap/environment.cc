@@ -147,6 +147,11 @@ Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, con
   return hosts;
 }
 
+// Which store the ranks of |launch| look for.
+Identity store_identity(const Launch& launch) {
+  return identity_of(fmt::format("{}/{}", launch.master_port, launch.job.name), "store", 0);
+}
+
 // Where rank 0 listens for the others before anything else, so that whatever fails afterwards can be
 // told to them.
 class StoreSite {
@@ -154,7 +159,7 @@ class StoreSite {
   StoreSite(const Config& config, Log& log, const Launch& launch)
       : config_(config), log_(log), launch_(launch) {}
 
-  // Tries again until |deadline_ns| where every port is taken. After a failure it may listen all the
+  // Tries again until |deadline_ns| where every port is taken, but not where none is allowed. After a failure it may listen all the
   // same, for answer().
   Status listen(uint64_t deadline_ns);
   const std::vector<uint16_t>& ports() const { return ports_; }
@@ -212,13 +217,14 @@ Status StoreSite::listen_until(uint64_t deadline_ns) {
       listeners_ = std::move(listeners).value();
       return {};
     }
+    const bool is_forbidden = listeners.status().code() == Code::kPermissionDenied;
     const Status failure(
-        Code::kBootstrapFailed,
+        is_forbidden ? Code::kPermissionDenied : Code::kBootstrapFailed,
         fmt::format("rank 0 found no free port from {} to {} for the job's store: {}; "
                     "set MASTER_PORT or HETCOMM_STORE_PORT",
                     ports_.front(), ports_.back(), listeners.status().text()));
     const uint64_t now = now_ns();
-    if (now >= deadline_ns) return failure;
+    if (is_forbidden || now >= deadline_ns) return failure;
     if (pause == kFirstListenPauseNs) log_.warn("store: {}; it tries again", failure.text());
     std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(pause, deadline_ns - now)));
   }
@@ -230,7 +236,8 @@ Status StoreSite::answer(const Status& why) {
     if (!again.ok()) return why;
     listeners_ = std::move(again).value();
   }
-  answer_with_failure(listeners_, why, launch_.size - 1, kAnswerFailureNs);
+  answer_with_failure(listeners_, store_identity(launch_), why, launch_.size - 1,
+                      kAnswerFailureNs);
   return why;
 }
 
@@ -454,8 +461,7 @@ Result<std::unique_ptr<Bootstrap>> EnvironmentBootstrap::survivors(const std::st
 // once.
 Credentials LaunchedJob::store_credentials() const {
   constexpr std::string_view kKnownKey = "hetcomm store of a job without a secret";
-  const std::string job = fmt::format("{}/{}", launch_.master_port, launch_.job.name);
-  return {.identity = identity_of(job, "store", 0),
+  return {.identity = store_identity(launch_),
           .secret = secret_ ? *secret_ : secret_from(std::as_bytes(std::span(kKnownKey)))};
 }
 

@@ -30,11 +30,11 @@ class Visitor {
 
   int fd() const { return socket_.get(); }
   uint64_t begun_ns() const { return begun_ns_; }
-  // The peer says that it is this rank; set once it was told.
+  // The peer says that it is this rank of the job; set once it was told.
   std::optional<int32_t> told() const { return told_; }
 
   // Returns false when it has left, or takes nothing.
-  bool serve(const std::vector<std::byte>& answer) {
+  bool serve(const std::vector<std::byte>& answer, const Identity& identity) {
     while (true) {
       std::array<std::byte, 1024> chunk;
       const ssize_t got = ::recv(fd(), chunk.data(), chunk.size(), MSG_DONTWAIT);
@@ -50,7 +50,7 @@ class Visitor {
         if (sent != static_cast<ssize_t>(answer.size())) return false;
         ::shutdown(fd(), SHUT_WR);
       }
-      told_ = claimed_rank(heard_);
+      told_ = claimed_rank(heard_, identity);
     }
   }
 
@@ -102,9 +102,9 @@ void wait_for_events(const StoreListeners& listeners, const std::deque<Visitor>&
 
 }  // namespace
 
-void answer_with_failure(const StoreListeners& listeners, const Status& why, int ranks,
-                         uint64_t time_ns) {
-  const std::vector<std::byte> answer = encode_end(why);
+void answer_with_failure(const StoreListeners& listeners, const Identity& identity,
+                         const Status& why, int ranks, uint64_t time_ns) {
+  const std::vector<std::byte> answer = encode_end(identity, why);
   const uint64_t end_ns = deadline_after(now_ns(), time_ns);
   std::deque<Visitor> visitors;
   std::set<int32_t> told;
@@ -113,7 +113,7 @@ void answer_with_failure(const StoreListeners& listeners, const Status& why, int
     accept_some(listeners, &visitors);
     const bool is_short = before == 0 && visitors.empty();
     for (auto visitor = visitors.begin(); visitor != visitors.end();) {
-      const bool stays = visitor->serve(answer);
+      const bool stays = visitor->serve(answer, identity);
       if (const std::optional<int32_t> rank = visitor->told()) told.insert(*rank);
       visitor = stays ? visitor + 1 : visitors.erase(visitor);
     }

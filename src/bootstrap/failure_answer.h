@@ -6,13 +6,14 @@
 
 #include "src/base/status.h"
 #include "src/bootstrap/store_listeners.h"
+#include "src/net/credentials.h"
 
 namespace hetcomm {
 
 // Answers everybody who has connected to |listeners|, or connects within |time_ns|, with |why|
-// (encode_end in net/handshake.h). Blocks for that time, or until |ranks| different ranks say that
-// they were told. Needs one free descriptor; without any it waits for one.
-void answer_with_failure(const StoreListeners& listeners, const Status& why, int ranks,
-                         uint64_t time_ns);
+// (encode_end in net/handshake.h). Blocks for that time, or until |ranks| different ranks of
+// |identity| say that they were told. Needs one free descriptor; without any it waits for one.
+void answer_with_failure(const StoreListeners& listeners, const Identity& identity,
+                         const Status& why, int ranks, uint64_t time_ns);
 
 }  // namespace hetcomm

@@ -157,10 +157,10 @@ class StoreClient {
   Result<StoreRequest> exchange_request(StoreOperation operation, const std::string& scope,
                                         int rank, const Members& members, ConstByteSpan mine,
                                         uint64_t deadline_ns) const;
-  Result<std::vector<std::byte>> call(const StoreRequest& request, size_t reply_limit,
+  Result<std::vector<std::byte>> call(StoreRequest request, size_t reply_limit,
                                       uint64_t deadline_ns);
   Status refresh(uint64_t deadline_ns);
-  Result<std::vector<std::byte>> exchange_again(ConstByteSpan frame, size_t reply_limit,
+  Result<std::vector<std::byte>> exchange_again(StoreRequest request, size_t reply_limit,
                                                 uint64_t deadline_ns);
   Result<std::vector<std::byte>> exchange(ConstByteSpan frame, size_t reply_limit,
                                           uint64_t deadline_ns);
@@ -177,6 +177,7 @@ class StoreClient {
   Address local_;
   uint64_t limit_ns_ = 0;  // 0: none is known
   bool found_ = false;     // the store was, at some time
+  StoreId id_{};           // of the store that was found
   uint64_t used_ns_ = 0;   // when the connection was last used
 };
 

@@ -49,14 +49,20 @@ StoreClient::~StoreClient() = default;
 
 Status StoreClient::connect(uint64_t deadline_ns) {
   if (socket_.valid()) return {};
-  Result<StreamSocket> socket = find_store(log_, options_, deadline_ns, limit_ns_, found_);
-  if (!socket.ok()) {
-    const bool gone = found_ && !options_.relay;
-    return gone ? socket.status().annotate("rank 0's store is gone; did rank 0 end?")
-                : socket.status();
+  Result<FoundStore> found = find_store(log_, options_, deadline_ns, limit_ns_, found_);
+  const bool returns = found_ && !options_.relay;
+  if (!found.ok()) {
+    return returns ? found.status().annotate("rank 0's store is gone; did rank 0 end?")
+                   : found.status();
+  }
+  if (returns && found->id != id_) {
+    return Status(Code::kBootstrapFailed,
+                  "rank 0's store is gone, and another one of the same name has taken its place; "
+                  "did rank 0 start again?");
   }
   found_ = true;
-  socket_ = std::move(socket).value();
+  id_ = found->id;
+  socket_ = std::move(found->socket);
   peer_ = peer_name(socket_.get());
   used_ns_ = now_ns();
   if (Result<Address> local = bound_address(socket_.get()); local.ok() && local_.length() == 0) {
@@ -202,12 +208,12 @@ Result<Secret> StoreClient::job_key(uint64_t deadline_ns) {
   return secret;
 }
 
-Result<std::vector<std::byte>> StoreClient::call(const StoreRequest& request, size_t reply_limit,
+Result<std::vector<std::byte>> StoreClient::call(StoreRequest request, size_t reply_limit,
                                                  uint64_t deadline_ns) {
   HETCOMM_RETURN_IF_ERROR(refresh(deadline_ns));
   HETCOMM_RETURN_IF_ERROR(connect(deadline_ns));
   Result<std::vector<std::byte>> body =
-      exchange_again(encode_request(request), reply_limit + kReplyOverhead, deadline_ns);
+      exchange_again(std::move(request), reply_limit + kReplyOverhead, deadline_ns);
   if (!body.ok()) {
     // A reply that comes later must not be taken for that of the next request.
     socket_.reset();
@@ -242,11 +248,14 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
 // A connection may end between two requests: the store has ended a quiet one, or the network has
 // forgotten it. The store answers a request that it has read, so one without any reply was not read,
 // or the store has ended.
-Result<std::vector<std::byte>> StoreClient::exchange_again(ConstByteSpan frame, size_t reply_limit,
+Result<std::vector<std::byte>> StoreClient::exchange_again(StoreRequest request, size_t reply_limit,
                                                            uint64_t deadline_ns) {
   for (int i = 0;; ++i) {
     replied_ = false;
-    Result<std::vector<std::byte>> body = exchange(frame, reply_limit, deadline_ns);
+    // Less time is left at each try.
+    request.timeout_ns = std::min(request.timeout_ns, time_for_store(deadline_ns));
+    Result<std::vector<std::byte>> body =
+        exchange(encode_request(request), reply_limit, deadline_ns);
     const bool lost = !body.ok() && body.status().code() == Code::kPeerLost && !replied_;
     if (!lost || options_.relay || i == kRepeats) return body;
     socket_.reset();

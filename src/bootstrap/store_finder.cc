@@ -63,15 +63,17 @@ class Target final : public ConnectHandler, public Watcher {
   const Status& reason() const { return reason_; }
   bool found() const { return greeted_; }
   bool closed() const { return closed_; }
+  // It has decided so about this rank at |since_ns| or later.
+  bool has_answered_since(uint64_t since_ns) const { return answer_ns_ >= since_ns; }
   bool has_failed() const { return !error_.empty() && connector_ == nullptr && !socket_.valid(); }
   // It has given a result at |since_ns| or later, or does not answer.
   bool has_result_since(uint64_t since_ns, uint64_t now) const {
     const bool tries = connector_ != nullptr || socket_.valid();
     return result_ns_ >= since_ns || (tries && now >= begun_ns_ + kSilentNs);
   }
-  StreamSocket take() {
+  FoundStore take() {
     poller_.remove(socket_.get(), *this);
-    return std::move(socket_);
+    return {.socket = std::move(socket_), .id = id_};
   }
 
   uint64_t next_timer_ns() const {
@@ -169,10 +171,16 @@ class Target final : public ConnectHandler, public Watcher {
   }
 
   void judge_greeting() {
-    const Result<ConstByteSpan> greeting =
+    Result<ConstByteSpan> greeting =
         decode_reply(ConstByteSpan(in_).subspan(kFrameHeaderBytes));
+    if (greeting.ok() && greeting->size() != id_.size()) {
+      return lose(Status(Code::kBootstrapFailed, "a malformed greeting"));
+    }
     greeted_ = greeting.ok();
-    if (greeted_) return;
+    if (greeted_) {
+      std::copy(greeting->begin(), greeting->end(), id_.begin());
+      return;
+    }
     denied_ = greeting.status().code() == Code::kPermissionDenied;
     lose(greeting.status(), denied_ ? Verdict::kJoined : Verdict::kSilent);
   }
@@ -205,6 +213,7 @@ class Target final : public ConnectHandler, public Watcher {
     const bool decided = verdict_ == Verdict::kSecret || verdict_ == Verdict::kEnded;
     if (decided && !is_answer) return;
     verdict_ = verdict;
+    answer_ns_ = now;
     reason_ = why;
     remember(std::string(why.text()));
   }
@@ -226,6 +235,7 @@ class Target final : public ConnectHandler, public Watcher {
   StreamSocket socket_;        // proved; the greeting is awaited or there
   std::vector<std::byte> in_;  // of the greeting
   bool greeted_ = false;
+  StoreId id_{};  // of the store that has greeted
   std::string error_;
   bool denied_ = false;  // the last attempt met somebody who refuses this rank
   bool closed_ = false;  // it met nobody
@@ -237,6 +247,7 @@ class Target final : public ConnectHandler, public Watcher {
   uint64_t attempt_end_ns_ = 0;
   uint64_t next_attempt_ns_ = 0;
   uint64_t result_ns_ = 0;  // 0: none yet
+  uint64_t answer_ns_ = 0;  // when verdict_ was given last
 };
 
 using Targets = std::vector<std::unique_ptr<Target>>;
@@ -271,7 +282,8 @@ class Confirmation {
       log_.warn("store: {} turned this rank away: {}; it looks once more after {}",
                 away->address().to_string(), away->reason().text(), duration_text(kConfirmNs));
     }
-    return now >= confirm_ns_ && all_have_results_since(targets, confirm_ns_, now);
+    return now >= confirm_ns_ && all_have_results_since(targets, confirm_ns_, now) &&
+           is_confirmed(targets);
   }
   uint64_t next_timer_ns(const Targets& targets, uint64_t now) const {
     const bool away = find_verdict(targets, Verdict::kEnded) != nullptr ||
@@ -280,6 +292,15 @@ class Confirmation {
   }
 
  private:
+  // A rank 0 that has failed may be gone by now. A store of another job that is gone has left its
+  // port to this job's.
+  bool is_confirmed(const Targets& targets) const {
+    return std::any_of(targets.begin(), targets.end(), [&](const auto& target) {
+      return target->verdict() == Verdict::kEnded ||
+             (target->verdict() == Verdict::kSecret && target->has_answered_since(confirm_ns_));
+    });
+  }
+
   Log& log_;
   uint64_t confirm_ns_ = kForever;
 };
@@ -342,8 +363,8 @@ Status failure_of(const Targets& targets, const StoreClient::Options& options,
 
 }  // namespace
 
-Result<StreamSocket> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns,
-                                uint64_t limit_ns, bool was_found) {
+Result<FoundStore> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns,
+                              uint64_t limit_ns, bool was_found) {
   Result<Poller> poller = Poller::create();
   if (!poller.ok()) return poller.status();
   Targets targets;

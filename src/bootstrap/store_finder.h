@@ -6,22 +6,28 @@
 
 namespace hetcomm {
 
-// Returns a proved, non-blocking connection to the store, which has greeted this rank. Tries all
-// addresses side by side and again and again until |deadline_ns|: rank 0 may start later, and the
-// store of an earlier job may still be there. Refused ports are retried soon; services that turned
-// out to be foreign seldom, so that they are not disturbed.
+struct FoundStore {
+  StreamSocket socket;  // proved and non-blocking
+  StoreId id{};
+};
+
+// Returns a connection to the store, which has greeted this rank. Tries all addresses side by side
+// and again and again until |deadline_ns|: rank 0 may start later, and the store of an earlier job
+// may still be there. Refused ports are retried soon; services that turned out to be foreign seldom,
+// so that they are not disturbed.
 //
 // The search ends before the deadline
-//  * when a store with another secret has turned this rank away, or rank 0 has said that it has
-//    failed, every address has given its result, and 5 s later each has given one again without a
-//    match;
+//  * when a store with another secret has turned this rank away, every address has given its
+//    result, and 5 s later each has given one again without a match, and that store the same one;
+//  * when rank 0 has said that it has failed, and all is as above but for its own second word: it
+//    may have ended;
 //  * when |was_found|, once nobody listens at any address: the store does not come back.
 //
 // The failure lists every address with its last error, and |limit_ns| as the time that it took (0:
 // unknown). It is PERMISSION_DENIED if a store has turned this rank away for its secret or because
 // another process is this rank, whatever the other addresses say, and rank 0's code if that has
 // failed.
-Result<StreamSocket> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns,
-                                uint64_t limit_ns = 0, bool was_found = false);
+Result<FoundStore> find_store(Log& log, const StoreClient::Options& options, uint64_t deadline_ns,
+                              uint64_t limit_ns = 0, bool was_found = false);
 
 }  // namespace hetcomm

@@ -1,5 +1,6 @@
 #include "src/bootstrap/store_listeners.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -28,14 +29,15 @@ Result<StoreListeners> listen_at(const std::vector<Address>& hosts, uint16_t por
 
 Result<StoreListeners> listen_for_store(const std::vector<Address>& hosts,
                                         const std::vector<uint16_t>& ports) {
-  Status failure(Code::kBootstrapFailed, "no address to listen on");
-  if (hosts.empty()) return failure;
+  std::optional<Status> failure;
+  if (hosts.empty()) return Status(Code::kBootstrapFailed, "no address to listen on");
   for (const uint16_t port : ports) {
     Result<StoreListeners> listeners = listen_at(hosts, port);
     if (listeners.ok()) return listeners;
-    failure = listeners.status();
+    const bool may_change = listeners.status().code() != Code::kPermissionDenied;
+    if (!failure || may_change) failure = listeners.status();
   }
-  return failure;
+  return failure.value_or(Status(Code::kBootstrapFailed, "no port to listen on"));
 }
 
 }  // namespace hetcomm

@@ -17,7 +17,7 @@ struct StoreListeners {
 };
 
 // Listens on all |hosts| at the first of |ports| that is free on all of them. The failure is that
-// of the last port.
+// of the last port, PERMISSION_DENIED if this process may listen at none of them.
 Result<StoreListeners> listen_for_store(const std::vector<Address>& hosts,
                                         const std::vector<uint16_t>& ports);
 

@@ -26,9 +26,11 @@ inline constexpr size_t kMaxReplyText = 4096;
 
 // A process that looks for the store shows its ticket with its claim (Hello::extra). Ranks draw it
 // for each bootstrap, so that the store knows those that it has served before. The store answers
-// each proved connection with a greeting before any request: an empty reply, or why it serves this
-// client not.
+// each proved connection with a greeting before any request: its id, or why it serves this client
+// not.
 using StoreTicket = std::array<std::byte, 16>;
+// Drawn by each store, so that a client that connects again knows the one that it had.
+using StoreId = std::array<std::byte, 16>;
 
 enum class StoreOperation : uint8_t {
   kPut = 1,

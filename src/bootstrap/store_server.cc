@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <set>
 #include <system_error>
@@ -19,6 +20,7 @@
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
+#include "src/base/random.h"
 #include "src/base/signals_blocked.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_session.h"
@@ -49,13 +51,14 @@ class StoreServer::Loop final : public AcceptHandler,
                                 public StoreSession::Owner,
                                 public Watcher {
  public:
-  Loop(Log& log, Poller poller, UniqueFd wake_event, const Options& options)
+  Loop(Log& log, Poller poller, UniqueFd wake_event, const StoreId& id, const Options& options)
       : log_(log),
         poller_(std::move(poller)),
         wake_event_(std::move(wake_event)),
         bounds_(options.bounds),
         is_relay_(options.relay.has_value()),
         ranks_(options.ranks),
+        id_(id),
         table_(options.job_key, *this) {}
   ~Loop() {
     sessions_.clear();
@@ -106,6 +109,7 @@ class StoreServer::Loop final : public AcceptHandler,
   void note_reader(ClientId client, const std::string& key);
   bool make_room();
   Status admit(ClientId client, const Hello& peer);
+  void forget_process(ClientId client);
   void greet(StoreSession& session, const Status& admitted);
   void end_quiet(uint64_t now);
   void run();
@@ -120,14 +124,17 @@ class StoreServer::Loop final : public AcceptHandler,
   const std::optional<Bounds> bounds_;
   const bool is_relay_;
   const int ranks_;
+  const StoreId id_;
   std::optional<Status> exhausted_;
   StoreTable table_;
   // A process that looks for the store: the rank that it has proved to be, and its ticket.
   struct Process {
     int32_t rank = 0;
     StoreTicket ticket{};
+    auto operator<=>(const Process&) const = default;
   };
   std::unordered_map<ClientId, Process> processes_;     // of the sessions
+  std::map<Process, ClientId> connections_;             // the last of each process
   std::unordered_map<int32_t, StoreTicket> exchanged_;  // ranks that have got all values of others
   std::set<std::string> reasons_;                       // of rejections, as they were logged
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
@@ -278,6 +285,10 @@ void StoreServer::Loop::note_rejection() {
 void StoreServer::Loop::serve() {
   while (!stopping_) {
     const uint64_t now = now_ns();
+    // Before expire(), which may find that the shortage is over.
+    const bool is_short = std::any_of(acceptors_.begin(), acceptors_.end(),
+                                      [](const auto& acceptor) { return acceptor->exhausted(); });
+    if (is_short && exhausted_) table_.fail_all(*exhausted_);
     uint64_t timer = kForever;
     for (const auto& acceptor : acceptors_) {
       acceptor->expire(now);
@@ -288,9 +299,6 @@ void StoreServer::Loop::serve() {
       note_rejection();
       timer = std::min(timer, network_->next_timer_ns());
     }
-    const bool is_short = std::any_of(acceptors_.begin(), acceptors_.end(),
-                                      [](const auto& acceptor) { return acceptor->exhausted(); });
-    if (is_short && exhausted_) table_.fail_all(*exhausted_);
     table_.expire(now);
     for (const std::string& line : table_.take_reports(now)) log_.warn("store: {}", line);
     if (now >= next_sweep_ns_) end_quiet(now);
@@ -330,7 +338,7 @@ void StoreServer::Loop::reap() {
     const ClientId client = closed_.back();
     closed_.pop_back();
     table_.disconnect(client);
-    processes_.erase(client);
+    forget_process(client);
     sessions_.erase(client);
   }
 }
@@ -374,12 +382,27 @@ Status StoreServer::Loop::admit(ClientId client, const Hello& peer) {
                               "this port, or a RANK duplicated?",
                               peer.source));
   }
-  processes_[client] = {peer.source, ticket};
+  const Process process{peer.source, ticket};
+  processes_[client] = process;
+  // A process connects again when its connection has broken, of which the store may not know yet:
+  // what waits on the old one is not another process's.
+  const auto [last, is_first] = connections_.try_emplace(process, client);
+  if (is_first) return {};
+  sessions_.at(last->second)->drop("its process has connected again");
+  last->second = client;
   return {};
 }
 
+void StoreServer::Loop::forget_process(ClientId client) {
+  const auto found = processes_.find(client);
+  if (found == processes_.end()) return;
+  const auto last = connections_.find(found->second);
+  if (last != connections_.end() && last->second == client) connections_.erase(last);
+  processes_.erase(found);
+}
+
 void StoreServer::Loop::greet(StoreSession& session, const Status& admitted) {
-  session.send(admitted.ok() ? encode_success({}) : encode_failure(admitted));
+  session.send(admitted.ok() ? encode_success(id_) : encode_failure(admitted));
   if (!admitted.ok()) session.drop(admitted.text());
 }
 
@@ -402,6 +425,7 @@ void StoreServer::Loop::on_rejection(const Rejection& rejection) {
   if (is_new) log_.warn("store: rejected {}: {}", who, rejection.why.text());
   // A neighbouring job's rank is told that this is another job, and goes on.
   if (!rejection.claimed_rank || rejection.denial == Denial::kIdentity) return;
+  if (ranks_ > 0 && *rejection.claimed_rank >= ranks_) return;
   table_.note_turned_away(*rejection.claimed_rank, rejection.peer, rejection.why);
 }
 
@@ -479,8 +503,10 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options&
   if (!poller.ok()) return poller.status();
   UniqueFd wake_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_event.valid()) return status_from_errno(errno, "eventfd");
+  StoreId id{};
+  HETCOMM_RETURN_IF_ERROR(fill_random(id));
   auto loop =
-      std::make_unique<Loop>(log, std::move(poller).value(), std::move(wake_event), options);
+      std::make_unique<Loop>(log, std::move(poller).value(), std::move(wake_event), id, options);
   HETCOMM_RETURN_IF_ERROR(loop->listen(options, std::move(listeners)));
   std::unique_ptr<StoreServer> server(new StoreServer(std::move(loop)));
   // Before the thread runs: from then on the loop is its own.

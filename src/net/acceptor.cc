@@ -1,5 +1,6 @@
 #include "src/net/acceptor.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -133,13 +134,13 @@ void Acceptor::accept_ready(uint64_t now) {
     if (!make_room(now)) return;
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.valid()) {
-      exhausted_since_ns_ = kForever;
-      turning_away_ = false;
+      note_no_shortage();
       admit(std::move(socket), now);
     } else if (is_exhaustion(errno)) {
       note_shortage(errno, now);
       return;
     } else if (errno == EAGAIN) {
+      note_no_shortage();
       return;
     }
     // Anything else is the fate of that one connection (reset in the queue, a network error).
@@ -179,8 +180,20 @@ bool Acceptor::drop_silent(uint64_t now) {
   return false;
 }
 
+bool Acceptor::someone_waits() const {
+  pollfd listener{.fd = listener_.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&listener, 1, 0) > 0;
+}
+
+void Acceptor::note_no_shortage() {
+  exhausted_since_ns_ = kForever;
+  turning_away_ = false;
+}
+
 // The connection stays in the listen queue, readable: without a pause this would spin.
 void Acceptor::note_shortage(int error, uint64_t now) {
+  // The kernel looks for a descriptor first, and for a connection afterwards.
+  if (!someone_waits()) return note_no_shortage();
   if (exhausted_since_ns_ == kForever) exhausted_since_ns_ = now;
   if (now >= next_warning_ns_) {
     next_warning_ns_ = now + kWarningIntervalNs;
@@ -197,7 +210,7 @@ void Acceptor::note_shortage(int error, uint64_t now) {
 
 // Uses the spare descriptor for one connection after the other.
 void Acceptor::turn_away() {
-  const std::vector<std::byte> answer = encode_end(*options_.exhausted);
+  const std::vector<std::byte> answer = encode_end(options_.credentials.identity, *options_.exhausted);
   spare_.reset();
   for (int i = 0; i < kAcceptBatch; ++i) {
     const UniqueFd socket(
@@ -246,6 +259,8 @@ void Acceptor::pause(uint64_t until) {
 
 void Acceptor::resume() {
   if (resume_ns_ == kForever) return;
+  // What nobody has waited for is over, whatever comes later.
+  if (!someone_waits()) note_no_shortage();
   if (poller_.modify(listener_.get(), EPOLLIN, *this).ok()) {
     resume_ns_ = kForever;
   } else {

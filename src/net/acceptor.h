@@ -101,7 +101,8 @@ class Acceptor final : public Watcher {
   uint64_t next_timer_ns() const;
   // Why a connection was dropped last; ok if none was.
   const Status& last_rejection() const { return last_rejection_; }
-  // There has been no free descriptor for kExhaustedLimitNs, and still is none.
+  // There has been no free descriptor for kExhaustedLimitNs while somebody waited for one, and
+  // whoever has come of late was told so.
   bool exhausted() const { return turning_away_; }
 
   void on_events(uint32_t events) override;
@@ -113,7 +114,9 @@ class Acceptor final : public Watcher {
   bool make_room(uint64_t now);
   bool drop_silent(uint64_t now);
   uint64_t min_pending_ns() const;
+  bool someone_waits() const;
   void note_shortage(int error, uint64_t now);
+  void note_no_shortage();
   void turn_away();
   void admit(UniqueFd socket, uint64_t now);
   void pause(uint64_t until);

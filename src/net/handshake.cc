@@ -29,11 +29,14 @@ constexpr size_t kPrefixBytes = 20;
 constexpr size_t kNonceBytes = 32;
 constexpr size_t kProofBytes = 32;
 // Job, epoch, instance, source and destination with their incarnations, nonce.
-constexpr size_t kClaimBytes = 16 + 4 + 16 + 4 + 4 + 8 + 8 + kNonceBytes;
+constexpr size_t kIdentityBytes = 16 + 4 + 16;
+constexpr size_t kClaimBytes = kIdentityBytes + 4 + 4 + 8 + 8 + kNonceBytes;
 // The acceptor's incarnation, nonce.
 constexpr size_t kAnswerBytes = 8 + kNonceBytes;
+// What stands before the text of an end: identity, code.
+constexpr size_t kEndBytes = kIdentityBytes + sizeof(int32_t);
 
-constexpr uint16_t kLowestVersion = 3;
+constexpr uint16_t kLowestVersion = 4;
 // A peer that sets a bit of the upper half insists on it; one of the lower half is an offer.
 constexpr uint32_t kFeatures = 0;
 constexpr uint32_t kInsistedFeatures = 0xffff0000u;
@@ -61,6 +64,12 @@ void write_prefix(ByteWriter& writer, std::string_view magic, uint8_t kind, uint
   writer.write(kByteOrder);
   writer.write(kind);
   writer.write(extra_size);
+}
+
+void write_identity(ByteWriter& writer, const Identity& identity) {
+  writer.write_raw(identity.job);
+  writer.write(identity.epoch);
+  writer.write_raw(identity.instance);
 }
 
 // Returns whether the bytes that have come so far agree with |magic|.
@@ -128,22 +137,31 @@ void read_into(ByteReader& reader, std::array<std::byte, kBytes>& out) {
   std::copy(bytes.begin(), bytes.end(), out.begin());
 }
 
+Identity read_identity(ByteReader& reader) {
+  Identity identity;
+  read_into(reader, identity.job);
+  identity.epoch = reader.read<uint32_t>();
+  read_into(reader, identity.instance);
+  return identity;
+}
+
 }  // namespace
 
-std::optional<int32_t> claimed_rank(ConstByteSpan bytes) {
+std::optional<int32_t> claimed_rank(ConstByteSpan bytes, const Identity& identity) {
   if (bytes.size() < kPrefixBytes + kClaimBytes || !starts_like(bytes, kHelloMagic)) {
     return std::nullopt;
   }
-  // Job, epoch and instance stand before it.
-  ByteReader reader(bytes.subspan(kPrefixBytes + 16 + 4 + 16));
+  ByteReader reader(bytes.subspan(kPrefixBytes));
+  if (read_identity(reader) != identity) return std::nullopt;
   return reader.read<int32_t>();
 }
 
-std::vector<std::byte> encode_end(const Status& why) {
-  const std::string_view text = why.text().substr(0, kMaxHelloExtra - sizeof(int32_t));
+std::vector<std::byte> encode_end(const Identity& identity, const Status& why) {
+  const std::string_view text = why.text().substr(0, kMaxHelloExtra - kEndBytes);
   ByteWriter writer;
   write_prefix(writer, kChallengeMagic, static_cast<uint8_t>(Handshake::Refusal::kEnded),
-               static_cast<uint16_t>(sizeof(int32_t) + text.size()));
+               static_cast<uint16_t>(kEndBytes + text.size()));
+  write_identity(writer, identity);
   writer.write(static_cast<int32_t>(why.code()));
   writer.write_raw(std::as_bytes(std::span(text)));
   return writer.take();
@@ -178,9 +196,7 @@ Handshake Handshake::initiator(int fd, const Secret& secret, Hello mine, TlsSess
   ByteWriter writer;
   write_prefix(writer, kHelloMagic, static_cast<uint8_t>(hello.role),
                static_cast<uint16_t>(hello.extra.size()));
-  writer.write_raw(hello.identity.job);
-  writer.write(hello.identity.epoch);
-  writer.write_raw(hello.identity.instance);
+  write_identity(writer, hello.identity);
   writer.write(hello.source);
   writer.write(hello.destination);
   writer.write(hello.source_incarnation);
@@ -407,9 +423,7 @@ bool Handshake::read_hello_prefix() {
 bool Handshake::read_claim() {
   if (!fill_in(kPrefixBytes + kClaimBytes + extra_size_)) return false;
   ByteReader reader(ConstByteSpan(in_).subspan(kPrefixBytes));
-  read_into(reader, hello_.identity.job);
-  hello_.identity.epoch = reader.read<uint32_t>();
-  read_into(reader, hello_.identity.instance);
+  hello_.identity = read_identity(reader);
   hello_.source = reader.read<int32_t>();
   hello_.destination = reader.read<int32_t>();
   hello_.source_incarnation = reader.read<uint64_t>();
@@ -501,12 +515,15 @@ bool Handshake::read_challenge_prefix() {
 }
 
 bool Handshake::read_end() {
-  if (extra_size_ < sizeof(int32_t) || extra_size_ > kMaxHelloExtra) {
+  if (extra_size_ < kEndBytes || extra_size_ > kMaxHelloExtra) {
     return fail_with(Code::kPermissionDenied, "the other side is not a hetcomm peer",
                      Denial::kOther);
   }
   if (!fill_in(kPrefixBytes + extra_size_)) return false;
   ByteReader reader(ConstByteSpan(in_).subspan(kPrefixBytes));
+  if (read_identity(reader) != hello_.identity) {
+    return fail_with(Code::kPermissionDenied, kAnotherJob, Denial::kIdentity);
+  }
   const Code code = code_of_end(reader.read<int32_t>());
   const ConstByteSpan text = reader.read_raw(reader.left());
   return fail_with(code, printable({reinterpret_cast<const char*>(text.data()), text.size()}),

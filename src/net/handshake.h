@@ -18,7 +18,8 @@
 // its challenge. After a failure the socket is shut down, so that the other side fails too.
 //
 // A process that cannot take part answers with encode_end(), in place of a challenge or of the
-// first record of TLS. It proves nothing: the initiator believes the text, and nothing else.
+// first record of TLS. It proves nothing: the initiator believes the text if the identity is its
+// own, and nothing else.
 //
 // A challenge proves the acceptor's incarnation even when it refuses. An initiator that reads
 // another one than it expects knows that the process that it looks for listens there no more.
@@ -46,7 +47,7 @@ namespace hetcomm {
 // The longest time that a handshake may take before the acceptor drops the connection.
 inline constexpr uint64_t kHandshakeTimeoutNs = 10'000'000'000;
 
-inline constexpr uint16_t kProtocolVersion = 3;
+inline constexpr uint16_t kProtocolVersion = 4;
 inline constexpr size_t kMaxHelloExtra = 512;
 inline constexpr size_t kMaxHelloBytes = 112 + kMaxHelloExtra;
 
@@ -72,11 +73,12 @@ enum class Denial : uint8_t {
   kOther      // another version, role, rank or process, or another service
 };
 
-// The rank that a hello says its sender is, unproved; nothing where |bytes| are no whole hello.
-std::optional<int32_t> claimed_rank(ConstByteSpan bytes);
+// The rank that a hello says its sender is, unproved; nothing where |bytes| are no whole hello of
+// |identity|.
+std::optional<int32_t> claimed_rank(ConstByteSpan bytes, const Identity& identity);
 
-// The answer of a process that cannot take part, because of |why|.
-std::vector<std::byte> encode_end(const Status& why);
+// The answer of a process of |identity| that cannot take part, because of |why|.
+std::vector<std::byte> encode_end(const Identity& identity, const Status& why);
 
 // The hello of |source| to |destination|, both of the instance that |credentials| name.
 Hello make_hello(const Credentials& credentials, Role role, int32_t source, int32_t destination);
@@ -130,7 +132,7 @@ class Handshake {
   // Why an acceptor refuses; travels inside the proved part of its challenge.
   // kEnded stands in an encode_end() only.
   enum class Refusal : uint8_t { kNone, kProtocol, kRole, kIdentity, kRank, kIncarnation, kEnded };
-  friend std::vector<std::byte> encode_end(const Status& why);
+  friend std::vector<std::byte> encode_end(const Identity& identity, const Status& why);
 
   Handshake() = default;
   bool shake_hands_of_tls();

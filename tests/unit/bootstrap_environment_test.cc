@@ -269,6 +269,20 @@ TEST_F(EnvironmentTest, APortThatIsTakenIsTriedAgain) {
   EXPECT_THAT(collect(std::move(one)), HasSubstr("ok 0 1"));
 }
 
+TEST_F(EnvironmentTest, APortThatIsForbiddenIsNotTriedAgain) {
+  const uint64_t begun_ns = now_ns();
+  const std::string text = collect(spawn([&] {
+    // Root may listen anywhere, and some hosts let everybody.
+    if (geteuid() == 0 && seteuid(65534) != 0) return std::string("no other user");
+    const Address forbidden = Address::parse_numeric("127.0.0.1", 1).value();
+    if (listen_on(forbidden, 1).ok()) return std::string("allowed");
+    return join(0, 2, "STORE_PORT=1;BOOTSTRAP_TIMEOUT=100s", 100 * kSecond);
+  }));
+  if (text == "no other user" || text == "allowed") GTEST_SKIP() << "port 1 is not forbidden here";
+  EXPECT_THAT(text, HasSubstr("rank 0 found no free port from 1 to 1"));
+  EXPECT_LT(now_ns() - begun_ns, 50 * kSecond);
+}
+
 TEST_F(EnvironmentTest, ForeignServiceOnMasterPortIsLeftAlone) {
   const UniqueFd foreign = listen_on(Address::parse_numeric("0.0.0.0", port_).value(), 64).value();
   EXPECT_THAT(run(3, {1, 0, 2}), Each(HasSubstr("ok 0 1 2")));

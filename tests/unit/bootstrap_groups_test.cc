@@ -183,7 +183,7 @@ TEST_F(StoreGroupsTest, AMemberDies) {
     const std::string scope = comes_again ? "again" : "gone";
     const RankGroup group{.first = 2, .step = 2, .count = 2};
     {
-      Result<StreamSocket> socket = find_store(log_, options(4), in(10));
+      Result<FoundStore> socket = find_store(log_, options(4), in(10));
       ASSERT_TRUE(socket.ok());
       const std::vector<std::byte> frame = encode_request({.operation = StoreOperation::kGather,
                                                            .rank = 1,
@@ -195,7 +195,7 @@ TEST_F(StoreGroupsTest, AMemberDies) {
                                                            .form = ExchangeForm::kGroups,
                                                            .key = scope,
                                                            .value = bytes_of("old")});
-      ASSERT_EQ(::send(socket->get(), frame.data(), frame.size(), 0),
+      ASSERT_EQ(::send(socket->socket.get(), frame.data(), frame.size(), 0),
                 static_cast<ssize_t>(frame.size()));
       usleep(100'000);
     }

@@ -438,7 +438,9 @@ TEST(HandshakeBitsTest, WhoLeavesBeforeItsProofIsNotAccused) {
 }
 
 TEST(HandshakeEndTest, AnEndIsTextAndNothingElse) {
-  const std::vector<std::byte> end = encode_end(Status(Code::kOutOfResources, "no files are left"));
+  const Identity identity = example_hello().identity;
+  const std::vector<std::byte> end =
+      encode_end(identity, Status(Code::kOutOfResources, "no files are left"));
   const std::string bytes(reinterpret_cast<const char*>(end.data()), end.size());
   Wire wire;
   (void)wire.hello();
@@ -450,13 +452,31 @@ TEST(HandshakeEndTest, AnEndIsTextAndNothingElse) {
   EXPECT_EQ(wire.a.acceptor_incarnation(), std::nullopt);
   // A text may be as long as a hello's extra bytes, and holds no control characters.
   const std::vector<std::byte> longest =
-      encode_end(Status(Code::kOk, "\x1b[31m" + std::string(5000, 'x')));
+      encode_end(identity, Status(Code::kOk, "\x1b[31m" + std::string(5000, 'x')));
   Wire other;
   (void)other.hello();
   (void)other.proof({reinterpret_cast<const char*>(longest.data()), longest.size()});
   EXPECT_EQ(other.a.error().code(), Code::kBootstrapFailed);
   EXPECT_EQ(std::string(other.a.error().text()).find('\x1b'), std::string::npos);
   EXPECT_LT(other.a.error().text().size(), 1100u);
+}
+
+// A neighbour's job may fail on a port where this one looks for its own.
+TEST(HandshakeEndTest, TheEndOfAnotherJobIsNotThisOnes) {
+  const Status why(Code::kOutOfResources, "no files are left");
+  std::vector<Identity> others(3, example_hello().identity);
+  others[0].job.back() ^= std::byte{1};
+  others[1].epoch ^= 1;
+  others[2].instance.front() ^= std::byte{1};
+  for (const Identity& other : others) {
+    const std::vector<std::byte> end = encode_end(other, why);
+    Wire wire;
+    (void)wire.hello();
+    EXPECT_EQ(wire.proof({reinterpret_cast<const char*>(end.data()), end.size()}), "");
+    EXPECT_EQ(wire.initiator, Step::kFailed);
+    EXPECT_EQ(wire.a.denial(), Denial::kIdentity);
+    EXPECT_EQ(wire.a.error().code(), Code::kPermissionDenied);
+  }
 }
 
 TEST(HandshakeBitsTest, AProofWithAnyBitFlippedIsRefused) {
@@ -664,8 +684,8 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
     const char* text;
   };
   const Case cases[] = {
-      {8, std::string_view("\x04\x00\x09\x00", 4), "versions 4 to 9"},
-      {8, std::string_view("\x01\x00\x02\x00", 4), "versions 1 to 2"},
+      {8, std::string_view("\x05\x00\x09\x00", 4), "versions 5 to 9"},
+      {8, std::string_view("\x01\x00\x03\x00", 4), "versions 1 to 3"},
       {15, std::string_view("\x80", 1), "requires features"},
       {16, std::string_view("\x02", 1), "byte order"},
   };

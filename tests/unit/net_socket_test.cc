@@ -505,9 +505,45 @@ TEST_F(SocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
   EXPECT_THAT(std::string(failure_.text()), HasSubstr("run `ulimit -n 4711`"));
   EXPECT_EQ(connectors_.front()->denial(), Denial::kEnded);
+  // Nobody waits any more.
+  EXPECT_TRUE(run_until([&] { return !acceptor_->exhausted(); }));
   connect({acceptor_->address()}, 20 * kSecond);
   EXPECT_TRUE(run_until([&] { return accepted_.size() == 1; }));
   EXPECT_FALSE(acceptor_->exhausted());
+}
+
+// The last descriptor went to the only one who had come: nobody is kept waiting.
+TEST_F(SocketTest, ADescriptorThatNobodyWaitedForWasNotMissing) {
+  Acceptor::Options options;
+  options.credentials = {.identity = identity_of("job", "world", 0), .secret = secret_of("s")};
+  options.rank = 1;
+  options.exhausted = Status(Code::kOutOfResources, "run `ulimit -n 4711`");
+  auto acceptor = Acceptor::create(poller_, log_, Address::parse_numeric("127.0.0.1", 0).value(),
+                                   options, *this);
+  ASSERT_TRUE(acceptor.ok());
+  acceptor_ = std::move(acceptor).value();
+  rlimit old_limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  // Leaves |count| descriptors.
+  const auto leave = [&](int count) {
+    std::vector<UniqueFd> next;
+    for (int i = 0; i <= count; ++i) next.emplace_back(::dup(0));
+    rlimit limit = old_limit;
+    limit.rlim_cur = static_cast<rlim_t>(next.back().get());
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  };
+  connect({acceptor_->address()}, 60 * kSecond);
+  leave(1);
+  EXPECT_TRUE(run_until([&] { return accepted_.size() == 1; }));
+  (void)run_until([] { return false; }, kExhaustedLimitNs + kSecond / 2);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  const uint64_t begun_ns = now_ns();
+  connect({acceptor_->address()}, 60 * kSecond);
+  leave(0);
+  (void)run_until([&] { return acceptor_->exhausted(); }, 30 * kSecond);
+  const uint64_t took_ns = now_ns() - begun_ns;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
+  EXPECT_GE(took_ns, kExhaustedLimitNs);
 }
 
 TEST_F(SocketTest, FullLocalListenQueueIsRetried) {
