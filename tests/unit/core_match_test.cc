@@ -5,7 +5,9 @@
 //  * order survives the growth of the table, for receives and for messages;
 //  * the oldest unexpected message that fits is found by source and tag, by any source, and by mask,
 //    and messages may leave from the middle;
-//  * what a receive or a message costs does not grow with their number, also with wildcards;
+//  * what a receive or a message costs does not grow with their number, also with wildcards, and
+//    with several masks by turns;
+//  * many masks that receives had before make messages no dearer;
 //  * a table under a random mix of all of this does what a plain list does.
 #include <algorithm>
 #include <deque>
@@ -204,6 +206,35 @@ TEST_F(MatchTableTest, WildcardsCostNoMoreWhereThereAreMany) {
     }
     EXPECT_LE(table_.steps() - before, 8 * kCount);
   }
+}
+
+// Searches take as many masks by turns as there can be indexes.
+TEST_F(MatchTableTest, MasksThatAlternateCostNoMoreWhereThereAreMany) {
+  constexpr uint64_t kCount = 20'000;
+  const std::vector<MatchMask> masks{{true, 0}, {false, 0xff}, {true, 0xff}, {false, 0xf}};
+  ASSERT_LE(masks.size(), MatchTable::kMaxIndexes);
+  for (int round = 0; round < 2; ++round) {
+    const uint64_t before = table_.steps();
+    for (uint64_t i = 0; i < kCount; ++i) arrive(3, i << 8);
+    for (uint64_t i = kCount; i-- > 0;) {
+      const MatchMask& mask = masks[i % masks.size()];
+      Incoming* const found = table_.find_unexpected(mask.any_source ? kAny : 3, i << 8, mask.ignore);
+      ASSERT_NE(found, nullptr);
+      ASSERT_EQ(found->tag, i << 8);
+      table_.remove_unexpected(found);
+    }
+    EXPECT_LE(table_.steps() - before, 8 * masks.size() * kCount);
+  }
+}
+
+TEST_F(MatchTableTest, MasksOfThePastCostNothing) {
+  std::vector<Operation*> posted;
+  for (uint64_t mask = 1; mask <= 1000; ++mask) posted.push_back(post(1, 0, mask));
+  for (Operation* const each : posted) table_.remove(each);
+  post(kAny, 7);
+  const uint64_t before = table_.steps();
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(table_.match_message(1, 8), nullptr);
+  EXPECT_EQ(table_.steps() - before, 100U);
 }
 
 // They spread although nothing was posted when they came.

@@ -3,13 +3,16 @@
 // Guarantees: messages of one source are matched in the order in which they arrived here (the pair
 // keeps it equal to the order in which they were sent); receives are tried in the order in which
 // they were posted. What a receive or a message costs does not grow with the number of those that
-// are outstanding. It grows with the number of different wildcards that posted receives have at the
-// same time: pairs of any source or one, and the bits of the tag that are ignored.
+// are outstanding. It grows with the number of different masks that posted receives have at the
+// same time. A mask says whether any source is taken, and which bits of the tag are ignored. Searches
+// for unexpected messages keep this promise while they use at most MatchTable::kMaxIndexes masks by
+// turns.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <optional>
 #include <vector>
@@ -44,7 +47,14 @@ struct Incoming {
     Incoming* next;
     Incoming* previous;
   };
-  std::array<Place, 2> places;  // set by the match table
+  // Its places in the indexes of a MatchTable, which owns them.
+  struct IndexPlaces {
+    static constexpr size_t kCount = 4;
+    std::array<Place, kCount> places;
+    IndexPlaces* next_free;
+  };
+  Place place;                // set by the match table
+  IndexPlaces* index_places;  // set while the match table has indexes
   Incoming* next_arrived = nullptr;
   Incoming* next_arriving;
   Incoming* previous_arrived = nullptr;
@@ -188,11 +198,12 @@ class ReceiveTable {
   HashedLists<OperationQueue> lists_;
 };
 
-// Messages that found no receive, found by what a receive looks at. They run through their places
-// of number |place|.
+// Messages that found no receive, found by what a receive looks at. The lists run through
+// Incoming::place, or through the place with the number |index| of Incoming::index_places.
 class MessageTable {
  public:
-  MessageTable(size_t place, const MatchMask& mask) : place_(place), mask_(mask) {}
+  static constexpr size_t kNoIndex = Incoming::IndexPlaces::kCount;
+  MessageTable(size_t index, const MatchMask& mask) : index_(index), mask_(mask) {}
   MessageTable(const MessageTable&) = delete;
   MessageTable& operator=(const MessageTable&) = delete;
 
@@ -208,10 +219,13 @@ class MessageTable {
     Incoming* first = nullptr;
     Incoming* last = nullptr;
   };
+  Incoming::Place& place_of(Incoming& message) const {
+    return index_ == kNoIndex ? message.place : message.index_places->places[index_];
+  }
   void append(List& list, Incoming& message) const;
   void move(List& old) HETCOMM_UNDER_BATON;
 
-  const size_t place_;
+  const size_t index_;
   const MatchMask mask_;
   size_t count_ = 0;
   HashedLists<List> lists_;
@@ -219,6 +233,8 @@ class MessageTable {
 
 class MatchTable {
  public:
+  static constexpr size_t kMaxIndexes = Incoming::IndexPlaces::kCount;
+
   MatchTable() { arrived_.previous_arrived = &arrived_; }
   MatchTable(const MatchTable&) = delete;
   MatchTable& operator=(const MatchTable&) = delete;
@@ -254,24 +270,43 @@ class MatchTable {
 
   size_t posted_count() const HETCOMM_UNDER_BATON { return posted_count_; }
   Incoming* first_unexpected() const HETCOMM_UNDER_BATON { return arrived_.next_arrived; }
-  // Messages that searches have passed, and tables of receives with wildcards that messages were
-  // looked for in, since the beginning.
+  // What grows where a search or a message costs more, since the beginning: messages that searches
+  // have passed or put into an index, and tables of receives with wildcards that messages were looked
+  // for in.
   uint64_t steps() const HETCOMM_UNDER_BATON { return steps_; }
 
  private:
+  // The unexpected messages by another mask, for searches that would walk along many of them.
+  struct Index {
+    Index(size_t number, const MatchMask& mask, uint64_t search)
+        : table(number, mask), last_search(search) {}
+    MessageTable table;
+    uint64_t last_search;  // the number of the search that has used it last
+  };
+
   ReceiveTable& wild_for(const MatchMask& mask) HETCOMM_UNDER_BATON;
   Operation* match_wildcards(int32_t source, uint64_t tag) HETCOMM_UNDER_BATON;
   Incoming* search_unexpected(int32_t source, uint64_t tag, uint64_t ignore) HETCOMM_UNDER_BATON;
+  std::optional<Index>& place_for_index() HETCOMM_UNDER_BATON;
   void make_index(const MatchMask& mask) HETCOMM_UNDER_BATON;
+  void take_index_places(Incoming& message) HETCOMM_UNDER_BATON;
+  void add_to_indexes(Incoming& message) HETCOMM_UNDER_BATON;
+  void remove_from_indexes(Incoming& message) HETCOMM_UNDER_BATON;
+  void drop_indexes() HETCOMM_UNDER_BATON;
+  void drop_unused_indexes() HETCOMM_UNDER_BATON;
 
   ReceiveTable exact_{MatchMask{}};
   size_t posted_count_ = 0;
   uint64_t next_stamp_ = 0;
   std::vector<ReceiveTable> wild_;  // one for each mask; some are empty
-  MessageTable unexpected_{0, MatchMask{}};
+  MessageTable unexpected_{MessageTable::kNoIndex, MatchMask{}};
   Incoming arrived_;  // sentinel of the arrival list: next = oldest, previous = newest
-  // The unexpected messages by another mask, for searches that would walk along many of them.
-  std::optional<MessageTable> index_;
+  std::array<std::optional<Index>, kMaxIndexes> indexes_;
+  bool has_indexes_ = false;
+  uint64_t searches_ = 0;            // that have used or made an index
+  uint64_t searches_when_idle_ = 0;  // when the last unexpected message left
+  std::vector<std::unique_ptr<Incoming::IndexPlaces[]>> index_places_;
+  Incoming::IndexPlaces* free_index_places_ = nullptr;  // those that no message uses
   uint64_t steps_ = 0;
 };
 
