@@ -1,12 +1,16 @@
 // Tables that grow, where memory is exhausted:
 //  * MatchTable: the first receive is refused and leaves nothing behind; later ones go into the lists
-//    that there are, and match as ever, with wildcards too;
+//    that there are, and match as ever, with wildcards too; a search finds messages without an index;
 //  * IdChains: the first object is refused, later ones go into the chains that there are;
-//  * LaneEnds: an end that could not be added is not there.
+//  * LaneEnds: an end that could not be added is not there;
+//  * PlanBoard: a plan that could not be added is not there, and its number is taken by the next one;
+//    notes wait as long as nobody could hear them.
 #include <array>
 #include <cstdint>
 #include <deque>
 #include <new>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -15,6 +19,7 @@
 
 #include "src/core/peer/lane_ends.h"
 #include "src/core/peer/match.h"
+#include "src/core/peer/plan_board.h"
 #include "src/core/progress/id_chains.h"
 #include "tests/support/counting_allocator.h"
 
@@ -65,6 +70,36 @@ TEST(MatchTable, GoesOnWithoutMemory) {
   EXPECT_EQ(table.posted_count(), 2U);
 }
 
+TEST(MatchTable, SearchesGoOnWithoutMemoryForIndexes) {
+  constexpr uint64_t kTags = 200;
+  const auto find_all = [](MatchTable& table, const std::deque<Incoming>& messages) {
+    for (uint64_t tag = 0; tag < kTags; ++tag) {
+      ASSERT_EQ(table.find_unexpected(HETCOMM_ANY_SOURCE, tag, 0), &messages[tag]);
+      ASSERT_EQ(table.find_unexpected(2, tag << 8, 0xff00), &messages[0]);
+    }
+  };
+  for (int64_t allowed = 0; allowed < 20; ++allowed) {
+    std::deque<Incoming> messages;
+    MatchTable table;
+    for (uint64_t tag = 0; tag < kTags; ++tag) {
+      messages.emplace_back().source = 2;
+      messages.back().tag = tag;
+      if (tag < kTags / 2) table.add_unexpected(&messages.back());
+    }
+    test::fail_allocation_after(allowed);
+    // Makes an index, or does not.
+    EXPECT_EQ(table.find_unexpected(HETCOMM_ANY_SOURCE, kTags / 2 - 1, 0), &messages[kTags / 2 - 1]);
+    test::fail_allocation_after(-1);
+    test::fail_all_allocations(true);
+    for (uint64_t tag = kTags / 2; tag < kTags; ++tag) table.add_unexpected(&messages[tag]);
+    find_all(table, messages);
+    test::fail_all_allocations(false);
+    find_all(table, messages);
+    for (Incoming& each : messages) table.remove_unexpected(&each);
+    EXPECT_EQ(table.first_unexpected(), nullptr);
+  }
+}
+
 struct Chained {
   IdLink<Chained> id_link;
 };
@@ -113,6 +148,104 @@ TEST(LaneEnds, AnEndThatCouldNotBeAddedIsNotThere) {
     ends.change(4, [](End&) { ADD_FAILURE(); });
   }
   EXPECT_TRUE(ends.take({1, 1, 1}, 2, 3));
+}
+
+struct Plan final : BoardedPlan {
+  void peer_differs(int /*rank*/, uint64_t /*content*/) override { ++differs; }
+  void peer_lacks(int /*rank*/, std::string_view others) override { lacks = others; }
+  void peer_says(int /*rank*/, const PlanNote& note) override {
+    heard.push_back(note.body.execution);
+  }
+  int differs = 0;
+  std::string lacks;
+  std::vector<uint64_t> heard;
+};
+
+PlanNote note_of(PlanAction action, uint64_t content, uint32_t number, uint64_t execution = 0) {
+  PlanNote note{.action = action, .tag = 3, .body = {}, .text = {}};
+  note.body.number = number;
+  note.body.content = content;
+  note.body.execution = execution;
+  return note;
+}
+
+// Calls act() with one more allocation each time, until none fails. Returns how often one failed.
+template <typename Act, typename Check>
+int until_it_works(Act&& act, Check&& check_after_failure) {
+  for (int allowed = 0;; ++allowed) {
+    test::fail_allocation_after(allowed);
+    try {
+      act();
+      test::fail_allocation_after(-1);
+      return allowed;
+    } catch (const std::bad_alloc&) {
+      test::fail_allocation_after(-1);
+      check_after_failure();
+    }
+  }
+}
+
+TEST(PlanBoard, APlanThatCouldNotBeAddedIsNotThere) {
+  PlanBoard board;
+  Plan plan;
+  const PlanBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2, 4}};
+  const int failures = until_it_works(
+      [&] { board.add(plan, terms); },
+      [&] {
+        EXPECT_EQ(board.number_of(plan, 1), ~uint32_t{0});
+        std::vector<PlanBoard::Answer> answers;
+        EXPECT_TRUE(board.receive(1, note_of(PlanAction::kStarted, 7, 9), &answers));
+        ASSERT_EQ(answers.size(), 1U);
+        EXPECT_EQ(answers[0].note.action, PlanAction::kLacks);
+        EXPECT_EQ(answers[0].note.text, "it has none of any tag");
+        EXPECT_TRUE(board.receive(1, note_of(PlanAction::kGone, 7, 9), &answers));
+        board.remove(plan);  // it is not there
+      });
+  EXPECT_GT(failures, 10);
+  for (const int rank : terms.ranks) EXPECT_EQ(board.number_of(plan, rank), 0U);
+  board.remove(plan);
+  board.remove(plan);
+}
+
+TEST(PlanBoard, NotesWaitUntilAPlanHasHeardThem) {
+  PlanBoard board;
+  const PlanBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2}};
+  std::vector<PlanBoard::Answer> answers;
+  for (const int rank : terms.ranks) {
+    for (const PlanAction action : {PlanAction::kStarted, PlanAction::kGivenUp}) {
+      answers.clear();
+      const int failures = until_it_works(
+          [&] { EXPECT_TRUE(board.receive(rank, note_of(action, 7, 0, 5), &answers)); },
+          [&] { EXPECT_TRUE(answers.empty()); });
+      const bool is_first = action == PlanAction::kStarted;
+      EXPECT_GE(failures, is_first ? 2 : 0);
+      EXPECT_EQ(answers.size(), is_first ? 1U : 0U);
+    }
+  }
+  int failures = 0;
+  for (bool is_told = false; !is_told; ++failures) {
+    Plan plan;
+    board.add(plan, terms);
+    test::fail_allocation_after(failures);
+    try {
+      answers = board.catch_up(plan);
+      is_told = true;
+    } catch (const std::bad_alloc&) {
+    }
+    test::fail_allocation_after(-1);
+    if (is_told) {
+      EXPECT_EQ(plan.heard, (std::vector<uint64_t>{5, 5}));
+      ASSERT_EQ(answers.size(), 2U);
+      for (const PlanBoard::Answer& each : answers) EXPECT_EQ(each.note.action, PlanAction::kHas);
+    }
+    board.remove(plan);
+  }
+  EXPECT_GT(failures, 3);
+  // Nothing waits any more.
+  Plan later;
+  board.add(later, terms);
+  EXPECT_TRUE(board.catch_up(later).empty());
+  EXPECT_TRUE(later.heard.empty());
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/base/room.h"
+
 namespace hetcomm {
 namespace {
 
@@ -16,24 +18,38 @@ constexpr size_t kMaxNamed = 8;  // tags in a text
 // --- the plans of this rank ---------------------------------------------------
 
 void PlanBoard::add(BoardedPlan& plan, Terms terms) {
-  for (const int rank : terms.ranks) next_.try_emplace({rank, terms.tag}, 0);
   Entry& entry = entries_.emplace_back(
       Entry{.plan = &plan, .tag = terms.tag, .content = terms.content, .peers = {}, .self = {}});
   entry.self = std::prev(entries_.end());
-  ++tags_[terms.tag];
   try {
-    by_plan_[&plan] = &entry;
+    by_plan_.emplace(&plan, &entry);
+    tags_.try_emplace(terms.tag, 0);
     for (const int rank : terms.ranks) {
-      const uint32_t number = next_[{rank, terms.tag}];
+      const uint32_t number = next_.try_emplace({rank, terms.tag}, 0).first->second;
       entry.peers.emplace(rank, Peer{.number = number});
       own_.emplace(OwnKey{rank, terms.tag, number}, &entry);
       free_.emplace(FreeKey{rank, terms.tag, terms.content, number}, &entry);
     }
   } catch (const std::bad_alloc&) {
-    remove(plan);
+    take_back(entry);
     throw;
   }
-  for (const int rank : terms.ranks) ++next_[{rank, terms.tag}];
+  ++tags_.find(terms.tag)->second;
+  for (const int rank : terms.ranks) ++next_.find({rank, terms.tag})->second;
+}
+
+// |entry|, the last one, could not be added as a whole, and is not counted.
+void PlanBoard::take_back(Entry& entry) {
+  by_plan_.erase(entry.plan);
+  for (const auto& [rank, peer] : entry.peers) {
+    own_.erase({rank, entry.tag, peer.number});
+    free_.erase({rank, entry.tag, entry.content, peer.number});
+    if (peer.number == 0) next_.erase({rank, entry.tag});
+  }
+  if (const auto count = tags_.find(entry.tag); count != tags_.end() && count->second == 0) {
+    tags_.erase(count);
+  }
+  entries_.pop_back();
 }
 
 // The plan of |entry| goes. Its peers stay that a plan of them belongs to.
@@ -56,10 +72,9 @@ void PlanBoard::unlist(Entry& entry) {
 // Which plans of peers belonged to it is remembered until these are gone, too: what they still say of
 // them is for nobody else.
 void PlanBoard::remove(BoardedPlan& plan) {
-  // One that could not be added is the last one.
   const auto known = by_plan_.find(&plan);
-  Entry& entry = known != by_plan_.end() ? *known->second : entries_.back();
-  if (entry.plan != &plan) return;
+  if (known == by_plan_.end()) return;
+  Entry& entry = *known->second;
   unlist(entry);
   if (entry.peers.empty()) entries_.erase(entry.self);
 }
@@ -73,10 +88,20 @@ uint32_t PlanBoard::number_of(const BoardedPlan& plan, int rank) const {
 
 // --- notes that wait ------------------------------------------------------------
 
+// A throw leaves nothing behind.
 void PlanBoard::wait(int rank, const PlanNote& note) {
   size_t& own_count = waiting_of_[rank];
-  waiting_numbers_.insert({rank, note.tag, note.body.number, note.body.content});
-  waiting_[key_of(rank, note)].push_back(note);
+  const NoteKey key = key_of(rank, note);
+  const TheirKey number{rank, note.tag, note.body.number, note.body.content};
+  waiting_numbers_.insert(number);
+  try {
+    waiting_[key].push_back(note);
+  } catch (const std::bad_alloc&) {
+    const auto own = waiting_.find(key);
+    if (own != waiting_.end() && own->second.empty()) waiting_.erase(own);
+    if (!waiting_.contains(key)) waiting_numbers_.erase(number);
+    throw;
+  }
   ++own_count;
   ++waiting_count_;
 }
@@ -115,22 +140,53 @@ std::vector<PlanBoard::Answer> PlanBoard::catch_up(BoardedPlan& plan) {
   const auto known = by_plan_.find(&plan);
   if (waiting_.empty() || known == by_plan_.end()) return answers;
   Entry& entry = *known->second;
-  std::vector<int> ranks;
-  for (const auto& [rank, peer] : entry.peers) ranks.push_back(rank);
-  for (const int rank : ranks) {
-    const auto peer = entry.peers.find(rank);
-    NoteKey key;
-    if (!find_waiting(rank, entry, peer->second, &key)) continue;
-    if (find_partner(rank, key).entry != &entry) continue;
-    PlanNote note;
-    while (take_waiting(key, &note)) {
-      tell(entry, rank, note, &answers);
-      if (note.action == PlanAction::kStarted) {
-        answers.push_back({rank, answer_to(note, PlanAction::kHas)});
+  std::vector<Caught> caught;
+  try {
+    catch_notes(entry, &caught);
+    for (const Caught& each : caught) {
+      for (const PlanNote& note : waiting_.at(each.key)) {
+        tell(entry, std::get<0>(each.key), note, &answers);
+        if (note.action != PlanAction::kStarted) continue;
+        answers.push_back({std::get<0>(each.key), answer_to(note, PlanAction::kHas)});
       }
+    }
+  } catch (const std::bad_alloc&) {
+    for (Caught& each : caught) let_go(entry, each);
+    throw;
+  }
+  for (const Caught& each : caught) {
+    PlanNote told;
+    while (take_waiting(each.key, &told)) {
     }
   }
   return answers;
+}
+
+// Joins |entry| to the plans of peers whose notes wait for it.
+void PlanBoard::catch_notes(Entry& entry, std::vector<Caught>* out) {
+  out->reserve(entry.peers.size());
+  for (auto& [rank, peer] : entry.peers) {
+    NoteKey key;
+    if (!find_waiting(rank, entry, peer, &key)) continue;
+    const TheirKey their_key = their_key_of(key);
+    if (const auto joined = theirs_.find(their_key); joined != theirs_.end()) {
+      if (joined->second == &entry) out->push_back({key, {}});
+      continue;
+    }
+    const auto found = find_free(key);
+    if (found == free_.end() || found->second != &entry) continue;
+    theirs_.emplace(their_key, &entry);
+    peer.theirs = std::get<3>(key);
+    out->push_back({key, free_.extract(found)});
+  }
+}
+
+// |entry| could not hear of the notes. It allocates nothing.
+void PlanBoard::let_go(Entry& entry, Caught& caught) {
+  if (caught.free.empty() || entry.plan == nullptr) return;
+  theirs_.erase(their_key_of(caught.key));
+  entry.peers.find(std::get<0>(caught.key))->second.theirs = kUnknown;
+  free_.insert(std::move(caught.free));
 }
 
 // --- what peers say -----------------------------------------------------------
@@ -143,22 +199,30 @@ PlanBoard::Match PlanBoard::find_own(int rank, uint64_t tag, uint32_t number) {
 
 // The plan that belongs to the one that |key| names.
 PlanBoard::Match PlanBoard::find_partner(int rank, const NoteKey& key) {
-  const auto& [of, tag, content, number] = key;
-  const TheirKey their_key{rank, tag, number, content};
+  const TheirKey their_key = their_key_of(key);
   if (const auto known = theirs_.find(their_key); known != theirs_.end()) {
     return {known->second, &known->second->peers.at(rank)};
   }
-  auto found = free_.find(key);
-  if (found == free_.end()) found = free_.lower_bound({rank, tag, content, 0});
+  const auto found = find_free(key);
   if (found == free_.end()) return {};
-  const auto& [free_rank, free_tag, free_content, free_number] = found->first;
-  if (free_rank != rank || free_tag != tag || free_content != content) return {};
   Entry& entry = *found->second;
   theirs_.emplace(their_key, &entry);
   free_.erase(found);
   Peer& peer = entry.peers.at(rank);
-  peer.theirs = number;
+  peer.theirs = std::get<3>(key);
   return {&entry, &peer};
+}
+
+// The plan, of those that no plan of the peer belongs to, that fits the one that |key| names.
+PlanBoard::FreePlans::iterator PlanBoard::find_free(const NoteKey& key) {
+  auto found = free_.find(key);
+  if (found != free_.end()) return found;
+  const auto& [rank, tag, content, number] = key;
+  found = free_.lower_bound({rank, tag, content, 0});
+  if (found == free_.end()) return found;
+  const auto& [free_rank, free_tag, free_content, free_number] = found->first;
+  const bool fits = free_rank == rank && free_tag == tag && free_content == content;
+  return fits ? found : free_.end();
 }
 
 // The plan that stands in its place and has another hash.
@@ -292,10 +356,14 @@ bool PlanBoard::receive(int rank, const PlanNote& note, std::vector<Answer>* ans
     return true;
   }
   if (waiting_count_ >= kMaxWaiting && waiting_of_[rank] >= kMaxWaiting / 2) return false;
-  wait(rank, note);
-  if (note.action != PlanAction::kStarted) return true;
+  if (note.action != PlanAction::kStarted) {
+    wait(rank, note);
+    return true;
+  }
   PlanNote answer = answer_to(note, PlanAction::kLacks);
   answer.text = others(rank, note);
+  make_room(*answers);
+  wait(rank, note);
   answers->push_back({rank, std::move(answer)});
   return true;
 }

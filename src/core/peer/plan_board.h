@@ -71,11 +71,12 @@ class PlanBoard {
   static constexpr size_t kMaxText = 512;
 
   // Puts |plan| on the board, where it stays until remove(). What peers have said of it before is
-  // handed over by catch_up(). May throw std::bad_alloc.
+  // handed over by catch_up(). May throw std::bad_alloc, and has then done nothing.
   void add(BoardedPlan& plan, Terms terms) HETCOMM_UNDER_BATON;
-  // Returns what has to be answered. May throw std::bad_alloc, and then the rest is handed over
-  // later.
+  // Returns what has to be answered. May throw std::bad_alloc. What |plan| was told does not count
+  // then: it is told all of it by the next call, or another plan is that comes in its place.
   std::vector<Answer> catch_up(BoardedPlan& plan) HETCOMM_UNDER_BATON;
+  // No effect if |plan| is not on the board.
   void remove(BoardedPlan& plan) HETCOMM_UNDER_BATON;
   // This rank's number of |plan| with |rank|, one of its ranks.
   uint32_t number_of(const BoardedPlan& plan, int rank) const HETCOMM_UNDER_BATON;
@@ -110,17 +111,32 @@ class PlanBoard {
     Peer* peer = nullptr;
   };
 
+  using FreePlans = std::map<FreeKey, Entry*>;
+  // Notes that waited for a plan.
+  struct Caught {
+    NoteKey key;
+    FreePlans::node_type free;  // of the plan before it was joined to theirs; empty: it was before
+  };
+
   static NoteKey key_of(int rank, const PlanNote& note) {
     return {rank, note.tag, note.body.content, note.body.number};
   }
+  static TheirKey their_key_of(const NoteKey& key) {
+    const auto& [rank, tag, content, number] = key;
+    return {rank, tag, number, content};
+  }
   Match find_own(int rank, uint64_t tag, uint32_t number) HETCOMM_UNDER_BATON;
   Match find_partner(int rank, const NoteKey& key) HETCOMM_UNDER_BATON;
+  FreePlans::iterator find_free(const NoteKey& key) HETCOMM_UNDER_BATON;
   Match find_other(int rank, const PlanNote& note) HETCOMM_UNDER_BATON;
   static PlanNote answer_to(const PlanNote& note, PlanAction action);
   void tell(Entry& entry, int rank, const PlanNote& note,
             std::vector<Answer>* answers) HETCOMM_UNDER_BATON;
   std::string others(int rank, const PlanNote& note) const HETCOMM_UNDER_BATON;
+  void take_back(Entry& entry) HETCOMM_UNDER_BATON;
   void unlist(Entry& entry) HETCOMM_UNDER_BATON;
+  void catch_notes(Entry& entry, std::vector<Caught>* out) HETCOMM_UNDER_BATON;
+  void let_go(Entry& entry, Caught& caught) HETCOMM_UNDER_BATON;
   void wait(int rank, const PlanNote& note) HETCOMM_UNDER_BATON;
   bool take_waiting(const NoteKey& key, PlanNote* out) HETCOMM_UNDER_BATON;
   bool find_waiting(int rank, const Entry& entry, const Peer& peer,
@@ -130,7 +146,7 @@ class PlanBoard {
   Entries entries_;
   std::unordered_map<const BoardedPlan*, Entry*> by_plan_;
   std::map<OwnKey, Entry*> own_;       // of plans that are there
-  std::map<FreeKey, Entry*> free_;     // of those that no plan of the peer belongs to yet
+  FreePlans free_;                     // of those that no plan of the peer belongs to yet
   std::map<TheirKey, Entry*> theirs_;  // of those that one does, though they may be gone
   std::map<uint64_t, size_t> tags_;    // plans that are there, by tag
   std::map<std::pair<int, uint64_t>, uint32_t> next_;  // number, by rank and tag
