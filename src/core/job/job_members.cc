@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "src/base/baton_role.h"
+#include "src/base/text.h"
 #include "src/core/peer/pair.h"
 
 namespace hetcomm {
@@ -43,8 +44,8 @@ void JobMembers::remove(JobMember* communicator) {
 }
 
 bool JobMembers::others_stay(JobMember& communicator) {
-  Member& own = members_.at(communicator.channel().id);
-  if (!std::exchange(own.is_going, true)) ++going_;
+  const auto own = members_.find(communicator.channel().id);
+  if (own != members_.end() && !std::exchange(own->second.is_going, true)) ++going_;
   return going_ < members_.size();
 }
 
@@ -62,49 +63,62 @@ JobMember* JobMembers::find(int origin, uint32_t channel) const {
 
 // --- failures ---------------------------------------------------------------
 
+// What it ends may abort other communicators, so that it is called again before it is done: each
+// call ends what it has closed itself.
 void JobMembers::abort(JobMember& communicator, const Status& why, bool publish) {
   if (communicator.channel().closed) return;
-  close_aborted(communicator, why, publish);
-  close_aborted_children(why, publish);
+  if (publish && commons_.control != nullptr) {
+    commons_.control->publish_abort(communicator.channel().id, why.text());
+  }
+  const uint64_t number = ++aborts_;
+  close_aborted(communicator, why, number);
+  close_aborted_children(why, publish, number);
   commons_.engine.drain();
   // One look at all operations, however many communicators are aborted.
   commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     // An operation that was not started yet ends when it is.
     if (operation.state() != OperationState::kPending ||
-        operation.stage == OperationStage::kSubmitted || !is_aborting(operation.communicator)) {
+        operation.stage == OperationStage::kSubmitted ||
+        !was_closed_by(number, operation.communicator)) {
       return;
     }
     ender_.end(operation, Code::kAborted, why.text());
   });
-  for (auto& [id, each] : members_) each.is_aborting = false;
 }
 
-bool JobMembers::is_aborting(const CommunicatorBase* communicator) const {
+bool JobMembers::was_closed_by(uint64_t abort, const CommunicatorBase* communicator) const {
   const auto found = members_.find(communicator->channel().id);
-  return found != members_.end() && found->second.is_aborting &&
+  return found != members_.end() && found->second.closed_by == abort &&
          found->second.communicator == communicator;
 }
 
-void JobMembers::close_aborted(JobMember& communicator, const Status& why, bool publish) {
+// Works without memory.
+void JobMembers::close_aborted(JobMember& communicator, const Status& why, uint64_t number) {
   Channel& own = communicator.channel();
   own.aborted = why;
-  commons_.log.warn("communicator {} was aborted: {}", own.id, why.text());
-  if (publish && commons_.control != nullptr) commons_.control->publish_abort(own.id, why.text());
-  commons_.engine.note_arrival();  // who probes has to look again
   own.closed = true;
-  members_.at(own.id).is_aborting = true;
+  if (const auto found = members_.find(own.id); found != members_.end()) {
+    found->second.closed_by = number;
+  }
+  commons_.engine.note_arrival();  // who probes has to look again
+  try {
+    commons_.log.warn("communicator {} was aborted: {}", own.id, why.text());
+  } catch (const std::bad_alloc&) {
+    // Its operations say so.
+  }
   drop_queued(own);
 }
 
 // Most often a child has a higher number than its parent, so that one round finds all.
-void JobMembers::close_aborted_children(const Status& why, bool publish) {
+void JobMembers::close_aborted_children(const Status& why, bool publish, uint64_t number) {
   for (bool again = true; again;) {
     again = false;
     for (const auto& [id, each] : members_) {
       JobMember& child = *each.communicator;
       const JobMember* const parent = child.split_from();
-      if (child.channel().closed || parent == nullptr || !is_aborting(parent)) continue;
-      close_aborted(child, why, publish);
+      if (child.channel().closed || parent == nullptr || !was_closed_by(number, parent)) continue;
+      close_aborted(child, why, number);
+      if (publish) publish_abort(id, why.text());
       again = true;
     }
   }
@@ -216,12 +230,18 @@ void JobMembers::close_channel(Channel& channel) {
 void JobMembers::give_up_channel(Channel& channel) {
   const uint32_t id = channel.id;
   close_channel(channel);
+  publish_abort(id, text_or_none([&] {
+                  return fmt::format("rank {} could not make its part of the communicator",
+                                     commons_.rank);
+                }));
+}
+
+// Works without memory. Then the others hear when their messages are refused.
+void JobMembers::publish_abort(uint32_t channel, std::string_view why) {
   if (commons_.control == nullptr) return;
   try {
-    commons_.control->publish_abort(
-        id, fmt::format("rank {} could not make its part of the communicator", commons_.rank));
+    commons_.control->publish_abort(channel, why);
   } catch (const std::bad_alloc&) {
-    // Its messages are refused one by one.
   }
 }
 

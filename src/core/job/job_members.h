@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
@@ -39,7 +40,9 @@ class JobMembers {
   void close_channel(Channel& channel) HETCOMM_UNDER_BATON;
   // Closes it and tells all ranks: theirs are aborted.
   void give_up_channel(Channel& channel) HETCOMM_UNDER_BATON;
-  // Ends every operation on the communicator with |why|, here and (|publish|) on all ranks.
+  // Ends every operation on the communicator, and on those that were split from it, with |why|, here
+  // and (|publish|) on all ranks. Works without memory if it does not publish. Otherwise it may throw
+  // std::bad_alloc, and has then done nothing.
   void abort(JobMember& communicator, const Status& why, bool publish) HETCOMM_UNDER_BATON;
   // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
   void fail_collectives(JobMember& communicator, const Status& why,
@@ -58,8 +61,8 @@ class JobMembers {
  private:
   struct Member {
     JobMember* communicator = nullptr;
-    bool is_going = false;  // about to go
-    bool is_aborting = false;
+    bool is_going = false;   // about to go
+    uint64_t closed_by = 0;  // the number of the call of abort() that has closed it; 0: none
   };
 
   // |origin| knows |communicator| by its own |channel|.
@@ -70,13 +73,15 @@ class JobMembers {
   // The communicator that |origin| knows by its own |channel|; null if there is none here.
   JobMember* find(int origin, uint32_t channel) const HETCOMM_UNDER_BATON;
   bool contains(const CommunicatorBase& communicator) const HETCOMM_UNDER_BATON;
-  // It, or one that it was split from, is being aborted.
-  bool is_aborting(const CommunicatorBase* communicator) const HETCOMM_UNDER_BATON;
-  void close_aborted(JobMember& communicator, const Status& why, bool publish) HETCOMM_UNDER_BATON;
-  void close_aborted_children(const Status& why, bool publish) HETCOMM_UNDER_BATON;
+  bool was_closed_by(uint64_t abort,
+                     const CommunicatorBase* communicator) const HETCOMM_UNDER_BATON;
+  void close_aborted(JobMember& communicator, const Status& why,
+                     uint64_t number) HETCOMM_UNDER_BATON;
+  void close_aborted_children(const Status& why, bool publish, uint64_t number) HETCOMM_UNDER_BATON;
   void take_early_notices(JobMember& communicator) HETCOMM_UNDER_BATON;
   void drop_announced_by(int rank) HETCOMM_UNDER_BATON;
   void drop_queued(Channel& channel) HETCOMM_UNDER_BATON;
+  void publish_abort(uint32_t channel, std::string_view why) HETCOMM_UNDER_BATON;
 
   PairCommons& commons_;
   const PairTable& pairs_;
@@ -84,6 +89,7 @@ class JobMembers {
   StreamWaits& stream_waits_;
   std::map<uint32_t, Member> members_;  // by the number of their channel
   size_t going_ = 0;
+  uint64_t aborts_ = 0;  // calls of abort() that have closed something
   EarlyNotices early_;
 };
 
