@@ -598,6 +598,57 @@ TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
   });
 }
 
+// The messages of a group waited for its turn among the collective operations only.
+TEST_P(Streams, MessagesGoWhenTheCollectiveOperationOfTheirGroupIsCancelled) {
+  run(2, [](Member& me) {
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    Gate gate(framework, rig.queue());
+    hetcomm_communicator_t* part = nullptr;
+    ASSERT_EQ(hetcomm_communicator_split(me.communicator(), 0, me.rank(), &part), HETCOMM_OK);
+    hetcomm_group_t* group = nullptr;
+    ASSERT_EQ(hetcomm_group_create(part, &group), HETCOMM_OK);
+    const auto barrier = [&](hetcomm_stream_t* stream, hetcomm_group_t* of) {
+      hetcomm_collective_options_t options = collective_options(stream);
+      options.group = of;
+      hetcomm_request_t* request = nullptr;
+      EXPECT_EQ(hetcomm_barrier(part, &options, &request), HETCOMM_OK) << hetcomm_last_error();
+      return request;
+    };
+    hetcomm_request_t* const first = barrier(rig.stream(), nullptr);
+    hetcomm_request_t* const second = barrier(nullptr, group);
+    hetcomm_operation_options_t options{};
+    options.struct_size = sizeof(options);
+    options.group = group;
+    uint64_t value = me.rank() == 0 ? 7 : 0;
+    const hetcomm_buffer_t buffer = hetcomm_buffer_host(&value, sizeof(value));
+    hetcomm_request_t* message = nullptr;
+    EXPECT_EQ(me.rank() == 0 ? hetcomm_send(part, 1, 5, buffer, &options, &message)
+                             : hetcomm_recv(part, 0, 5, 0, buffer, &options, &message),
+              HETCOMM_OK)
+        << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_group_start(group), HETCOMM_OK) << hetcomm_last_error();
+    me.meet();
+    EXPECT_TRUE(is_pending(message));
+    me.meet();
+    EXPECT_EQ(hetcomm_request_cancel(second), HETCOMM_OK);
+    for (hetcomm_request_t* const each : {first, second}) {
+      const hetcomm_status_t ended = finish(each).status;
+      EXPECT_TRUE(ended == HETCOMM_CANCELLED || ended == HETCOMM_ABORTED) << ended;
+    }
+    // The queue still stands.
+    const Outcome outcome = finish(message, 5 * kSec);
+    EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+    EXPECT_EQ(value, 7U);
+    hetcomm_group_destroy(group);
+    me.meet();
+    EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();
+    gate.open();
+    EXPECT_TRUE(rig.is_done(kPatienceNs));
+    me.meet();
+  });
+}
+
 TEST_P(Streams, AGroupOfAnAbortedCommunicatorEnds) {
   run(2, [](Member& me) {
     me.expect_ruin();

@@ -102,7 +102,7 @@ void Departures::take_back(Departure& departure) {
 }
 
 // Its places are still waited for. Nobody waits for it any more in an order of which it has no other
-// operation.
+// operation, and it waits for nobody there.
 void Departures::leave(Operation& operation) {
   Departure& departure = *operation.order.departure;
   departure.operations_[operation.order.index] = nullptr;
@@ -121,6 +121,9 @@ void Departures::leave(Operation& operation) {
   departure.orders_.erase(place);
   // It may be the first of all that are left.
   for (const Departure::OrderPlace& each : departure.orders_) mark_changed(each.order);
+  if (departure.orders_.empty() && departure.places_left_ == 0) {
+    departure.next_released_ = std::exchange(released_, &departure);
+  }
 }
 
 // It allocates nothing.
@@ -147,7 +150,14 @@ int Departures::progress() {
     moved += advance(*line);
     line = line->waiting.empty() ? lines_.erase(line) : std::next(line);
   }
-  while (changed_ != nullptr) moved += depart_in_order();
+  while (changed_ != nullptr || released_ != nullptr) {
+    if (changed_ != nullptr) {
+      moved += depart_in_order();
+    } else {
+      depart_if_ready(*std::exchange(released_, released_->next_released_));
+      ++moved;
+    }
+  }
   return moved;
 }
 

@@ -60,6 +60,7 @@ class Departure {
     std::list<Departure*>::iterator at;
   };
   std::vector<OrderPlace> orders_;                          // each order once
+  Departure* next_released_ = nullptr;                      // in Departures::released_
   std::list<std::unique_ptr<Departure>>::iterator self_{};  // in the list of all
 };
 
@@ -101,9 +102,11 @@ class Departures {
   // Device |index| was given up, whose streams are not waited for any more: ends what waits for them.
   void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
   // No stream is waited for, and none may go.
-  bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && changed_ == nullptr; }
+  bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready(); }
   // A pass would find something to do.
-  bool ready() const HETCOMM_UNDER_BATON { return changed_ != nullptr; }
+  bool ready() const HETCOMM_UNDER_BATON {
+    return changed_ != nullptr || released_ != nullptr;
+  }
   int progress() HETCOMM_UNDER_BATON;
   // These promise what Staging's functions of the same names promise.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
@@ -149,6 +152,9 @@ class Departures {
   std::list<Line> lines_;
   std::unordered_map<const void*, Order> orders_;
   const void* changed_ = nullptr;  // the first of a list of orders that have
+  // The first of a list of departures that have left all of their orders, and that their streams had
+  // come to before: nothing else will look at them.
+  Departure* released_ = nullptr;
 };
 
 }  // namespace hetcomm
