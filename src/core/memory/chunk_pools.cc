@@ -101,8 +101,9 @@ void ChunkPools::prepare_for_holds(size_t index) {
   for (const Pool which : {Pool::kSend, Pool::kReceive}) {
     PoolState& pool = pools_[static_cast<size_t>(which)];
     size_t count = 0;
-    for (Block* block = pool.free[place]; block != nullptr; block = block->next) {
-      if (block->reader != kNoReader) continue;
+    const FreeBlocks* const known = find_free(pool, place, kNoReader);
+    for (Block* block = known != nullptr ? known->first : nullptr; block != nullptr;
+         block = block->next) {
       block->bytes.meet_devices(devices_);
       ++count;
     }
@@ -112,17 +113,22 @@ void ChunkPools::prepare_for_holds(size_t index) {
       if (block == nullptr) break;
       ++pool.made;
       block->pool = which;
-      block->next = std::exchange(pool.free[place], block);
+      give_free(pool, block);
     }
   }
 }
 
 ChunkPools::Block* ChunkPools::make_block(size_t place, int reader) {
-  tidy();
+  free_leaving();
   auto block = std::make_unique<Block>();
   make_room(blocks_);
-  // discard() allocates nothing.
+  // discard() and give_free() allocate nothing.
   make_room(leaving_, blocks_.size() + 1);
+  for (PoolState& pool : pools_) {
+    for (const int each : {kNoReader, reader}) {
+      if (find_free(pool, place, each) == nullptr) pool.free[place].push_back({each, nullptr});
+    }
+  }
   block->place = place;
   const auto& [node, allocator, any_memory] = places_[place];
   bool pinned = options_.pins;
@@ -137,40 +143,52 @@ ChunkPools::Block* ChunkPools::make_block(size_t place, int reader) {
   const bool is_file = block->bytes.file(&offset) >= 0;
   if (is_file && !block->stands_in) block->reader = reader;
   if (!is_file && reader != kNoReader) waits_for_files_ = kFilelessBlocks;
+  block->index = blocks_.size();
   return blocks_.emplace_back(std::move(block)).get();
 }
 
-// The first block in the list of |place| that fits.
-template <typename Fits>
-ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t place, Fits&& fits) {
-  Block** link = &state.free[place];
-  while (*link != nullptr && !fits(**link)) link = &(*link)->next;
-  Block* const block = *link;
-  if (block != nullptr) *link = std::exchange(block->next, nullptr);
+// Null: there was no block of |place| for |reader| yet.
+ChunkPools::FreeBlocks* ChunkPools::find_free(PoolState& state, size_t place, int reader) {
+  for (FreeBlocks& each : state.free[place]) {
+    if (each.reader == reader) return &each;
+  }
+  return nullptr;
+}
+
+void ChunkPools::give_free(PoolState& state, Block* block) {
+  Block*& first = find_free(state, block->place, block->reader)->first;
+  block->next = std::exchange(first, block);
+}
+
+ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t place, int reader) {
+  FreeBlocks* const known = find_free(state, place, reader);
+  if (known == nullptr || known->first == nullptr) return nullptr;
+  Block* const block = known->first;
+  known->first = std::exchange(block->next, nullptr);
   return block;
 }
 
-// Looks at all places.
+// Looks at all places, for a block that |reader| may map or nobody.
 ChunkPools::Block* ChunkPools::take_free(PoolState& state, int reader) {
-  Block* found = nullptr;
-  for (size_t place = 0; place < state.free.size() && found == nullptr; ++place) {
-    found = take_free(state, place, [reader](const Block& block) {
-      return block.reader == kNoReader || block.reader == reader;
-    });
+  for (size_t place = 0; place < state.free.size(); ++place) {
+    for (const int each : {kNoReader, reader}) {
+      if (Block* const block = take_free(state, place, each)) return block;
+    }
   }
-  return found;
+  return nullptr;
 }
 
 // Frees a block that others than |reader| can map, if there is one, to make room.
 void ChunkPools::drop_unreadable(Pool pool, int reader) {
   PoolState& state = pools_[static_cast<size_t>(pool)];
   for (size_t place = 0; place < state.free.size(); ++place) {
-    Block* const block = take_free(state, place, [reader](const Block& each) {
-      return each.reader != kNoReader && each.reader != reader;
-    });
-    if (block == nullptr) continue;
-    discard(block);
-    return;
+    for (const FreeBlocks& each : state.free[place]) {
+      if (each.reader == kNoReader || each.reader == reader) continue;
+      if (Block* const block = take_free(state, place, each.reader)) {
+        discard(block);
+        return;
+      }
+    }
   }
 }
 
@@ -179,15 +197,12 @@ ChunkPools::Block* ChunkPools::acquire(Pool pool, size_t place, int reader, bool
   PoolState& state = pools_[static_cast<size_t>(pool)];
   *exhausted = false;
   if (publisher_ == nullptr || pool != Pool::kSend) reader = kNoReader;
-  const auto is_for = [](int who) {
-    return [who](const Block& block) { return block.reader == who; };
-  };
-  if (Block* const block = take_free(state, place, is_for(reader))) return block;
+  if (Block* const block = take_free(state, place, reader)) return block;
   // Files are not made, or cannot be: one that nobody reads serves as well.
   if (reader != kNoReader && (devices_.calls().has_holds() || waits_for_files_ > 0)) {
     if (waits_for_files_ > 0) --waits_for_files_;
     reader = kNoReader;
-    if (Block* const block = take_free(state, place, is_for(reader))) return block;
+    if (Block* const block = take_free(state, place, reader)) return block;
   }
   // While a stream is held back the memory would not go.
   if (state.made >= kMaxBlocks && !devices_.calls().has_holds()) drop_unreadable(pool, reader);
@@ -218,8 +233,7 @@ void ChunkPools::release(Pool pool, Block* block) {
     discard(block);
     return;
   }
-  Block*& free = state.free[block->place];
-  block->next = std::exchange(free, block);
+  give_free(state, block);
 }
 
 // Those that no copy touches any more are used again.
@@ -251,46 +265,70 @@ std::byte* ChunkPools::Share::take(bool has_one, bool* exhausted) {
 
 // It allocates nothing that it cannot do without. The block counts until its memory goes.
 void ChunkPools::discard(Block* block) {
-  const auto at = std::find_if(blocks_.begin(), blocks_.end(),
-                               [block](const auto& each) { return each.get() == block; });
-  leaving_.push_back(std::move(*at));
-  blocks_.erase(at);
-  tidy();
+  std::unique_ptr<Block>& place = blocks_[block->index];
+  std::unique_ptr<Block> own = std::move(place);
+  if (own->index + 1 < blocks_.size()) {
+    place = std::move(blocks_.back());
+    place->index = own->index;
+  }
+  blocks_.pop_back();
+  withdraw(own->keys);
+  try {
+    withdrawn_.insert(withdrawn_.end(), own->keys.begin(), own->keys.end());
+  } catch (const std::bad_alloc&) {
+    // The transport remembers the region until the end of the job.
+  }
+  own->keys.clear();
+  if (own->stands_in) {
+    --pools_[static_cast<size_t>(own->pool)].made;
+  } else {
+    leaving_.push_back(std::move(own));
+  }
+  free_leaving();
+}
+
+void ChunkPools::tidy() {
+  look_at_withdrawn();
+  free_leaving();
 }
 
 // Once it was withdrawn nobody gets the file of a region any more, and who has it keeps the pages.
 // So memory is freed at once, unless a stream is held back: to unpin may wait for that stream.
-void ChunkPools::tidy() {
+void ChunkPools::free_leaving() {
   if (stranded_ != nullptr) [[unlikely]]
     take_back_stranded();
-  withdraw(withdrawn_);
-  for (const auto& block : leaving_) {
-    withdraw(block->keys);
-    try {
-      withdrawn_.insert(withdrawn_.end(), block->keys.begin(), block->keys.end());
-    } catch (const std::bad_alloc&) {
-      // The transport remembers the region until the end of the job.
+  if (leaving_.empty() || devices_.calls().has_holds()) return;
+  for (const auto& block : leaving_) --pools_[static_cast<size_t>(block->pool)].made;
+  leaving_.clear();
+}
+
+// Forgets those that no reader maps any more.
+void ChunkPools::look_at_withdrawn() {
+  constexpr size_t kMaxLookedAt = 64;
+  for (size_t left = std::min(kMaxLookedAt, withdrawn_.size()); left > 0; --left) {
+    if (next_withdrawn_ >= withdrawn_.size()) next_withdrawn_ = 0;
+    auto& key = withdrawn_[next_withdrawn_];
+    if (is_let_go(key)) {
+      key = withdrawn_.back();
+      withdrawn_.pop_back();
+    } else {
+      ++next_withdrawn_;
     }
-    block->keys.clear();
   }
-  if (leaving_.empty()) return;
-  const bool unpins = !devices_.calls().has_holds();
-  std::erase_if(leaving_, [this, unpins](const auto& block) HETCOMM_UNDER_BATON {
-    if (!block->stands_in && !unpins) return false;
-    --pools_[static_cast<size_t>(block->pool)].made;
-    return true;
-  });
+}
+
+// Withdraws |key|. Whether no reader maps it any more.
+bool ChunkPools::is_let_go(const std::pair<size_t, RemoteKey>& key) {
+  try {
+    return publisher_ == nullptr || publisher_->withdraw_block(key.first, key.second);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 // Those that no reader maps any more go.
 void ChunkPools::withdraw(Keys& keys) {
-  std::erase_if(keys, [this](const auto& key) HETCOMM_UNDER_BATON {
-    try {
-      return publisher_ == nullptr || publisher_->withdraw_block(key.first, key.second);
-    } catch (const std::bad_alloc&) {
-      return false;
-    }
-  });
+  std::erase_if(keys, [this](const auto& key) HETCOMM_UNDER_BATON { return is_let_go(key); });
 }
 
 // The link to the block of |chunk|.

@@ -99,6 +99,7 @@ class ChunkPools {
     int reader = kNoReader;
     Keys keys{};  // by which the reader maps it
     Block* next = nullptr;
+    size_t index = 0;  // in |blocks_|
   };
 
  public:
@@ -155,7 +156,8 @@ class ChunkPools {
   // Chunks for device |index|, which was added, lie near NUMA node |node|. May throw std::bad_alloc.
   void set_node(size_t index, int node) HETCOMM_UNDER_BATON;
   const Place& place(size_t number) const HETCOMM_UNDER_BATON { return places_[number]; }
-  // Frees what could not be freed when its use ended.
+  // Frees what could not be freed when its use ended. Of regions that readers have not let go of, it
+  // looks at a few each time.
   void tidy() HETCOMM_UNDER_BATON;
   // Makes blocks for device |index|, whose user's streams will be held back. Nothing can be pinned
   // then.
@@ -165,23 +167,32 @@ class ChunkPools {
   static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
   static constexpr size_t kHeldBlocks = 8;  // for each pool, made before a stream is held back
   static constexpr uint32_t kFilelessBlocks = 256;  // taken before a file is tried again
+  // Blocks that are not in use, of one place and for one reader.
+  struct FreeBlocks {
+    int reader;
+    Block* first;
+  };
   struct PoolState {
-    std::vector<Block*> free;  // by place
+    std::vector<std::vector<FreeBlocks>> free;  // by place; a list for each reader of its blocks
     size_t made = 0;
   };
   // Makes room for devices that were added.
   void meet_devices();
   size_t choose_place(size_t index);
   Block* make_block(size_t place, int reader) HETCOMM_UNDER_BATON;
-  template <typename Fits>
-  static Block* take_free(PoolState& state, size_t place, Fits&& fits) HETCOMM_UNDER_BATON;
+  static FreeBlocks* find_free(PoolState& state, size_t place, int reader) HETCOMM_UNDER_BATON;
+  static void give_free(PoolState& state, Block* block) HETCOMM_UNDER_BATON;
+  static Block* take_free(PoolState& state, size_t place, int reader) HETCOMM_UNDER_BATON;
   static Block* take_free(PoolState& state, int reader) HETCOMM_UNDER_BATON;
   void drop_unreadable(Pool pool, int reader) HETCOMM_UNDER_BATON;
   Block* acquire(Pool pool, size_t place, int reader, bool has_one,
                  bool* exhausted) HETCOMM_UNDER_BATON;
   void release(Pool pool, Block* block) HETCOMM_UNDER_BATON;
   void discard(Block* block) HETCOMM_UNDER_BATON;
+  void free_leaving() HETCOMM_UNDER_BATON;
+  bool is_let_go(const std::pair<size_t, RemoteKey>& key) HETCOMM_UNDER_BATON;
   void withdraw(Keys& keys) HETCOMM_UNDER_BATON;
+  void look_at_withdrawn() HETCOMM_UNDER_BATON;
   void take_back_stranded() HETCOMM_UNDER_BATON;
 
   DeviceSet& devices_;
@@ -197,6 +208,7 @@ class ChunkPools {
   uint32_t waits_for_files_ = 0;
   std::vector<std::unique_ptr<Block>> leaving_;  // to be freed when nothing is held back
   Keys withdrawn_;                               // which readers have been asked to let go of
+  size_t next_withdrawn_ = 0;                    // the one of these that is looked at next
 };
 
 }  // namespace hetcomm
