@@ -58,11 +58,10 @@ Status Collective::begin(Operation& operation) {
 
 PairCommons& Collective::commons() const { return owner_->job().commons(); }
 
-void Collective::join(Team& team, uint64_t sequence, uint64_t now_ns) {
+void Collective::join(Team& team, uint64_t sequence) {
   team_ = &team;
   task_.set_sequence(sequence);
   task_.set_links(owner_->job().peers().link_model_hash());
-  slow_call_.start(now_ns);
   operation_->stage = OperationStage::kCollective;
 }
 
@@ -70,6 +69,8 @@ void Collective::start(bool in_arena) {
   // What other ranks have said of it may have ended it before its turn.
   if (stage_ != Stage::kQueued) return;
   in_arena_ = in_arena;
+  // Time in the queue does not count: one of many that are queued is not slow.
+  slow_call_.start(commons().now_ns());
   try {
     load();
   } catch (const std::bad_alloc&) {

@@ -73,7 +73,7 @@ class Collective final : public CompositeOperation,
 
   // Its team calls join() when the operation has come, and start() in its turn. start() does nothing
   // where the operation has ended by then.
-  void join(Team& team, uint64_t sequence, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void join(Team& team, uint64_t sequence) HETCOMM_UNDER_BATON;
   void start(bool in_arena) HETCOMM_UNDER_BATON;
   // Goes on with what is ready.
   void advance() HETCOMM_UNDER_BATON;

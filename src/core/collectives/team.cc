@@ -217,7 +217,7 @@ bool Team::may_sleep_on() const {
 void Team::submit(std::unique_ptr<Collective>& collective) {
   Collective& own = *collective;
   if (way_ == Way::kUnknown) choose_way(own.call());
-  own.join(*this, sequence_ + 1, owner_.job().commons().now_ns());
+  own.join(*this, sequence_ + 1);
   if (checks_) own.task().set_history(mix(history_, own.call().hash() + refusals_));
   if (goes_through_arena(own) && in_arena_ == nullptr && queue_.empty() && disputes_.empty()) {
     in_arena_ = std::move(collective);
