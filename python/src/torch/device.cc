@@ -57,7 +57,7 @@ hetcomm_status_t guarded(void* device, Call&& call) noexcept {
     }
   } catch (const std::bad_alloc&) {
     status = HETCOMM_OUT_OF_MEMORY;
-  } catch (const std::exception&) {
+  } catch (...) {
     status = HETCOMM_DEVICE_LOST;
   }
   of(device).note_failure(std::move(why));

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <iterator>
 #include <utility>
 
 #include "python/src/torch/quiet_thread.h"
@@ -44,8 +43,8 @@ void EventWatch::add(std::shared_ptr<const c10::Event> event, int file) {
   called_.notify_one();
 }
 
-void EventWatch::look(std::vector<Watched>& all) {
-  std::erase_if(all, [](const Watched& each) {
+void EventWatch::look(std::list<Watched>& all) {
+  all.remove_if([](const Watched& each) {
     if (!is_over(*each.event)) return false;
     static_cast<void>(eventfd_write(each.file, 1));
     return true;
@@ -55,12 +54,11 @@ void EventWatch::look(std::vector<Watched>& all) {
 void EventWatch::run() {
   prctl(PR_SET_NAME, "hetcomm-torch");
   prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; else a short nap takes three times as long
-  std::vector<Watched> all;
+  std::list<Watched> all;  // those that are added go over to it without memory
   std::unique_lock lock(mutex_);
   while (!stops_) {
     if (all.empty()) called_.wait(lock, [this] { return stops_ || !added_.empty(); });
-    std::move(added_.begin(), added_.end(), std::back_inserter(all));
-    added_.clear();
+    all.splice(all.end(), added_);
     lock.unlock();
     look(all);
     lock.lock();

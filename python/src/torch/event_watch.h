@@ -6,10 +6,10 @@
 #include <c10/core/Event.h>
 #include <chrono>
 #include <condition_variable>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 namespace hetcomm::torch_backend {
 
@@ -34,11 +34,11 @@ class EventWatch {
   };
   void run();
   // Tells of those that are over, and drops them.
-  static void look(std::vector<Watched>& all);
+  static void look(std::list<Watched>& all);
 
   std::mutex mutex_;  // of what follows
   std::condition_variable called_;
-  std::vector<Watched> added_;
+  std::list<Watched> added_;
   std::thread thread_;
   bool stops_ = false;
 };

@@ -4,14 +4,27 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
+#include "python/src/torch/log.h"
 #include "python/src/torch/quiet_thread.h"
 
 namespace hetcomm::torch_backend {
 
 using Clock = std::chrono::steady_clock;
+
+namespace {
+
+bool wants_another(const Lookout::Look& look) noexcept {
+  try {
+    return look();
+  } catch (...) {
+    log_thrown("a look after operations");
+    return true;
+  }
+}
+
+}  // namespace
 
 Lookout::~Lookout() {
   if (thread_.joinable() && getpid() != process_) {
@@ -49,7 +62,7 @@ void Lookout::add(Look look) {
 
 void Lookout::run(State& state) {
   prctl(PR_SET_NAME, "hetcomm-lookout");
-  std::vector<Look> looks;
+  std::list<Look> looks;
   Clock::duration pause = kPause;
   std::unique_lock lock(state.mutex);
   while (true) {
@@ -58,11 +71,10 @@ void Lookout::run(State& state) {
     }
     // Those that are added in the pause have theirs by then, or a shorter one.
     if (state.called.wait_for(lock, pause, [&state] { return state.stops; })) break;
-    std::move(state.added.begin(), state.added.end(), std::back_inserter(looks));
-    state.added.clear();
+    looks.splice(looks.end(), state.added);
     lock.unlock();
     const auto began = Clock::now();
-    std::erase_if(looks, [](const Look& look) { return !look(); });
+    looks.remove_if([](const Look& look) { return !wants_another(look); });
     pause = std::max<Clock::duration>(kPause, 4 * (Clock::now() - began));
     lock.lock();
   }

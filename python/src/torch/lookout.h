@@ -4,16 +4,17 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 namespace hetcomm::torch_backend {
 
 class Lookout {
  public:
-  // Looks around and returns whether it wants to be called again. It throws nothing.
+  // Looks around and returns whether it wants to be called again. What it throws is logged, and it is
+  // called again.
   using Look = std::function<bool()>;
 
   Lookout() = default;
@@ -34,7 +35,7 @@ class Lookout {
   struct State {
     std::mutex mutex;
     std::condition_variable called;
-    std::vector<Look> added;
+    std::list<Look> added;
     bool stops = false;
   };
   static void run(State& state);

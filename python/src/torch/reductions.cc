@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <cmath>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include <hetcomm/collective.h>
@@ -192,7 +193,9 @@ void Reductions::run() {
       verdict = try_out(variant);
     } catch (const c10::OutOfMemoryError&) {
       has_room = false;
-    } catch (const std::exception&) {
+    } catch (const std::bad_alloc&) {
+      has_room = false;
+    } catch (...) {
       verdict = Verdict::kOther;  // the back-end lacks something
     }
     lock.lock();

@@ -5,10 +5,10 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
-#include <c10/util/Logging.h>
 #include <cstdlib>
 
 #include "python/src/torch/device.h"
+#include "python/src/torch/log.h"
 #include "python/src/torch/status.h"
 #include "python/src/torch/streams.h"
 
@@ -60,21 +60,27 @@ SharedContext::~SharedContext() {
   static_cast<void>(hetcomm_context_destroy(context_));
 }
 
-// Under mutex_.
+// Under mutex_. The entry is made before the context gets the device, which it cannot give back.
 SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
   const auto key = std::make_pair(device.type(), device.index());
   if (const auto found = devices_.find(key); found != devices_.end()) return found->second;
-  const hetcomm_device_t made = make_device(device);
+  hetcomm_device_t made = make_device(device);
+  const auto destroy = [table = made.table](void* instance) { table->destroy(instance); };
+  std::unique_ptr<void, decltype(destroy)> instance(made.instance, destroy);
   const bool synchronous = is_synchronous(made.instance);
-  DeviceEntry entry{.instance = made.instance,
-                    .synchronous = synchronous,
-                    .copy_stream = synchronous ? current_stream(device) : make_stream(device)};
-  const hetcomm_status_t status = hetcomm_device_add(context_, &made, &entry.index);
-  if (status != HETCOMM_OK) {
-    made.table->destroy(made.instance);
-    fail("using " + device.str(), status);
-  }
-  return devices_.emplace(key, entry).first->second;
+  std::map<DeviceKey, DeviceEntry> entry;
+  DeviceEntry& fresh =
+      entry
+          .emplace(key, DeviceEntry{.instance = made.instance,
+                                    .synchronous = synchronous,
+                                    .copy_stream = synchronous ? current_stream(device)
+                                                               : make_stream(device)})
+          .first->second;
+  const hetcomm_status_t status = hetcomm_device_add(context_, &made, &fresh.index);
+  if (status != HETCOMM_OK) fail("using " + device.str(), status);
+  static_cast<void>(instance.release());
+  devices_.merge(entry);
+  return fresh;
 }
 
 hetcomm_stream_t* SharedContext::stream(const c10::Stream& torchs) {
@@ -133,7 +139,7 @@ hetcomm_memory_t* SharedContext::wrap(const at::Tensor& packed) {
 
 void SharedContext::unwrap(hetcomm_memory_t* memory) {
   if (hetcomm_memory_free(memory) != HETCOMM_OK) {
-    LOG(WARNING) << "hetcomm: a tensor cannot be let go: " << hetcomm_last_error();
+    log_warning("a tensor cannot be let go: ", hetcomm_last_error());
   }
 }
 

@@ -56,12 +56,13 @@ class SharedContext {
     bool synchronous = false;
     c10::Stream copy_stream;
   };
+  using DeviceKey = std::pair<c10::DeviceType, c10::DeviceIndex>;
   DeviceEntry& entry_of(c10::Device device);
 
   const int process_;
   hetcomm_context_t* context_ = nullptr;
   std::mutex mutex_;  // of what follows
-  std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, DeviceEntry> devices_;
+  std::map<DeviceKey, DeviceEntry> devices_;
   std::map<std::pair<int32_t, c10::StreamId>, hetcomm_stream_t*> streams_;  // by device
   std::map<c10::DeviceType, c10::Stream> joint_streams_;
   Lookout lookout_;

@@ -1,13 +1,13 @@
 #include "python/src/torch/store_bootstrap.h"
 
 #include <algorithm>
-#include <c10/util/Logging.h>
 #include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "python/src/torch/log.h"
 #include "python/src/torch/status.h"
 
 namespace hetcomm::torch_backend {
@@ -60,14 +60,14 @@ StoreBootstrap::StoreBootstrap(hetcomm_context_t* context, c10::intrusive_ptr<c1
 }
 
 void StoreBootstrap::refuse(c10d::Store& store, int rank, int size, const std::string& reason,
-                            std::optional<int64_t> generation) {
-  const std::string text = "rank " + std::to_string(rank) + " does not take part: " + reason;
+                            std::optional<int64_t> generation) noexcept {
   try {
+    const std::string text = "rank " + std::to_string(rank) + " does not take part: " + reason;
     if (!generation) generation = store.add(counter(rank, size), 1);
     store.set(prefix(size, *generation) + kReasonKey,
               std::vector<uint8_t>(text.begin(), text.end()));
-  } catch (const std::exception& error) {
-    LOG(WARNING) << "hetcomm: the other ranks are not told of a failure: " << error.what();
+  } catch (...) {  // the other ranks learn of it by their timeout
+    log_thrown("telling the other ranks of a failure");
   }
 }
 
@@ -109,10 +109,10 @@ hetcomm_status_t StoreBootstrap::wait(const std::vector<std::string>& keys,
   return HETCOMM_OK;
 }
 
-void StoreBootstrap::give_up() {
+void StoreBootstrap::give_up() noexcept {
   try {
     if (finds_reason()) return;
-  } catch (const std::exception&) {
+  } catch (...) {
     // The counting below asks the store again.
   }
   try {
@@ -125,10 +125,23 @@ void StoreBootstrap::give_up() {
         count = std::stoll(std::string(found.begin(), found.end()));
       }
     }
-  } catch (const std::exception& error) {
+  } catch (...) {
     // The store may be what failed. Then nobody counts.
-    LOG(WARNING) << "hetcomm: a group that failed is not counted: " << error.what();
+    log_thrown("counting a group that failed");
   }
+}
+
+// Called in a handler. The library calls what calls this, and takes no exceptions.
+hetcomm_status_t StoreBootstrap::store_failed() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const std::exception& error) {
+      store_error_ = error.what();
+    }
+  } catch (...) {  // there are no words for it
+  }
+  return HETCOMM_BOOTSTRAP_FAILED;
 }
 
 hetcomm_status_t StoreBootstrap::put(void* self, const char* key, const void* value, size_t size) {
@@ -137,9 +150,8 @@ hetcomm_status_t StoreBootstrap::put(void* self, const char* key, const void* va
     const auto* bytes = static_cast<const uint8_t*>(value);
     own.store_->set(own.prefix_ + key, std::vector<uint8_t>(bytes, bytes + size));
     return HETCOMM_OK;
-  } catch (const std::exception& error) {
-    own.store_error_ = error.what();
-    return HETCOMM_BOOTSTRAP_FAILED;
+  } catch (...) {
+    return own.store_failed();
   }
 }
 
@@ -155,9 +167,8 @@ hetcomm_status_t StoreBootstrap::get(void* self, const char* key, void* value, s
       std::copy(bytes.begin(), bytes.end(), static_cast<uint8_t*>(value));
     *inout_size = bytes.size();
     return HETCOMM_OK;
-  } catch (const std::exception& error) {
-    own.store_error_ = error.what();
-    return HETCOMM_BOOTSTRAP_FAILED;
+  } catch (...) {
+    return own.store_failed();
   }
 }
 
@@ -179,7 +190,7 @@ hetcomm_status_t StoreBootstrap::get_many(void* self, size_t count, const char* 
       std::copy(bytes.begin(), bytes.end(), static_cast<uint8_t*>(values) + i * room);
     }
     return HETCOMM_OK;
-  } catch (const std::exception&) {
+  } catch (...) {
     return HETCOMM_TIMED_OUT;
   }
 }
@@ -189,9 +200,8 @@ hetcomm_status_t StoreBootstrap::delete_key(void* self, const char* key) {
   try {
     own.store_->deleteKey(own.prefix_ + key);
     return HETCOMM_OK;
-  } catch (const std::exception& error) {
-    own.store_error_ = error.what();
-    return HETCOMM_BOOTSTRAP_FAILED;
+  } catch (...) {
+    return own.store_failed();
   }
 }
 

@@ -27,7 +27,7 @@ class StoreBootstrap {
   // Tells the others why |rank| does not take part. Without |generation| it is a try of its own,
   // of a rank that has no context to make a bootstrap with. Throws nothing.
   static void refuse(c10d::Store& store, int rank, int size, const std::string& reason,
-                     std::optional<int64_t> generation = std::nullopt);
+                     std::optional<int64_t> generation = std::nullopt) noexcept;
   ~StoreBootstrap() { hetcomm_bootstrap_destroy(bootstrap_); }
   StoreBootstrap(const StoreBootstrap&) = delete;
   StoreBootstrap& operator=(const StoreBootstrap&) = delete;
@@ -36,7 +36,7 @@ class StoreBootstrap {
   // From 1 on.
   uint32_t generation() const { return generation_; }
   // The group was not made; store_error() may say more than before. Throws nothing.
-  void give_up();
+  void give_up() noexcept;
   // Returns what the store said when it last failed, "" if it did not.
   const std::string& store_error() const { return store_error_; }
 
@@ -52,6 +52,7 @@ class StoreBootstrap {
   // The key of how often |rank| has tried.
   static std::string counter(int rank, int size);
   static std::string prefix(int size, int64_t generation);
+  hetcomm_status_t store_failed() noexcept;
   // True when a rank has left the reason why it does not take part: store_error() is the reason
   // then. Throws what the store does.
   bool finds_reason();

@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "python/src/torch/log.h"
+
 namespace hetcomm::torch_backend {
 
 class Worker {
@@ -20,17 +22,17 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Runs |task|, which throws nothing, after those before it. False once it was stopped.
+  // Runs |task| after those before it. False once it was stopped. What a task throws is logged. Throws
+  // where there is no memory or no thread; the task is not run then.
   bool run(std::function<void()> task) {
     const std::scoped_lock lock(state_->mutex);
     if (state_->stops) return false;
-    state_->tasks.push(std::move(task));
-    if (thread_.joinable()) {
-      state_->called.notify_one();
-    } else {
-      process_ = getpid();
+    if (!thread_.joinable()) {
       thread_ = std::thread([state = state_] { loop(*state); });
+      process_ = getpid();
     }
+    state_->tasks.push(std::move(task));
+    state_->called.notify_one();
     return true;
   }
 
@@ -80,7 +82,11 @@ class Worker {
       state.tasks.pop();
       state.busy = true;
       lock.unlock();
-      task();
+      try {
+        task();
+      } catch (...) {
+        log_thrown("a step of an operation");
+      }
       task = nullptr;
       lock.lock();
       state.busy = false;
