@@ -54,7 +54,7 @@ void EventWatch::look(std::list<Watched>& all) {
 void EventWatch::run() {
   prctl(PR_SET_NAME, "hetcomm-torch");
   prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; else a short nap takes three times as long
-  std::list<Watched> all;  // those that are added go over to it without memory
+  std::list<Watched> all;          // those that are added go over to it without memory
   std::unique_lock lock(mutex_);
   while (!stops_) {
     if (all.empty()) called_.wait(lock, [this] { return stops_ || !added_.empty(); });

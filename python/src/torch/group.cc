@@ -5,9 +5,9 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
-#include <c10/util/Logging.h>
 #include <utility>
 
+#include "python/src/torch/log.h"
 #include "python/src/torch/status.h"
 #include "python/src/torch/store_bootstrap.h"
 #include "python/src/torch/streams.h"
@@ -80,9 +80,10 @@ Group::Group(int rank, const GroupSettings& settings, const std::string& reason)
 
 Group::~Group() { close("the process group is gone"); }
 
-void Group::keep(const WorkRef& work) {
-  work->slot = pending_.size();
+// There is room: an operation that was accepted is kept in any case.
+void Group::keep(const WorkRef& work) noexcept {
   pending_.push_back(work);
+  work->slot = pending_.size() - 1;
   ++posted_;
   if (work->device()) has_device_works_.store(true, std::memory_order_relaxed);
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
@@ -102,7 +103,7 @@ void Group::forget(OperationWork& work) {
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
 }
 
-void Group::sweep() {
+void Group::sweep() noexcept {
   // Memory of devices is scarce.
   const size_t most = has_device_works_.load(std::memory_order_relaxed) ? 0 : kSweepAbove;
   if (pending_count_.load(std::memory_order_relaxed) <= most) return;
@@ -125,7 +126,7 @@ void Group::sweep() {
   }
 }
 
-void Group::look_after_works() {
+void Group::look_after_works() noexcept {
   if (looked_after_.load(std::memory_order_relaxed) || looked_after_.exchange(true)) return;
   try {
     context_->lookout().add([weak = weak_from_this()] {
@@ -134,7 +135,7 @@ void Group::look_after_works() {
     });
   } catch (...) {
     looked_after_.store(false);
-    throw;
+    log_thrown("a thread for hooks");
   }
 }
 
@@ -142,20 +143,20 @@ void Group::look_after_works() {
 bool Group::look_at_all() {
   size_t place = 0;
   size_t left = pending_count_.load(std::memory_order_relaxed);  // others may post all the time
-  std::vector<WorkRef> works;
   while (left > 0) {
-    works.clear();
+    std::array<WorkRef, kLookedAtOnce> works;
+    size_t count = 0;
     {
       const std::scoped_lock lock(mutex_);
-      for (; place < pending_.size() && works.size() < std::min(left, kLookedAtOnce); ++place) {
-        works.push_back(pending_[place]);
+      for (; place < pending_.size() && count < std::min(left, works.size()); ++place) {
+        works[count++] = pending_[place];
       }
     }
-    if (works.empty()) break;
-    left -= works.size();
-    for (const WorkRef& work : works) {
-      work->poll();
-      if (work->done()) --place;  // another one has taken its place
+    if (count == 0) break;
+    left -= count;
+    for (size_t i = 0; i < count; ++i) {
+      works[i]->poll();
+      if (works[i]->done()) --place;  // another one has taken its place
     }
   }
   const std::scoped_lock lock(mutex_);
@@ -203,7 +204,7 @@ hetcomm_stream_t* Group::stream_of_message(const OperationWork& work) {
 }
 
 hetcomm_group_t* Group::open_group() {
-  open_groups_.reserve(open_groups_.size() + 1);
+  make_room(open_groups_);
   hetcomm_group_t* group = nullptr;
   check("coalescing", hetcomm_group_create(communicator_, &group));
   open_groups_.push_back(group);
@@ -236,10 +237,16 @@ void Group::drop_open_groups() {
 void Group::wait_for_pending() {
   std::vector<WorkRef> works;
   {
-    const std::scoped_lock lock(mutex_);
+    std::unique_lock lock(mutex_);
+    // The thread that closes waits for those that were pending.
+    if (closed_ && !Completions::any_here()) {
+      close_over_.wait(lock, [this] { return closed_wholly_; });
+    }
     works = pending_;
   }
-  for (const WorkRef& work : works) work->wait_until(std::nullopt);
+  for (const WorkRef& work : works) {
+    if (!Completions::is_here(work.get())) work->wait_until(std::nullopt);
+  }
 }
 
 hetcomm_status_t Group::peer_status(int rank) {
@@ -256,7 +263,7 @@ hetcomm_communicator_t* Group::lend(std::function<void()> forget) {
 }
 
 // Whoever has borrowed the communicator lets go of it.
-void Group::call_borrowers() {
+void Group::call_borrowers() noexcept {
   std::vector<std::function<void()>> borrowers;
   {
     const std::scoped_lock lock(mutex_);
@@ -265,8 +272,8 @@ void Group::call_borrowers() {
   for (const std::function<void()>& forget : borrowers) {
     try {
       forget();
-    } catch (const std::exception& error) {
-      LOG(WARNING) << "hetcomm: the end of a group: " << error.what();
+    } catch (...) {
+      log_thrown("the end of a borrowed communicator");
     }
   }
 }
@@ -284,47 +291,62 @@ void Group::abort(const std::string& reason) {
 }
 
 void Group::close(const std::string& reason) {
+  std::string why = reason;
+  const bool nested = Completions::any_here();
   {
     std::unique_lock lock(mutex_);
     if (closed_) {
-      // The thread that closes waits for the callbacks that watchers run. These do not wait for it.
-      if (!Watchers::are_inside(watchers_))
-        close_over_.wait(lock, [this] { return closed_wholly_; });
+      if (!nested) close_over_.wait(lock, [this] { return closed_wholly_; });
       return;
     }
     closed_ = true;
-    close_reason_ = reason;
+    close_reason_.swap(why);
   }
-  const Watchers::Inside mark(watchers_);
-  if (communicator_ != nullptr && alive()) {
-    call_borrowers();
-    drop_open_groups();
-    finish_pending();
-    watchers_.stop();
-    destroy_communicator();
-  } else {
-    // A forked child: neither the threads nor the communicator are here.
-    watchers_.forget_threads();
-  }
+  close_open_group(nested);
   const std::scoped_lock lock(mutex_);
   closed_wholly_ = true;
   close_over_.notify_all();
 }
 
+void Group::close_open_group(bool nested) noexcept {
+  const Completions::Scope here(completions_);
+  // A forked child has neither the threads nor the communicator.
+  if (communicator_ == nullptr || !alive()) return watchers_.forget_threads();
+  call_borrowers();
+  drop_open_groups();
+  finish_pending();
+  watchers_.stop(/*waits=*/!nested);
+  if (!nested) wait_for_completions();
+  destroy_communicator();
+}
+
+// Needs no memory. The works are this thread's: no other one finds them in pending_.
 void Group::finish_pending() {
   std::vector<WorkRef> works;
   {
     const std::scoped_lock lock(mutex_);
-    works = pending_;
+    works.swap(pending_);
+    for (const WorkRef& work : works) work->slot = OperationWork::kNoSlot;
+    pending_count_.store(0, std::memory_order_relaxed);
   }
   // Cancelled, not aborted: what other ranks still do with each other goes on.
   for (const WorkRef& work : works) {
+    if (Completions::is_here(work.get())) continue;
     work->poll();
     work->abort();
   }
   const auto deadline = Clock::now() + kCloseTime;
   for (const WorkRef& work : works) {
-    if (!work->wait_until(deadline)) LOG(WARNING) << "hetcomm: an operation did not end in time";
+    if (Completions::is_here(work.get())) continue;
+    if (!work->wait_until(deadline)) log_warning("an operation did not end in time");
+  }
+}
+
+// Hooks and callbacks of works that are done may still run on other threads.
+void Group::wait_for_completions() {
+  constexpr size_t kOwn = 1;
+  while (!completions_.wait_for_others(kOwn, kCloseTime)) {
+    log_warning("the end of a group waits for a hook or a callback of one of its operations");
   }
 }
 
@@ -337,7 +359,7 @@ void Group::destroy_communicator() {
     status = hetcomm_communicator_destroy(communicator_);
   }
   if (status != HETCOMM_OK) {
-    LOG(WARNING) << "hetcomm: a communicator could not be closed: " << hetcomm_last_error();
+    log_warning("a communicator could not be closed: ", hetcomm_last_error());
   }
   communicator_ = nullptr;
 }

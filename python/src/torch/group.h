@@ -25,7 +25,9 @@
 
 #include <hetcomm/hetcomm.h>
 
+#include "python/src/torch/completions.h"
 #include "python/src/torch/hooks.h"
+#include "python/src/torch/room.h"
 #include "python/src/torch/shared_context.h"
 #include "python/src/torch/watchers.h"
 #include "python/src/torch/work.h"
@@ -64,14 +66,15 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // Looks at a few works, the next ones in turn, and completes those that have ended and that the
   // caller has dropped.
-  void sweep();
+  void sweep() noexcept;
   // A work is done. The caller keeps a reference.
   void forget(OperationWork& work);
   // Lets a watcher complete |work|.
   void watch(const WorkRef& work) { watchers_.watch(work, shared_from_this()); }
   // Has works completed for which nobody waits, soon after they have ended, from now on and as long as
-  // there are any. [any-thread]
-  void look_after_works();
+  // there are any. Where no thread can be started it logs that, and the next call tries again.
+  // [any-thread]
+  void look_after_works() noexcept;
 
   // The stream in whose order |work| is posted, under the lock of post(): the one that is current for
   // its device; null where its tensors are in host memory.
@@ -93,16 +96,20 @@ class Group : public std::enable_shared_from_this<Group> {
   bool is_timed() const { return timed_.load(std::memory_order_relaxed); }
   // Works that are not known to be done: somebody may wait for them.
   bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) > 0; }
-  // Until all works that there are now are done.
+  // Until all works that there are now are done, but for those that the calling thread completes.
   void wait_for_pending();
 
   // The other ranks learn that this one does not make the collective call that they wait for.
   void refuse(const std::string& reason);
   // Ends all operations, on all ranks. Never blocks. [any-thread]
   void abort(const std::string& reason);
-  // Ends what is pending, says goodbye and frees the communicator. A second call does nothing.
-  // |reason| is what pending operations end with.
+  // Ends what is pending, says goodbye and frees the communicator. |reason| is what pending operations
+  // end with. A second call waits for the first one. When it returns no hook and no callback of a work
+  // runs any more, except where it is called by one, of this group or another: then it waits for no
+  // other thread.
   void close(const std::string& reason);
+  // The threads that complete works of the group.
+  Completions& completions() { return completions_; }
 
   hetcomm_status_t peer_status(int rank);
   // False in a forked child.
@@ -112,10 +119,12 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::shared_ptr<SharedContext>& shared_context() const { return context_; }
 
  private:
-  void keep(const WorkRef& work);
-  void call_borrowers();
+  void keep(const WorkRef& work) noexcept;
+  void close_open_group(bool nested) noexcept;
+  void call_borrowers() noexcept;
   void drop_open_groups();
   void finish_pending();
+  void wait_for_completions();
   void destroy_communicator();
   bool look_at_all();
 
@@ -143,7 +152,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   bool closed_wholly_ = false;
   std::condition_variable close_over_;  // with mutex_
-  Watchers watchers_;
+  Completions completions_;
+  Watchers watchers_{completions_};
 };
 
 [[noreturn]] void fail_closed(const std::string& reason);
@@ -152,6 +162,7 @@ template <typename Post>
 void Group::post(const WorkRef& work, Post&& post) {
   const std::scoped_lock lock(mutex_);
   if (closed_) fail_closed(close_reason_);
+  make_room(pending_);
   try {
     post(communicator_);
   } catch (...) {

@@ -12,13 +12,15 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
-namespace hetcomm::torch_backend {
+#include "python/src/torch/log.h"
 
-// Writes what a hook has thrown to the log. Called in a handler.
-void log_hook_failure(const char* kind) noexcept;
+namespace hetcomm::torch_backend {
 
 // Functions by the id that their owner chose. They are called in the order of the ids. A call may
 // still run on another thread when remove() returns. [any-thread]
+//
+// Functions may be objects of Python, which are copied and destroyed under Python's lock. The table
+// does neither under its own lock: a thread that has Python's lock may wait for that.
 template <typename... Arguments>
 class HookTable {
  public:
@@ -28,33 +30,34 @@ class HookTable {
 
   // Replaces the one with the same id.
   void add(int64_t id, Hook hook) {
-    change([&](Hooks& hooks) { hooks.insert_or_assign(id, std::move(hook)); });
+    const auto shared = std::make_shared<const Hook>(std::move(hook));
+    change([&](Hooks& hooks) { hooks.insert_or_assign(id, shared); });
   }
   void remove(int64_t id) {
     change([&](Hooks& hooks) { hooks.erase(id); });
   }
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
   // An exception of a hook is logged. No lock is held: a hook may add and remove hooks.
-  void call(const Arguments&... arguments) const {
+  void call(const Arguments&... arguments) const noexcept {
     if (empty()) return;
     std::unique_lock lock(mutex_);
     const std::shared_ptr<const Hooks> hooks = hooks_;
     lock.unlock();
     for (const auto& [id, hook] : *hooks) {
       try {
-        hook(arguments...);
+        (*hook)(arguments...);
       } catch (...) {
-        log_hook_failure(kind_);
+        log_thrown(kind_);
       }
     }
   }
 
  private:
-  using Hooks = std::map<int64_t, Hook>;
+  using Hooks = std::map<int64_t, std::shared_ptr<const Hook>>;
 
   template <typename Change>
   void change(Change&& apply) {
-    std::shared_ptr<const Hooks> before;  // outlives the lock: hooks may be objects of Python
+    std::shared_ptr<const Hooks> before;  // goes after the lock, with what was removed
     const std::scoped_lock lock(mutex_);
     auto changed = std::make_shared<Hooks>(*hooks_);
     apply(*changed);
@@ -76,11 +79,18 @@ class Hooks {
   // wait for it know. There is at most one.
   void set_end_hook(EndHook hook);
   bool has_end_hook() const { return has_end_hook_.load(std::memory_order_acquire); }
-  // An exception of the hook is logged.
-  void call_end_hook(std::shared_ptr<c10d::WorkInfo> work) const;
+  // Calls it with what |make| returns. An exception is logged.
+  template <typename Make>
+  void call_end_hook(Make&& make) const noexcept {
+    try {
+      end_hook_(make());
+    } catch (...) {
+      log_thrown(kEndHook);
+    }
+  }
 
-  // Somebody wants to know that works end, although nobody may wait for them.
-  bool any() const { return has_end_hook() || !completions.empty(); }
+  // Somebody wants to know how works end, although nobody may wait for them.
+  bool any() const { return has_end_hook() || !completions.empty() || !aborts.empty(); }
 
   // Each work that has succeeded, by its key, with its duration in milliseconds where the group is
   // timed. isCompleted() of the work is true, and those that wait for it do not know yet.
@@ -89,6 +99,8 @@ class Hooks {
   HookTable<> aborts{"an abort hook"};
 
  private:
+  static constexpr const char* kEndHook = "a completion hook";
+
   std::mutex mutex_;  // of set_end_hook()
   EndHook end_hook_;  // constant once has_end_hook_
   std::atomic<bool> has_end_hook_{false};

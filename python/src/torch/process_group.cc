@@ -147,7 +147,7 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
                                            "reconfigure() has not made it yet")
                  : std::make_shared<Group>(store_, rank, size, settings_of(*options_, hooks_))) {
   init();
-  remember();
+  remember(group_);
 }
 
 ProcessGroup::~ProcessGroup() {
@@ -156,11 +156,11 @@ ProcessGroup::~ProcessGroup() {
   worker_->stop();
 }
 
-void ProcessGroup::remember() const {
+void ProcessGroup::remember(const std::shared_ptr<Group>& group) const {
   Living& all = living();
   const std::scoped_lock lock(all.mutex);
   std::erase_if(all.groups, [](const auto& each) { return each.first.expired(); });
-  all.groups.emplace_back(group_, worker_);
+  all.groups.emplace_back(group, worker_);
 }
 
 void ProcessGroup::close_all(const std::string& reason, const std::string& told) {
@@ -242,8 +242,9 @@ void ProcessGroup::startCoalescing() {
 ProcessGroup::Ref ProcessGroup::endCoalescing() {
   std::optional<Coalescing> ended = take_coalescing();
   TORCH_CHECK(ended.has_value(), "hetcomm: coalescing has not been started");
+  auto joint = c10::make_intrusive<JointWork>(rank_, std::move(ended->works));
   if (ended->group != nullptr) group_->start_group(ended->group);
-  return c10::make_intrusive<JointWork>(rank_, std::move(ended->works));
+  return joint;
 }
 
 // Takes the one of this thread out of the list.
@@ -322,7 +323,10 @@ void ProcessGroup::abort() {
 }
 
 void ProcessGroup::shutdown() {
+  const WithoutPythonLock unlocked;
   group_->close("it was shut down");
+  // A hook or a callback may call this: another one may wait for it.
+  if (!Completions::any_here()) worker_->drain();
 #if HETCOMM_TORCH_HAS_HOOKS
   if (const auto detach = std::exchange(detach_, nullptr)) detach();
 #endif
@@ -398,6 +402,7 @@ ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& opti
   const auto own = std::find(members.begin(), members.end(), handle_);
   TORCH_CHECK_VALUE(own != members.end(),
                     "hetcomm reconfigure: the handle of this rank is not among those given");
+  const WithoutPythonLock unlocked;
   group_->close("it is being reconfigured");
   worker_->drain();
   {
@@ -405,18 +410,20 @@ ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& opti
     for (Coalescing& open : coalescing_) open.group = nullptr;  // dropped with the group
   }
   GroupSettings settings = settings_of(*options_, hooks_);
-  if (options.timeout) settings.timeout = *options.timeout;
-  rank_ = static_cast<int>(own - members.begin());
-  size_ = static_cast<int>(members.size());
   options_->global_ranks_in_group.clear();
+  if (options.timeout) settings.timeout = *options.timeout;
+  const auto rank = static_cast<int>(own - members.begin());
+  const auto size = static_cast<int>(members.size());
+  const auto made = std::make_shared<Group>(
+      c10::make_intrusive<c10d::PrefixStore>("reconfigure/" + std::to_string(options.uuid), store_),
+      rank, size, settings);
+  if (group_->is_timed()) made->enable_timing();
+  remember(made);
+  rank_ = rank;
+  size_ = size;
   sequence_.store(0);
   monitored_barriers_.store(0);
-  const auto previous = group_;
-  group_ = std::make_shared<Group>(
-      c10::make_intrusive<c10d::PrefixStore>("reconfigure/" + std::to_string(options.uuid), store_),
-      rank_, size_, settings);
-  remember();
-  if (previous->is_timed()) group_->enable_timing();
+  group_ = made;
   return c10::make_intrusive<JointWork>(rank_, std::vector<WorkRef>{});
 }
 #endif

@@ -189,7 +189,7 @@ class ProcessGroup final : public c10d::Backend {
     std::vector<WorkRef> works;
   };
 
-  void remember() const;
+  void remember(const std::shared_ptr<Group>& group) const;
   uint64_t timeout_ns(std::chrono::milliseconds timeout) const;
   uint64_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed); }
   // Posts by |post(communicator, group or null)| and returns the work.

@@ -1,9 +1,12 @@
 // A ProcessGroup posts its operations by these templates.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "python/src/torch/process_group.h"
+#include "python/src/torch/room.h"
 #include "python/src/torch/status.h"
 
 namespace hetcomm::torch_backend {
@@ -11,6 +14,7 @@ namespace hetcomm::torch_backend {
 template <typename Post>
 ProcessGroup::Ref ProcessGroup::start(const WorkRef& work, Post&& post) {
   Coalescing* coalescing = coalesces_.load(std::memory_order_relaxed) ? coalescing_here() : nullptr;
+  if (coalescing != nullptr) make_room(coalescing->works);
   try {
     group_->post(work, [&](hetcomm_communicator_t* communicator) {
       if (coalescing != nullptr && coalescing->group == nullptr) {
@@ -20,8 +24,11 @@ ProcessGroup::Ref ProcessGroup::start(const WorkRef& work, Post&& post) {
     });
   } catch (...) {
     work->reject(std::current_exception());
+    // Parts that were accepted. Those of a batch end with it.
+    if (coalescing == nullptr) work->abort();
     throw;
   }
+  // The operation runs: nothing below throws.
   if (coalescing != nullptr) coalescing->works.push_back(work);
   work->posted();
   group_->sweep();
@@ -48,14 +55,20 @@ ProcessGroup::Ref ProcessGroup::start_collective(const WorkRef& work,
 template <typename Post>
 ProcessGroup::Ref ProcessGroup::start_many(const WorkRef& work, std::chrono::milliseconds timeout,
                                            size_t count, Post&& post) {
+  work->expect_requests(count);
   return start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t* outer) {
-    hetcomm_group_t* group = outer;
-    if (group == nullptr) check(work->name(), hetcomm_group_create(communicator, &group));
     hetcomm_collective_options_t options{};
     options.struct_size = sizeof(options);
     options.timeout_ns = timeout_ns(timeout);
-    options.group = group;
     options.stream = group_->stream_of(*work);
+    // Its end drops what was collected and not started.
+    std::unique_ptr<hetcomm_group_t, decltype(&hetcomm_group_destroy)> own(nullptr,
+                                                                           &hetcomm_group_destroy);
+    options.group = outer;
+    if (outer == nullptr) {
+      check(work->name(), hetcomm_group_create(communicator, &options.group));
+      own.reset(options.group);
+    }
     hetcomm_status_t status = HETCOMM_OK;
     for (size_t i = 0; i < count && status == HETCOMM_OK; ++i) {
       hetcomm_request_t* request = nullptr;
@@ -66,13 +79,10 @@ ProcessGroup::Ref ProcessGroup::start_many(const WorkRef& work, std::chrono::mil
       check(work->name(), status);
       return;
     }
-    if (status == HETCOMM_OK) status = hetcomm_group_start(group);
-    if (status == HETCOMM_OK) {
-      hetcomm_group_destroy(group);
-      return;
-    }
+    if (status == HETCOMM_OK) status = hetcomm_group_start(own.get());
+    if (status == HETCOMM_OK) return;
     const std::string why = hetcomm_last_error();
-    hetcomm_group_destroy(group);  // drops what was collected
+    own.reset();
     C10_THROW_ERROR(DistBackendError, "hetcomm: " + std::string(work->name()) + ": " + why + " [" +
                                           hetcomm_status_name(status) + "]");
   });

@@ -73,8 +73,8 @@ SharedContext::DeviceEntry& SharedContext::entry_of(c10::Device device) {
       entry
           .emplace(key, DeviceEntry{.instance = made.instance,
                                     .synchronous = synchronous,
-                                    .copy_stream = synchronous ? current_stream(device)
-                                                               : make_stream(device)})
+                                    .copy_stream =
+                                        synchronous ? current_stream(device) : make_stream(device)})
           .first->second;
   const hetcomm_status_t status = hetcomm_device_add(context_, &made, &fresh.index);
   if (status != HETCOMM_OK) fail("using " + device.str(), status);

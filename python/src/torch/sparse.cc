@@ -112,12 +112,8 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
     } catch (...) {
       failure = std::current_exception();
     }
-    // A callback may drop the last reference to this process group, or throw.
-    try {
-      failure != nullptr ? work->reject(failure) : work->posted();
-    } catch (const std::exception& thrown) {
-      TORCH_WARN("hetcomm allreduce_sparse: a callback of its future threw: ", thrown.what());
-    }
+    // A callback may drop the last reference to this process group.
+    failure != nullptr ? work->reject(failure) : work->posted();
   });
   TORCH_CHECK(accepted, "hetcomm: the process group is closed");
   return work;
@@ -143,6 +139,7 @@ void ProcessGroup::exchange_sparse(SparseAllreduce& operation) {
   for (const Tensors* list : {&indices, &values}) {
     for (const at::Tensor& tensor : *list) work->keep(tensor);
   }
+  work->expect_requests(2 * static_cast<size_t>(size_));
   const uint64_t tag = kSparseTag | operation.sequence_;
   hetcomm_operation_options_t options{};
   options.struct_size = sizeof(options);

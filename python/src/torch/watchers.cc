@@ -1,10 +1,11 @@
 #include "python/src/torch/watchers.h"
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 #include <utility>
 
 #include "python/src/torch/quiet_thread.h"
+#include "python/src/torch/room.h"
 
 namespace hetcomm::torch_backend {
 namespace {
@@ -20,7 +21,11 @@ constexpr int kPausePerRound = 4;
 
 }  // namespace
 
-thread_local const Watchers* Watchers::inside_ = nullptr;
+Watchers::Watchers(Completions& completions) : completions_(completions) {
+  window_.requests.reserve(kWindow + 1);
+  window_.parts.reserve(kWindow);
+  window_.works.reserve(kWindow);
+}
 
 void Watchers::watch(const WorkRef& work, const std::shared_ptr<void>& owner) {
   const std::scoped_lock lock(mutex_);
@@ -43,10 +48,10 @@ void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
     called_.notify_one();
   } else {
     try {
-      threads_.reserve(threads_.size() + 1);
+      make_room(threads_);
       threads_.push_back(start_without_signals([this, owner] { run(owner); }));
       ++free_threads_;
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       // One that is in a callback looks when it comes back.
       if (threads_.empty()) throw;
     }
@@ -66,30 +71,32 @@ void Watchers::wake_leader() {
 }
 
 void Watchers::run(const std::shared_ptr<void>& owner) {
-  const Inside mark(*this);
+  const Completions::Scope here(completions_);
   std::unique_lock lock(mutex_);
   while (true) {
     called_.wait(lock,
                  [this] { return stops_ || (!led_ && !(watched_.empty() && added_.empty())); });
     if (stops_) return;
     led_ = true;
+    leader_ = std::this_thread::get_id();
     Report report = lead(lock);
     led_ = false;
-    if (!report.work) continue;
+    if (report.work.empty()) continue;
     --free_threads_;
     if (!watched_.empty() || !added_.empty()) call_watcher(owner);
     lock.unlock();
-    report.work->report(*report.part, report.completion);
-    if (report.work->next_part() == nullptr) report.work.reset();
+    OperationWork& work = *report.work.front();
+    work.report(*report.part, report.completion);
+    if (work.next_part() == nullptr) report.work.clear();
     lock.lock();
     ++free_threads_;
-    if (!report.work) continue;
+    if (report.work.empty()) continue;
     if (stops_) {
       lock.unlock();
-      report.work.reset();
+      report.work.clear();
       return;
     }
-    added_.push_back(std::move(report.work));
+    added_.splice(added_.end(), report.work);
     call_watcher(owner);
   }
 }
@@ -112,7 +119,7 @@ Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
     if (watched_.size() > kWindow && (in_round_ || Clock::now() >= next_round_)) {
       report = go_round();
     }
-    if (!report.work) {
+    if (report.work.empty()) {
       fill(watched_.begin(), wake_);
       // Where works of the window were over, others take their places first.
       if (over_.empty()) report = wait_in_window(pause_ns());
@@ -121,13 +128,24 @@ Watchers::Report Watchers::lead(std::unique_lock<std::mutex>& lock) {
     lock.lock();
     leader_sleeps_ = false;
     if (wake_ == nullptr) woken_ = false;
-    if (report.work) return report;
+    if (!report.work.empty()) return report;
   }
-  if (!stops_) return report;
-  lock.unlock();
-  watched_.clear();
-  lock.lock();
+  if (stops_) end_lead(lock);
   return report;
+}
+
+// Nobody leads any more. Drops without the lock what is left.
+void Watchers::end_lead(std::unique_lock<std::mutex>& lock) {
+  Works left = std::move(added_);
+  left.splice(left.end(), watched_);
+  hetcomm_request_t* const wake = std::exchange(wake_, nullptr);
+  lock.unlock();
+  left.clear();
+  if (wake != nullptr) {
+    static_cast<void>(hetcomm_request_cancel(wake));
+    static_cast<void>(hetcomm_request_wait(wake, HETCOMM_TIMEOUT_INFINITE, nullptr));
+  }
+  lock.lock();
 }
 
 // The leader sleeps for so long in a window.
@@ -173,9 +191,8 @@ Watchers::Report Watchers::wait_in_window(uint64_t timeout_ns) {
   } else if (status == HETCOMM_OK) {
     const auto work = window_.works[index - 1];
     report.part = window_.parts[index - 1];
-    report.work = std::move(*work);
     if (in_round_ && round_at_ == work) ++round_at_;
-    watched_.erase(work);
+    report.work.splice(report.work.end(), watched_, work);
   } else if (status != HETCOMM_TIMED_OUT) {
     std::this_thread::yield();  // another thread has taken one of the reports
   }
@@ -194,12 +211,12 @@ Watchers::Report Watchers::go_round() {
   while (round_at_ != watched_.end() && over_.size() < kWindow) {
     const auto next = fill(round_at_, nullptr);
     if (!window_.works.empty()) report = wait_in_window(HETCOMM_TIMEOUT_POLL);
-    if (report.work) break;
+    if (!report.work.empty()) break;
     round_at_ = next;
   }
   const auto now = Clock::now();
   round_cost_ += now - began;
-  if (round_at_ == watched_.end() && !report.work) {
+  if (round_at_ == watched_.end() && report.work.empty()) {
     in_round_ = false;
     next_round_ =
         now + std::max<Clock::duration>(kShortestRoundPause, kPausePerRound * round_cost_);
@@ -207,28 +224,26 @@ Watchers::Report Watchers::go_round() {
   return report;
 }
 
-void Watchers::stop() {
+void Watchers::stop(bool waits) {
+  std::unique_lock lock(mutex_);
+  stops_ = true;
   std::vector<std::thread> threads;
-  {
-    const std::scoped_lock lock(mutex_);
-    stops_ = true;
-    threads.swap(threads_);
-    called_.notify_all();
-    wake_leader();
-  }
+  threads.swap(threads_);
+  called_.notify_all();
+  wake_leader();
+  lock.unlock();
   for (std::thread& thread : threads) {
-    // A callback may drop the last reference to the process group.
-    if (thread.get_id() == std::this_thread::get_id()) {
-      thread.detach();
-    } else {
+    // A callback of one thread may wait for one of another, and a thread may drop the last reference
+    // to the process group.
+    if (waits && thread.get_id() != std::this_thread::get_id()) {
       thread.join();
+    } else {
+      thread.detach();
     }
   }
-  const Works added = std::move(added_);
-  const Works watched = std::move(watched_);
-  if (wake_ == nullptr) return;
-  static_cast<void>(hetcomm_request_cancel(wake_));
-  static_cast<void>(hetcomm_request_wait(wake_, HETCOMM_TIMEOUT_INFINITE, nullptr));
+  lock.lock();
+  // Another leader does it when it wakes up.
+  if (!led_ || leader_ == std::this_thread::get_id()) end_lead(lock);
 }
 
 void Watchers::forget_threads() {

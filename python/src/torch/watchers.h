@@ -20,13 +20,15 @@
 
 #include <hetcomm/hetcomm.h>
 
+#include "python/src/torch/completions.h"
 #include "python/src/torch/work.h"
 
 namespace hetcomm::torch_backend {
 
 class Watchers {
  public:
-  Watchers() = default;
+  // The threads have scopes of |completions| for as long as they run.
+  explicit Watchers(Completions& completions);
   Watchers(const Watchers&) = delete;
   Watchers& operator=(const Watchers&) = delete;
 
@@ -38,36 +40,24 @@ class Watchers {
   // Completes |work| when its requests have ended. |owner| owns this: threads keep it. Does nothing
   // after stop(). May throw where there is no memory or no thread. [any-thread]
   void watch(const WorkRef& work, const std::shared_ptr<void>& owner);
-  // Returns when no callback runs, except where one has called it.
-  void stop();
+  // Ends the threads. With |waits| it returns when they have ended. Without it those that are in
+  // callbacks end when they come back. A callback may call it, without |waits|.
+  void stop(bool waits);
   // Lets go of the threads in a forked child, where they do not run.
   void forget_threads();
-
-  // This thread completes works of |watchers|, or has said so by Inside.
-  static bool are_inside(const Watchers& watchers) { return inside_ == &watchers; }
-  class Inside {
-   public:
-    explicit Inside(const Watchers& watchers) : outer_(inside_) { inside_ = &watchers; }
-    ~Inside() { inside_ = outer_; }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
-
-   private:
-    const Watchers* const outer_;
-  };
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kWindow = 64;
 
-  // These have ended.
+  using Works = std::list<WorkRef>;
+  // A part of a work has ended.
   struct Report {
-    WorkRef work;  // null: nothing
+    Works work;  // the one; empty: no part has ended
     OperationWork::Part* part = nullptr;
     hetcomm_completion_t completion{};
   };
-  using Works = std::list<WorkRef>;
-  // The leader waits for these at once. The lists go together.
+  // The leader waits for these at once. The lists go together, and have room for a whole window.
   struct Window {
     std::vector<hetcomm_request_t*> requests;  // one more: the first is wake_, or null
     std::vector<OperationWork::Part*> parts;
@@ -78,14 +68,14 @@ class Watchers {
   void wake_leader();
   void run(const std::shared_ptr<void>& owner);
   Report lead(std::unique_lock<std::mutex>& lock);
+  void end_lead(std::unique_lock<std::mutex>& lock);
   // The leader takes these steps of lead() without the lock.
   Works::iterator fill(Works::iterator from, hetcomm_request_t* first);
   Report wait_in_window(uint64_t timeout_ns);
   Report go_round();
   uint64_t pause_ns() const;
 
-  static thread_local const Watchers* inside_;
-
+  Completions& completions_;
   hetcomm_communicator_t* communicator_ = nullptr;
   int rank_ = 0;
 
@@ -95,6 +85,7 @@ class Watchers {
   size_t free_threads_ = 0;  // those that are not in a callback
   bool stops_ = false;
   bool led_ = false;
+  std::thread::id leader_;  // the thread that leads, or led last
   bool leader_sleeps_ = false;
   bool woken_ = false;  // a message to wake the leader is under way
   Works added_;

@@ -7,11 +7,13 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
-#include <c10/util/Logging.h>
 #include <utility>
 
+#include "python/src/torch/completions.h"
 #include "python/src/torch/group.h"
 #include "python/src/torch/interrupts.h"
+#include "python/src/torch/log.h"
+#include "python/src/torch/room.h"
 #include "python/src/torch/status.h"
 #include "python/src/torch/streams.h"
 
@@ -42,11 +44,15 @@ void complete_future(c10::ivalue::Future& future, const std::exception_ptr& fail
     } else {
       future.markCompleted(c10::IValue(results));
     }
-  } catch (const std::exception& error) {
-    if (!future.completed()) {
+  } catch (...) {
+    if (future.completed()) {
+      log_thrown("a callback of a future");
+      return;
+    }
+    try {
       future.setErrorIfNeeded(std::current_exception());
-    } else {
-      LOG(ERROR) << "hetcomm: a callback of a future failed: " << error.what();
+    } catch (...) {
+      log_thrown("a callback of a future");
     }
   }
 }
@@ -72,7 +78,7 @@ hetcomm_memory_t* OperationWork::wrap(const at::Tensor& tensor) {
                     ": tensors on two devices, ", *device_, " and ", tensor.device());
   device_ = tensor.device();
   if (tensor.numel() == 0) return nullptr;
-  memories_.reserve(memories_.size() + 1);
+  make_room(memories_);
   memories_.push_back(translated(name_, [&] { return group_->context().wrap(tensor); }));
   return memories_.back();
 }
@@ -85,14 +91,14 @@ void OperationWork::let_tensors_go() {
   kept_.clear();
 }
 
-void OperationWork::add_request(hetcomm_request_t* request) {
+void OperationWork::add_request(hetcomm_request_t* request) noexcept {
   open_parts_.fetch_add(1, std::memory_order_relaxed);
   parts_.emplace_back(request);
 }
 
-void OperationWork::posted() { part_done(); }
+void OperationWork::posted() noexcept { part_done(); }
 
-void OperationWork::reject(std::exception_ptr why) {
+void OperationWork::reject(std::exception_ptr why) noexcept {
   {
     const std::scoped_lock lock(mutex_);
     if (!failure_) failure_ = std::move(why);
@@ -100,11 +106,11 @@ void OperationWork::reject(std::exception_ptr why) {
   part_done();
 }
 
-void OperationWork::part_done() {
+void OperationWork::part_done() noexcept {
   if (open_parts_.fetch_sub(1, std::memory_order_acq_rel) == 1) complete();
 }
 
-void OperationWork::fail_with(const hetcomm_completion_t& completion) {
+void OperationWork::fail_with(const hetcomm_completion_t& completion) noexcept {
   std::exception_ptr failure = make_exception(name_, completion);
   const std::scoped_lock lock(mutex_);
   if (failure_) return;
@@ -112,7 +118,7 @@ void OperationWork::fail_with(const hetcomm_completion_t& completion) {
   cancelled_ = completion.status == HETCOMM_CANCELLED;
 }
 
-void OperationWork::report(Part& part, const hetcomm_completion_t& completion) {
+void OperationWork::report(Part& part, const hetcomm_completion_t& completion) noexcept {
   if (completion.status != HETCOMM_OK) {
     fail_with(completion);
   } else if (opType_ == c10d::OpType::RECV || opType_ == c10d::OpType::RECVANYSOURCE) {
@@ -122,45 +128,48 @@ void OperationWork::report(Part& part, const hetcomm_completion_t& completion) {
   part_done();
 }
 
-void OperationWork::complete() {
+// Returns why they could not be taken, or null.
+std::exception_ptr OperationWork::take_results() noexcept {
+  try {
+    // Inference tensors can be written in that mode only, which is the caller's, not this thread's.
+    std::optional<c10::InferenceMode> mode;
+    if (std::any_of(copies_.begin(), copies_.end(),
+                    [](const CopyBack& copy) { return copy.to.is_inference(); })) {
+      mode.emplace();
+    }
+    const at::NoGradGuard no_grad;
+    if (step_) step_();
+    copy_results_back();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+// The caller's reference, or the watcher's, outlives this call.
+void OperationWork::complete() noexcept {
+  const Completions::Scope here(group_->completions(), this);
   std::exception_ptr failure;
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     const std::scoped_lock lock(mutex_);
     failure = failure_;
   }
-  if (!failure) {
-    try {
-      // Inference tensors can be written in that mode only, which is the caller's, not this
-      // thread's.
-      std::optional<c10::InferenceMode> mode;
-      if (std::any_of(copies_.begin(), copies_.end(),
-                      [](const CopyBack& copy) { return copy.to.is_inference(); })) {
-        mode.emplace();
-      }
-      const at::NoGradGuard no_grad;
-      if (step_) step_();
-      copy_results_back();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }
+  if (!failure) failure = take_results();
   if (timed_from_) {
     const std::chrono::duration<float, std::milli> took = HookClock::now() - *timed_from_;
     duration_ms_.store(took.count(), std::memory_order_relaxed);
   }
-  // A work that was refused has not ended.
-  if (began_ && !parts_.empty()) {
-    const auto now = HookClock::now();
-    group_->hooks().call_end_hook(
-        std::make_shared<c10d::WorkInfo>(opType_, sequence_, *began_, now, now - *began_));
-  }
-  // The caller's reference, or the watcher's, outlives this call.
+  call_end_hook();
   group_->forget(*this);
   step_ = nullptr;
   copies_.clear();
   let_tensors_go();
-  finish(failure);
+  try {
+    finish(failure);
+  } catch (...) {  // the result is set before torch's profiler hears of it
+    log_thrown("the profiler's callback");
+  }
   ended_.store(true, std::memory_order_release);
   call_hooks(failure != nullptr);
   {
@@ -172,9 +181,18 @@ void OperationWork::complete() {
   if (future) complete_future(*future, failure, results_);
 }
 
+// A work that was refused has not ended.
+void OperationWork::call_end_hook() const noexcept {
+  if (!began_ || parts_.empty()) return;
+  group_->hooks().call_end_hook([this] {
+    const auto now = HookClock::now();
+    return std::make_shared<c10d::WorkInfo>(opType_, sequence_, *began_, now, now - *began_);
+  });
+}
+
 // torch's recorder asks isCompleted() after it has noted the key: one that ends before that is seen
 // there, and a later one here.
-void OperationWork::call_hooks(bool failed) const {
+void OperationWork::call_hooks(bool failed) const noexcept {
   const Hooks& hooks = group_->hooks();
   if (!failed) {
     if (hooks.completions.empty()) return;
@@ -341,21 +359,19 @@ c10::intrusive_ptr<c10::ivalue::Future> OperationWork::make_future() const {
                                                   devices_of_future());
 }
 
+// The watchers are called under the lock: whoever gets the future knows that it is completed.
 c10::intrusive_ptr<c10::ivalue::Future> OperationWork::getFuture() {
   poll();
-  bool watch = false;
-  c10::intrusive_ptr<c10::ivalue::Future> future;
-  {
-    const std::scoped_lock lock(mutex_);
-    if (!future_) {
-      future_ = make_future();
-      watch = !done();
-      if (!watch) complete_future(*future_, exception_, results_);
-    }
-    future = future_;
+  const std::scoped_lock lock(mutex_);
+  if (!future_) {
+    future_ = make_future();
+    if (done()) complete_future(*future_, exception_, results_);
   }
-  if (watch) group_->watch(WorkRef::reclaim_copy(this));
-  return future;
+  if (!done() && !watched_) {
+    group_->watch(WorkRef::reclaim_copy(this));
+    watched_ = true;
+  }
+  return future_;
 }
 
 }  // namespace hetcomm::torch_backend

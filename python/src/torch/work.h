@@ -68,11 +68,14 @@ class OperationWork final : public c10d::Work {
   void copy_back(CopyBack copy) { copies_.push_back(std::move(copy)); }
   // Runs before the copies when all requests have succeeded; may throw.
   void then(std::function<void()> step) { step_ = std::move(step); }
-  void add_request(hetcomm_request_t* request);
+  // Makes room for |count| requests. There is room for two without it.
+  void expect_requests(size_t count) { parts_.reserve(count); }
+  // There is room for it: a request that was accepted cannot be given back.
+  void add_request(hetcomm_request_t* request) noexcept;
   // No further request will come.
-  void posted();
+  void posted() noexcept;
   // Ends the posting when a part was not accepted.
-  void reject(std::exception_ptr why);
+  void reject(std::exception_ptr why) noexcept;
 
   // One part of the operation, with a request of its own.
   struct Part {
@@ -109,7 +112,7 @@ class OperationWork final : public c10d::Work {
   // Takes reports that are there.
   void poll();
   // This thread has got the report of |part|.
-  void report(Part& part, const hetcomm_completion_t& completion);
+  void report(Part& part, const hetcomm_completion_t& completion) noexcept;
 
   // Place in the group's list of pending works; the group's.
   size_t slot = kNoSlot;
@@ -118,10 +121,12 @@ class OperationWork final : public c10d::Work {
  private:
   bool wait_with_signals(std::optional<std::chrono::steady_clock::time_point> deadline);
   bool wait_for(Part& part, std::optional<std::chrono::steady_clock::time_point> deadline);
-  void part_done();
-  void complete();
-  void fail_with(const hetcomm_completion_t& completion);
-  void call_hooks(bool failed) const;
+  void part_done() noexcept;
+  void complete() noexcept;
+  void fail_with(const hetcomm_completion_t& completion) noexcept;
+  std::exception_ptr take_results() noexcept;
+  void call_end_hook() const noexcept;
+  void call_hooks(bool failed) const noexcept;
   void copy_results_back();
   void copy_on_device();
   void let_tensors_go();
@@ -149,6 +154,7 @@ class OperationWork final : public c10d::Work {
   std::exception_ptr failure_;                       // under mutex_; the first
   bool cancelled_ = false;                           // under mutex_; how that came
   c10::intrusive_ptr<c10::ivalue::Future> future_;   // under mutex_
+  bool watched_ = false;                             // under mutex_; a watcher completes it
 };
 
 using WorkRef = c10::intrusive_ptr<OperationWork>;

@@ -1,0 +1,35 @@
+#include "python/src/torch/completions.h"
+
+namespace hetcomm::torch_backend {
+
+constinit thread_local const Completions::Scope* Completions::innermost_ = nullptr;
+
+Completions::Scope::Scope(Completions& completions, const void* work)
+    : completions_(completions), work_(work), outer_(innermost_) {
+  completions_.count_.fetch_add(1);
+  innermost_ = this;
+}
+
+Completions::Scope::~Scope() {
+  innermost_ = outer_;
+  // Whoever waits sets its flag before it looks at the count.
+  completions_.count_.fetch_sub(1);
+  if (!completions_.waited_for_.load()) return;
+  const std::scoped_lock lock(completions_.mutex_);
+  completions_.changed_.notify_all();
+}
+
+bool Completions::wait_for_others(size_t own, std::chrono::steady_clock::duration limit) {
+  std::unique_lock lock(mutex_);
+  waited_for_.store(true);
+  return changed_.wait_for(lock, limit, [this, own] { return count_.load() == own; });
+}
+
+bool Completions::is_here(const void* work) {
+  for (const Scope* scope = innermost_; scope != nullptr; scope = scope->outer_) {
+    if (scope->work_ == work) return true;
+  }
+  return false;
+}
+
+}  // namespace hetcomm::torch_backend

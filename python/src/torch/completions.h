@@ -1,0 +1,53 @@
+// Tells which threads complete the works of a group, which is where hooks and callbacks run.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+
+namespace hetcomm::torch_backend {
+
+class Completions {
+ public:
+  // While it lives the calling thread completes |work|, or does something else for the group where
+  // |work| is null. Scopes of a thread lie in each other.
+  class Scope {
+   public:
+    explicit Scope(Completions& completions, const void* work = nullptr);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    friend class Completions;
+    Completions& completions_;
+    const void* const work_;
+    const Scope* const outer_;
+  };
+
+  Completions() = default;
+  Completions(const Completions&) = delete;
+  Completions& operator=(const Completions&) = delete;
+
+  // Whether the calling thread has a scope, of any group. Another thread may wait for it, so that it
+  // must not wait for other threads' scopes.
+  static bool any_here() { return innermost_ != nullptr; }
+  // Whether the calling thread completes |work|.
+  static bool is_here(const void* work);
+
+  // Returns true when there are |own| scopes, those of the calling thread, and false when there are
+  // still more after |limit|.
+  bool wait_for_others(size_t own, std::chrono::steady_clock::duration limit);
+
+ private:
+  constinit static thread_local const Scope* innermost_;
+
+  std::atomic<size_t> count_{0};
+  std::atomic<bool> waited_for_{false};
+  std::mutex mutex_;  // of the wait alone
+  std::condition_variable changed_;
+};
+
+}  // namespace hetcomm::torch_backend

@@ -1,0 +1,274 @@
+"""Hooks and callbacks of a process group, and the end of the group.
+
+Proves: a group that is closed waits for the hooks and callbacks that run on other threads; one that is
+closed by a hook or a callback waits for none, so that groups can close each other; an operation is not
+refused because a thread for hooks or futures cannot be started, and a future that was refused for
+that reason can be had later; abort hooks hear of operations that nobody waits for; hooks can be
+added and removed while others are called.
+"""
+
+import ctypes
+import os
+import threading
+import time
+import unittest
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import ranks
+
+HAS_ABORT_HOOKS = hasattr(torch._C._distributed_c10d.Backend, "register_abort_hook")
+
+
+def backend_of(group=None):
+    return (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+
+
+def without_recorder():
+    """torch's recorder has hooks of its own, and writes a file when an operation has failed."""
+    os.environ["TORCH_FR_BUFFER_SIZE"] = "0"
+
+
+def answer(source):
+    """Sends back what comes, until the group ends."""
+    value = torch.zeros(1)
+    try:
+        while True:
+            dist.recv(value, source)
+            dist.send(value, source)
+    except dist.DistBackendError:
+        pass
+
+
+# --- the end of a group --------------------------------------------------------------------------
+
+
+def closed_in_a_callback(rank, size, folder):
+    """A callback runs on a thread that waits for its work, while another thread closes the group."""
+    ranks.init(rank, size, folder)
+    if rank == 1:
+        return answer(0)
+    began, over = threading.Event(), threading.Event()
+
+    def wait():
+        own = threading.get_ident()
+
+        def called(_):
+            if threading.get_ident() == own and not began.is_set():
+                began.set()
+                time.sleep(0.5)
+                over.set()
+
+        while not began.is_set():
+            work = dist.irecv(torch.zeros(1), 1)
+            work.get_future().add_done_callback(called)
+            dist.send(torch.ones(1), 1)
+            work.wait()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    began.wait()
+    dist.destroy_process_group()
+    was_over = over.is_set()
+    thread.join()
+    return was_over
+
+
+def closed_in_an_abort_hook(rank, size, folder):
+    """The hook runs on a thread that waits for an operation."""
+    without_recorder()
+    ranks.init(rank, size, folder)
+    backend = backend_of()
+    began, over = threading.Event(), threading.Event()
+
+    def hook():
+        began.set()
+        time.sleep(0.5)
+        over.set()
+
+    backend.register_abort_hook(1, hook)
+    backend.set_timeout(timedelta(milliseconds=50))
+    work = dist.irecv(torch.zeros(1), 1 - rank)
+    texts = []
+
+    def wait():
+        try:
+            work.wait()
+        except dist.DistBackendError as error:
+            texts.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    began.wait()
+    dist.destroy_process_group()
+    was_over = over.is_set()
+    thread.join()
+    return was_over, len(texts), "TIMED_OUT" in texts[0]
+
+
+def closed_by_a_hook(rank, size, folder):
+    """The work whose hook closes the group is not waited for."""
+    ranks.init(rank, size, folder)
+    backend = backend_of()
+    seconds = []
+
+    def hook(info):
+        ranks.meet(rank, size, folder)
+        began = time.monotonic()
+        backend.shutdown()
+        seconds.append(time.monotonic() - began)
+
+    dist.group.WORLD._register_on_completion_hook(hook)
+    dist.all_reduce(torch.ones(1))
+    return seconds
+
+
+def closed_by_each_other(rank, size, folder):
+    """A callback of each of two groups closes the other group."""
+    ranks.init(rank, size, folder)
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    if rank == 1:
+        for group in groups:
+            dist.send(torch.ones(1), 0, group=group)
+        ranks.meet(rank, size, folder)
+        return 2
+    both = threading.Barrier(2)
+    closed = []
+
+    def close(other):
+        both.wait()
+        backend_of(other).shutdown()
+        closed.append(other)
+
+    works = []
+    for group, other in zip(groups, reversed(groups)):
+        works.append(dist.irecv(torch.zeros(1), 1, group=group))
+        works[-1].get_future().add_done_callback(lambda _, other=other: close(other))
+    ranks.until(lambda: len(closed) == 2)
+    ranks.meet(rank, size, folder)
+    return len(closed)
+
+
+# --- threads -------------------------------------------------------------------------------------
+
+
+def set_stack_size(size):
+    """Of threads that are made from now on, but for those of Python. Returns what it was before."""
+    libc = ctypes.CDLL(None)
+    attributes = ctypes.create_string_buffer(256)
+    before = ctypes.c_size_t()
+    assert libc.pthread_getattr_default_np(attributes) == 0
+    assert libc.pthread_attr_getstacksize(attributes, ctypes.byref(before)) == 0
+    assert libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(size)) == 0
+    assert libc.pthread_setattr_default_np(attributes) == 0
+    return before.value
+
+
+def without_threads(rank, size, folder):
+    ranks.init(rank, size, folder)
+    seen = []
+    dist.group.WORLD._register_on_completion_hook(lambda info: seen.append(info.op_type))
+    into = torch.zeros(1)
+    before = set_stack_size(1 << 47)  # there is no such room
+    try:
+        work = dist.irecv(into, 1 - rank)
+        try:
+            work.get_future()
+            text = "no exception"
+        except RuntimeError as error:
+            text = str(error)
+    finally:
+        set_stack_size(before)
+    called = threading.Event()
+    work.get_future().add_done_callback(lambda _: called.set())
+    dist.send(torch.full((1,), 1.0 + rank), 1 - rank)
+    was_called = called.wait(20)
+    ranks.until(lambda: len(seen) == 2)
+    return text, was_called, into.item()
+
+
+# --- abort hooks ---------------------------------------------------------------------------------
+
+
+def aborting_alone(rank, size, folder):
+    """Nobody waits for the operation."""
+    without_recorder()
+    ranks.init(rank, size, folder)
+    backend = backend_of()
+    called = threading.Event()
+    backend.register_abort_hook(1, called.set)
+    backend.set_timeout(timedelta(milliseconds=50))
+    work = dist.irecv(torch.zeros(1), 1 - rank)
+    was_called = called.wait(20)
+    ranks.meet(rank, size, folder)
+    return was_called, work.is_completed()
+
+
+def hooks_that_change(rank, size, folder):
+    """One thread adds and removes hooks while another calls them with Python's lock, where it asks for
+    the future of an operation that has failed."""
+    without_recorder()
+    ranks.init(rank, size, folder)
+    backend = backend_of()
+    backend.set_timeout(timedelta(milliseconds=1))
+    stops = threading.Event()
+    called = []
+
+    def change():
+        while not stops.is_set():
+            for number in range(50):
+                backend.register_abort_hook(number, lambda: called.append(1))
+            for number in range(50):
+                backend.unregister_abort_hook(number)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    for _ in range(20):
+        works = [dist.irecv(torch.zeros(1), 1 - rank, tag=tag) for tag in range(20)]
+        time.sleep(0.005)
+        for work in works:
+            work.get_future()
+    stops.set()
+    thread.join()
+    ranks.meet(rank, size, folder)
+    return len(called) > 0
+
+
+class Ends(ranks.TestCase):
+    def test_closed_in_a_callback(self):
+        self.assertEqual(ranks.run(2, closed_in_a_callback), [True, None])
+
+    @unittest.skipUnless(HAS_ABORT_HOOKS, "this torch has no binding for abort hooks")
+    def test_closed_in_an_abort_hook(self):
+        self.all_equal(ranks.run(2, closed_in_an_abort_hook), (True, 1, True))
+
+    def test_closed_by_a_hook(self):
+        for seconds in ranks.run(2, closed_by_a_hook):
+            self.assertEqual(len(seconds), 1)
+            self.assertLess(seconds[0], 8)
+
+    def test_closed_by_each_other(self):
+        self.all_equal(ranks.run(2, closed_by_each_other), 2)
+
+
+class Threads(ranks.TestCase):
+    def test_without_threads(self):
+        for rank, (text, called, value) in enumerate(ranks.run(2, without_threads)):
+            self.assertNotEqual(text, "no exception")
+            self.assertTrue(called)
+            self.assertEqual(value, 2.0 - rank)
+
+
+@unittest.skipUnless(HAS_ABORT_HOOKS, "this torch has no binding for abort hooks")
+class AbortHooks(ranks.TestCase):
+    def test_aborting_alone(self):
+        self.all_equal(ranks.run(2, aborting_alone), (True, True))
+
+    def test_hooks_that_change(self):
+        self.all_equal(ranks.run(2, hooks_that_change), True)
+
+
+if __name__ == "__main__":
+    unittest.main()
