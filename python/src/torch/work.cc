@@ -29,6 +29,9 @@ uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
+// What this thread has posted last, until it asks for that. It is compared only: the work may be gone.
+constinit thread_local const OperationWork* just_posted = nullptr;
+
 uint64_t make_key() {
   static std::atomic<uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -85,7 +88,7 @@ hetcomm_memory_t* OperationWork::wrap(const at::Tensor& tensor) {
 
 void OperationWork::let_tensors_go() {
   // A forked child has tensors, but no memories.
-  if (!group_->alive()) memories_.clear();
+  if (!memories_.empty() && !group_->alive()) memories_.clear();
   for (hetcomm_memory_t* const memory : memories_) SharedContext::unwrap(memory);
   memories_.clear();
   kept_.clear();
@@ -96,7 +99,10 @@ void OperationWork::add_request(hetcomm_request_t* request) noexcept {
   parts_.emplace_back(request);
 }
 
-void OperationWork::posted() noexcept { part_done(); }
+void OperationWork::posted() noexcept {
+  just_posted = this;
+  part_done();
+}
 
 void OperationWork::reject(std::exception_ptr why) noexcept {
   {
@@ -291,8 +297,12 @@ void OperationWork::poll() {
   }
 }
 
+// torch's recorder asks right after the post whether the hooks were called already, and needs no more. A
+// poll that leaves the operation pending would wake the library's thread each time.
 bool OperationWork::isCompleted() {
-  poll();
+  const bool recorder_asks =
+      std::exchange(just_posted, nullptr) == this && !group_->hooks().completions.empty();
+  if (!recorder_asks) poll();
   return ended_.load(std::memory_order_acquire);
 }
 
