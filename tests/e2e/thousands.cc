@@ -50,7 +50,7 @@ struct Meeting {
   // Bytes that one rank hands to the other.
   std::atomic<uint32_t> size{0};
   std::atomic<int64_t> kept{0};  // by rank 1
-  std::byte bytes[1 << 22];
+  std::byte bytes[1 << 24];
 };
 Meeting* meeting = nullptr;
 uint32_t meetings = 0;
@@ -90,6 +90,7 @@ struct Order {
   bool reversed = false;  // the receives are posted in the other order
   int32_t source = 0;
   uint64_t ignore = HETCOMM_EXACT_TAG;
+  bool by_turns = false;  // every other receive takes any source, and the whole tag
 };
 
 void messages(size_t count, const Order& order) {
@@ -105,7 +106,9 @@ void messages(size_t count, const Order& order) {
   const auto receive = [&] {
     for (size_t i = 0; i < count; ++i) {
       const size_t j = order.reversed ? count - 1 - i : i;
-      CHECK(hetcomm_recv(world, order.source, kFirstTag + 2 * j, order.ignore,
+      const bool is_other = order.by_turns && i % 2 == 1;
+      CHECK(hetcomm_recv(world, is_other ? HETCOMM_ANY_SOURCE : order.source, kFirstTag + 2 * j,
+                         is_other ? HETCOMM_EXACT_TAG : order.ignore,
                          hetcomm_buffer_host(&values[j], 8), nullptr, &requests[j]));
     }
   };
@@ -469,6 +472,12 @@ const std::map<std::string, std::function<void(size_t)>>& rows() {
       {"masked_tags", [](size_t n) { messages(n, {.reversed = true, .ignore = 1}); }},
       {"masked_tags_late",
        [](size_t n) { messages(n, {.late = true, .reversed = true, .ignore = 1}); }},
+      {"masks_by_turns",
+       [](size_t n) { messages(n, {.reversed = true, .ignore = 1, .by_turns = true}); }},
+      {"masks_by_turns_late",
+       [](size_t n) {
+         messages(n, {.late = true, .reversed = true, .ignore = 1, .by_turns = true});
+       }},
       {"prepared", prepared},
       {"wait_any", wait_any},
       {"cancelled_receives", [](size_t n) { cancelled(n, false); }},
