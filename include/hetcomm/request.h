@@ -74,7 +74,10 @@ hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeout_ns,
  * writes its place in the array to |*out_index|. Of several that have ended it reports any one. The
  * array is not changed: the caller replaces the reported entry, by NULL or by another request,
  * before it waits again. NULL entries are passed over. |out_completion| may be NULL. |timeout_ns|
- * is as for hetcomm_request_wait.
+ * is as for hetcomm_request_wait. A call that has to sleep looks at all |count| entries first, and
+ * again when operations have ended that are not in the array. So to wait in this way for each of
+ * many requests may take time that grows with the square of their number. hetcomm_request_wait for
+ * one after the other does not, where the order does not matter.
  *   TIMED_OUT         None has ended; all requests stay valid.
  *   STALE_HANDLE      An entry was released, such as the one that was reported last. The call may
  *                     report another entry instead, if one has ended.
