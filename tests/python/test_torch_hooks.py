@@ -130,6 +130,8 @@ def closed_by_each_other(rank, size, folder):
     ranks.init(rank, size, folder)
     groups = [dist.new_group([0, 1]) for _ in range(2)]
     if rank == 1:
+        # A message that is there already would have its callback run where it is added.
+        ranks.meet(rank, size, folder, "added")
         for group in groups:
             dist.send(torch.ones(1), 0, group=group)
         ranks.meet(rank, size, folder)
@@ -146,6 +148,7 @@ def closed_by_each_other(rank, size, folder):
     for group, other in zip(groups, reversed(groups)):
         works.append(dist.irecv(torch.zeros(1), 1, group=group))
         works[-1].get_future().add_done_callback(lambda _, other=other: close(other))
+    ranks.meet(rank, size, folder, "added")
     ranks.until(lambda: len(closed) == 2)
     ranks.meet(rank, size, folder)
     return len(closed)
@@ -181,6 +184,8 @@ def without_threads(rank, size, folder):
             text = str(error)
     finally:
         set_stack_size(before)
+    # The future of a message that is there already needs no thread.
+    ranks.meet(rank, size, folder, "asked")
     called = threading.Event()
     work.get_future().add_done_callback(lambda _: called.set())
     dist.send(torch.full((1,), 1.0 + rank), 1 - rank)
