@@ -35,6 +35,7 @@ class Acceptor::Pending final : public Watcher {
   Pending(Acceptor& owner, StreamSocket socket, uint64_t now)
       : owner_(owner),
         socket_(std::move(socket)),
+        name_(peer_name(socket_.get())),
         handshake_(Handshake::acceptor(socket_.get(), owner.options_.credentials,
                                        owner.options_.role, owner.options_.rank,
                                        owner.options_.any_identity, socket_.tls())),
@@ -68,7 +69,7 @@ class Acceptor::Pending final : public Watcher {
   }
   const Handshake& handshake() const { return handshake_; }
   uint64_t start_ns() const { return start_ns_; }
-  std::string name() const { return peer_name(socket_.get()); }
+  const std::string& name() const { return name_; }
   // It has sent something that nobody has looked at yet.
   bool has_input() const {
     char byte = 0;
@@ -85,6 +86,7 @@ class Acceptor::Pending final : public Watcher {
 
   Acceptor& owner_;
   StreamSocket socket_;
+  const std::string name_;  // asked early: a socket that has ended has no other side
   Handshake handshake_;
   const uint64_t start_ns_;
   uint32_t events_ = EPOLLIN;

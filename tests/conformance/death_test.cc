@@ -192,12 +192,14 @@ TEST_P(PeerDeath, AStoppedPeerIsAlive) {
     kill(side.process(), SIGCONT);
     (void)side.take<char>();
     EXPECT_EQ(rail.failed, 0) << rail.failure.text();
+    side.meet();
   };
   const auto far = [&](Side& side) {
     Rail& rail = side.connect();
     side.meet();
     side.node().until("the messages", [&] { return rail.messages.size() == 20; });
     side.post('d');
+    side.meet();  // its end would be a failure
   };
   run_pair(options(), near, far);
 }

@@ -122,6 +122,7 @@ void Departures::leave(Operation& operation) {
   // It may be the first of all that are left.
   for (const Departure::OrderPlace& each : departure.orders_) mark_changed(each.order);
   if (departure.orders_.empty() && departure.places_left_ == 0) {
+    departure.is_released_ = true;
     departure.next_released_ = std::exchange(released_, &departure);
   }
 }
@@ -154,7 +155,9 @@ int Departures::progress() {
     if (changed_ != nullptr) {
       moved += depart_in_order();
     } else {
-      depart_if_ready(*std::exchange(released_, released_->next_released_));
+      Departure& departure = *std::exchange(released_, released_->next_released_);
+      departure.is_released_ = false;
+      depart_if_ready(departure);
       ++moved;
     }
   }
@@ -232,7 +235,8 @@ int Departures::depart_in_order() {
 }
 
 void Departures::depart_if_ready(Departure& departure) {
-  if (departure.places_left_ > 0 || !is_first(departure)) return;
+  // One that is released goes in its turn: its list knows it.
+  if (departure.places_left_ > 0 || departure.is_released_ || !is_first(departure)) return;
   leave_orders(departure);
   const std::unique_ptr<Departure> own = std::move(*departure.self_);
   all_.erase(own->self_);
