@@ -159,8 +159,8 @@ class StoreSite {
   StoreSite(const Config& config, Log& log, const Launch& launch)
       : config_(config), log_(log), launch_(launch) {}
 
-  // Tries again until |deadline_ns| where every port is taken, but not where none is allowed. After a failure it may listen all the
-  // same, for answer().
+  // Tries again until |deadline_ns| where every port is taken, but not where none is allowed. After a
+  // failure it may listen all the same, for answer().
   Status listen(uint64_t deadline_ns);
   const std::vector<uint16_t>& ports() const { return ports_; }
   StoreListeners take() { return std::exchange(listeners_, {}); }
@@ -236,8 +236,7 @@ Status StoreSite::answer(const Status& why) {
     if (!again.ok()) return why;
     listeners_ = std::move(again).value();
   }
-  answer_with_failure(listeners_, store_identity(launch_), why, launch_.size - 1,
-                      kAnswerFailureNs);
+  answer_with_failure(listeners_, store_identity(launch_), why, launch_.size - 1, kAnswerFailureNs);
   return why;
 }
 

@@ -171,8 +171,7 @@ class Target final : public ConnectHandler, public Watcher {
   }
 
   void judge_greeting() {
-    Result<ConstByteSpan> greeting =
-        decode_reply(ConstByteSpan(in_).subspan(kFrameHeaderBytes));
+    Result<ConstByteSpan> greeting = decode_reply(ConstByteSpan(in_).subspan(kFrameHeaderBytes));
     if (greeting.ok() && greeting->size() != id_.size()) {
       return lose(Status(Code::kBootstrapFailed, "a malformed greeting"));
     }

@@ -51,14 +51,13 @@ class StoreServer::Loop final : public AcceptHandler,
                                 public StoreSession::Owner,
                                 public Watcher {
  public:
-  Loop(Log& log, Poller poller, UniqueFd wake_event, const StoreId& id, const Options& options)
+  Loop(Log& log, Poller poller, UniqueFd wake_event, const Options& options)
       : log_(log),
         poller_(std::move(poller)),
         wake_event_(std::move(wake_event)),
         bounds_(options.bounds),
         is_relay_(options.relay.has_value()),
         ranks_(options.ranks),
-        id_(id),
         table_(options.job_key, *this) {}
   ~Loop() {
     sessions_.clear();
@@ -124,7 +123,7 @@ class StoreServer::Loop final : public AcceptHandler,
   const std::optional<Bounds> bounds_;
   const bool is_relay_;
   const int ranks_;
-  const StoreId id_;
+  StoreId id_{};
   std::optional<Status> exhausted_;
   StoreTable table_;
   // A process that looks for the store: the rank that it has proved to be, and its ticket.
@@ -157,6 +156,7 @@ class StoreServer::Loop final : public AcceptHandler,
 
 Status StoreServer::Loop::listen(const Options& options, StoreListeners listeners) {
   HETCOMM_RETURN_IF_ERROR(poller_.add(wake_event_.get(), EPOLLIN, *this));
+  HETCOMM_RETURN_IF_ERROR(fill_random(id_));
   if (options.relay) return listen_as_relay(options);
   for (UniqueFd& socket : listeners.sockets) {
     // A whole job may come at once.
@@ -503,10 +503,8 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(Log& log, const Options&
   if (!poller.ok()) return poller.status();
   UniqueFd wake_event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_event.valid()) return status_from_errno(errno, "eventfd");
-  StoreId id{};
-  HETCOMM_RETURN_IF_ERROR(fill_random(id));
   auto loop =
-      std::make_unique<Loop>(log, std::move(poller).value(), std::move(wake_event), id, options);
+      std::make_unique<Loop>(log, std::move(poller).value(), std::move(wake_event), options);
   HETCOMM_RETURN_IF_ERROR(loop->listen(options, std::move(listeners)));
   std::unique_ptr<StoreServer> server(new StoreServer(std::move(loop)));
   // Before the thread runs: from then on the loop is its own.

@@ -212,7 +212,8 @@ void Acceptor::note_shortage(int error, uint64_t now) {
 
 // Uses the spare descriptor for one connection after the other.
 void Acceptor::turn_away() {
-  const std::vector<std::byte> answer = encode_end(options_.credentials.identity, *options_.exhausted);
+  const std::vector<std::byte> answer =
+      encode_end(options_.credentials.identity, *options_.exhausted);
   spare_.reset();
   for (int i = 0; i < kAcceptBatch; ++i) {
     const UniqueFd socket(

@@ -28,8 +28,9 @@ constexpr std::string_view kChallengeMagic = "\x89hetcom\x02";
 constexpr size_t kPrefixBytes = 20;
 constexpr size_t kNonceBytes = 32;
 constexpr size_t kProofBytes = 32;
-// Job, epoch, instance, source and destination with their incarnations, nonce.
+// Job, epoch, instance.
 constexpr size_t kIdentityBytes = 16 + 4 + 16;
+// Identity, source and destination with their incarnations, nonce.
 constexpr size_t kClaimBytes = kIdentityBytes + 4 + 4 + 8 + 8 + kNonceBytes;
 // The acceptor's incarnation, nonce.
 constexpr size_t kAnswerBytes = 8 + kNonceBytes;

@@ -45,6 +45,17 @@ def answer(source):
 # --- the end of a group --------------------------------------------------------------------------
 
 
+def closed_while(wait, began, over):
+    """Closes the group as soon as something has begun on a thread that runs |wait|; whether it was over then."""
+    thread = threading.Thread(target=wait)
+    thread.start()
+    began.wait()
+    dist.destroy_process_group()
+    was_over = over.is_set()
+    thread.join()
+    return was_over
+
+
 def closed_in_a_callback(rank, size, folder):
     """A callback runs on a thread that waits for its work, while another thread closes the group."""
     ranks.init(rank, size, folder)
@@ -67,13 +78,7 @@ def closed_in_a_callback(rank, size, folder):
             dist.send(torch.ones(1), 1)
             work.wait()
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    began.wait()
-    dist.destroy_process_group()
-    was_over = over.is_set()
-    thread.join()
-    return was_over
+    return closed_while(wait, began, over)
 
 
 def closed_in_an_abort_hook(rank, size, folder):
@@ -99,12 +104,7 @@ def closed_in_an_abort_hook(rank, size, folder):
         except dist.DistBackendError as error:
             texts.append(str(error))
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    began.wait()
-    dist.destroy_process_group()
-    was_over = over.is_set()
-    thread.join()
+    was_over = closed_while(wait, began, over)
     return was_over, len(texts), "TIMED_OUT" in texts[0]
 
 

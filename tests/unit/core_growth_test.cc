@@ -88,7 +88,8 @@ TEST(MatchTable, SearchesGoOnWithoutMemoryForIndexes) {
     }
     test::fail_allocation_after(allowed);
     // Makes an index, or does not.
-    EXPECT_EQ(table.find_unexpected(HETCOMM_ANY_SOURCE, kTags / 2 - 1, 0), &messages[kTags / 2 - 1]);
+    EXPECT_EQ(table.find_unexpected(HETCOMM_ANY_SOURCE, kTags / 2 - 1, 0),
+              &messages[kTags / 2 - 1]);
     test::fail_allocation_after(-1);
     test::fail_all_allocations(true);
     for (uint64_t tag = kTags / 2; tag < kTags; ++tag) table.add_unexpected(&messages[tag]);
@@ -189,18 +190,18 @@ TEST(PlanBoard, APlanThatCouldNotBeAddedIsNotThere) {
   PlanBoard board;
   Plan plan;
   const PlanBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2, 4}};
-  const int failures = until_it_works(
-      [&] { board.add(plan, terms); },
-      [&] {
-        EXPECT_EQ(board.number_of(plan, 1), ~uint32_t{0});
-        std::vector<PlanBoard::Answer> answers;
-        EXPECT_TRUE(board.receive(1, note_of(PlanAction::kStarted, 7, 9), &answers));
-        ASSERT_EQ(answers.size(), 1U);
-        EXPECT_EQ(answers[0].note.action, PlanAction::kLacks);
-        EXPECT_EQ(answers[0].note.text, "it has none of any tag");
-        EXPECT_TRUE(board.receive(1, note_of(PlanAction::kGone, 7, 9), &answers));
-        board.remove(plan);  // it is not there
-      });
+  const int failures =
+      until_it_works([&] { board.add(plan, terms); },
+                     [&] {
+                       EXPECT_EQ(board.number_of(plan, 1), ~uint32_t{0});
+                       std::vector<PlanBoard::Answer> answers;
+                       EXPECT_TRUE(board.receive(1, note_of(PlanAction::kStarted, 7, 9), &answers));
+                       ASSERT_EQ(answers.size(), 1U);
+                       EXPECT_EQ(answers[0].note.action, PlanAction::kLacks);
+                       EXPECT_EQ(answers[0].note.text, "it has none of any tag");
+                       EXPECT_TRUE(board.receive(1, note_of(PlanAction::kGone, 7, 9), &answers));
+                       board.remove(plan);  // it is not there
+                     });
   EXPECT_GT(failures, 10);
   for (const int rank : terms.ranks) EXPECT_EQ(board.number_of(plan, rank), 0U);
   board.remove(plan);

@@ -218,7 +218,8 @@ TEST_F(MatchTableTest, MasksThatAlternateCostNoMoreWhereThereAreMany) {
     for (uint64_t i = 0; i < kCount; ++i) arrive(3, i << 8);
     for (uint64_t i = kCount; i-- > 0;) {
       const MatchMask& mask = masks[i % masks.size()];
-      Incoming* const found = table_.find_unexpected(mask.any_source ? kAny : 3, i << 8, mask.ignore);
+      Incoming* const found =
+          table_.find_unexpected(mask.any_source ? kAny : 3, i << 8, mask.ignore);
       ASSERT_NE(found, nullptr);
       ASSERT_EQ(found->tag, i << 8);
       table_.remove_unexpected(found);

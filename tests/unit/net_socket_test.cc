@@ -484,15 +484,21 @@ TEST_F(SocketTest, WithoutDescriptorsItWaitsAndGoesOn) {
 }
 
 // A spare descriptor is enough to tell why.
-TEST_F(SocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
-  Acceptor::Options options;
-  options.credentials = {.identity = identity_of("job", "world", 0), .secret = secret_of("s")};
-  options.rank = 1;
-  options.exhausted = Status(Code::kOutOfResources, "run `ulimit -n 4711`");
-  auto acceptor = Acceptor::create(poller_, log_, Address::parse_numeric("127.0.0.1", 0).value(),
-                                   options, *this);
-  ASSERT_TRUE(acceptor.ok());
-  acceptor_ = std::move(acceptor).value();
+// With an acceptor that says so when descriptors run out.
+class ExhaustedSocketTest : public SocketTest {
+ protected:
+  ExhaustedSocketTest() {
+    Acceptor::Options options;
+    options.credentials = {.identity = identity_of("job", "world", 0), .secret = secret_of("s")};
+    options.rank = 1;
+    options.exhausted = Status(Code::kOutOfResources, "run `ulimit -n 4711`");
+    acceptor_ = Acceptor::create(poller_, log_, Address::parse_numeric("127.0.0.1", 0).value(),
+                                 options, *this)
+                    .value();
+  }
+};
+
+TEST_F(ExhaustedSocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
   rlimit old_limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
   connect({acceptor_->address()}, 60 * kSecond);
@@ -513,15 +519,7 @@ TEST_F(SocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
 }
 
 // The last descriptor went to the only one who had come: nobody is kept waiting.
-TEST_F(SocketTest, ADescriptorThatNobodyWaitedForWasNotMissing) {
-  Acceptor::Options options;
-  options.credentials = {.identity = identity_of("job", "world", 0), .secret = secret_of("s")};
-  options.rank = 1;
-  options.exhausted = Status(Code::kOutOfResources, "run `ulimit -n 4711`");
-  auto acceptor = Acceptor::create(poller_, log_, Address::parse_numeric("127.0.0.1", 0).value(),
-                                   options, *this);
-  ASSERT_TRUE(acceptor.ok());
-  acceptor_ = std::move(acceptor).value();
+TEST_F(ExhaustedSocketTest, ADescriptorThatNobodyWaitedForWasNotMissing) {
   rlimit old_limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
   // Leaves |count| descriptors.

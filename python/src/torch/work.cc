@@ -29,7 +29,8 @@ uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
-// What this thread has posted last, until it asks for that. It is compared only: the work may be gone.
+// This names what the thread has posted last, until it asks for that. It is compared only: the work may
+// be gone.
 constinit thread_local const OperationWork* just_posted = nullptr;
 
 uint64_t make_key() {

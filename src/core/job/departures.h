@@ -105,9 +105,7 @@ class Departures {
   // No stream is waited for, and none may go.
   bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready(); }
   // A pass would find something to do.
-  bool ready() const HETCOMM_UNDER_BATON {
-    return changed_ != nullptr || released_ != nullptr;
-  }
+  bool ready() const HETCOMM_UNDER_BATON { return changed_ != nullptr || released_ != nullptr; }
   int progress() HETCOMM_UNDER_BATON;
   // These promise what Staging's functions of the same names promise.
   bool prepare_sleep() HETCOMM_UNDER_BATON;
