@@ -35,6 +35,7 @@ ROWS = {
     "puts": REQUESTS,
     "gets": REQUESTS,
     "memories": 40_000,
+    "pointers": 10_000,
     "plans_in_turn": 10_000,
     "plans_at_once": 10_000,
     "plans_with_tags": 10_000,
