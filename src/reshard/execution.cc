@@ -305,6 +305,22 @@ bool Execution::fails_without(int rank, bool /*has_left*/) const {
   return false;
 }
 
+void Execution::lane_closed() {
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    const ProgramPhase& phase = shared_.program.phases[i];
+    const MessageState* state = messages_.data() + phases_[i].first_message;
+    for (const auto* messages : {&phase.sends, &phase.receives}) {
+      for (const ProgramMessage& message : *messages) {
+        const Status& why = shared_.turns.lane(message.lane).closed();
+        if (!(state++)->started && !why.ok()) {
+          fail(why.code(), why.text());
+          return;
+        }
+      }
+    }
+  }
+}
+
 bool Execution::has_moved() const {
   for (size_t i = 0; i < phases_.size(); ++i) {
     const ProgramPhase& phase = shared_.program.phases[i];

@@ -122,6 +122,8 @@ class Execution final : public CompositeOperation,
   bool advance(bool oldest) HETCOMM_UNDER_BATON;
   // It fails, and the redistribution with it.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
+  // A lane was closed, on which no message starts any more. It fails if one would have to.
+  void lane_closed() HETCOMM_UNDER_BATON;
   // It ends, and nothing else does: another rank has given it up, and this one has moved no data of
   // it.
   void end_alone(const Status& why) HETCOMM_UNDER_BATON;

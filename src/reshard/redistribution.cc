@@ -300,6 +300,7 @@ Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
   active_.emplace_back(&execution);
   note_ready();
   execution.start();
+  if (has_closed_lane_) execution.lane_closed();
   return {};
 }
 
@@ -425,6 +426,9 @@ void Redistribution::label_came(uint64_t execution) {
 int Redistribution::progress() {
   ready_ = false;
   // Executions that fail here change no list.
+  if (std::exchange(is_lane_closed_, false)) {
+    for (const auto& each : active_) each->lane_closed();
+  }
   for (size_t i = 0; i < active_.size(); ++i) {
     if (active_[i]->advance(i == 0)) note_ready();
   }
@@ -472,6 +476,23 @@ void Redistribution::end_lined_up() {
   }
 }
 
+// Executions whose turn has not come to that lane yet shall not wait for ranks that do not hear of it.
+void Redistribution::lane_closed() {
+  has_closed_lane_ = is_lane_closed_ = true;
+  note_ready();
+  if (active_.empty()) end_lined_up_in_vain();
+}
+
+// No rank ends its part of an execution before this one has begun its own. So a peer that has closed
+// a lane takes no part in those that wait for a stream, and says why.
+void Redistribution::end_lined_up_in_vain() {
+  if (lined_up_.empty()) return;
+  for (size_t i = 0; i < shared_.turns.size() && broken_.ok(); ++i) {
+    const Lane& lane = shared_.turns.lane(i);
+    if (!lane.closed().ok()) break_off_and_sweep(lane.closed());
+  }
+}
+
 void Redistribution::sweep_over() {
   if (!broken_.ok() && !lined_up_.empty()) end_lined_up();
   const size_t before = active_.size();
@@ -490,7 +511,10 @@ void Redistribution::sweep_over() {
   if (active_.size() != before && !active_.empty()) note_ready();
   // Copies of devices that go on here, and messages with one rank, keep no other rank waiting.
   if (!broken_.ok()) close_lanes(broken_);
-  if (active_.empty()) set_busy(false);
+  if (active_.empty()) {
+    set_busy(false);
+    end_lined_up_in_vain();
+  }
 }
 
 void Redistribution::set_busy(bool busy) {

@@ -97,8 +97,8 @@ class Redistribution final : private QuietTask,
   void plan_differs(int rank, const Status& why) override HETCOMM_UNDER_BATON;
   void peer_gave_up(int from, const GivenUp& given_up) override HETCOMM_UNDER_BATON;
   void label_came(uint64_t execution) override HETCOMM_UNDER_BATON;
-  // LaneWatcher. A message that waits for a label shall not wait any more.
-  void lane_closed() override HETCOMM_UNDER_BATON { note_ready(); }
+  // LaneWatcher
+  void lane_closed() override HETCOMM_UNDER_BATON;
 
   Code check(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
              const char* name, std::string* text) const;
@@ -113,6 +113,7 @@ class Redistribution final : private QuietTask,
   void break_off_and_sweep(const Status& why) HETCOMM_UNDER_BATON;
   Status ended() const HETCOMM_UNDER_BATON;
   void end_lined_up() HETCOMM_UNDER_BATON;
+  void end_lined_up_in_vain() HETCOMM_UNDER_BATON;
   void sweep_over() HETCOMM_UNDER_BATON;
   void set_busy(bool busy) HETCOMM_UNDER_BATON;
   void close_lanes(const Status& why) HETCOMM_UNDER_BATON;
@@ -127,6 +128,8 @@ class Redistribution final : private QuietTask,
   std::set<int> differing_;             // ranks of the job that have made another plan
   bool differs_ = false;                // it is that another rank has made another plan
   bool lanes_open_ = false;
+  bool has_closed_lane_ = false;
+  bool is_lane_closed_ = false;  // and executions that are under way have not heard of it
   bool ready_ = false;
   bool busy_ = false;
   uint64_t quiet_until_ = 0;              // executions before it were noted in the log, or are over

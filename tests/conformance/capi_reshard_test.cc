@@ -977,6 +977,49 @@ TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
   }
 }
 
+// After one execution rank 1 dies, rank 2 hears of it in the next one and leaves. Rank 0 calls that one
+// when all of this is over.
+void end_with_the_dead(const CapiCase& over, const Task& task) {
+  run_job(over, 3, [&task](Member& me) {
+    hetcomm_reshard_t* plan = create(me, task);
+    ASSERT_NE(plan, nullptr);
+    Values values(task, me.rank(), 0);
+    Outcome outcome = execute(plan, values);
+    ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
+    me.meet();
+    if (me.rank() == 1) me.die();
+    me.expect_ruin();
+    if (me.rank() == 0) {
+      EXPECT_TRUE(me.until([&] {
+        return hetcomm_communicator_peer_status(me.communicator(), 2) == HETCOMM_PEER_LOST;
+      }));
+    }
+    outcome = execute(plan, values);
+    EXPECT_EQ(outcome.status, HETCOMM_PEER_LOST) << outcome.text;
+    EXPECT_NE(outcome.text.find("rank 1"), std::string::npos) << outcome.text;
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
+  });
+}
+
+TEST_P(ReshardingOfTheDead, TheFirstReasonStaysWhenItsTellerLeaves) {
+  Task task;
+  const Grid halves = halves_of(20'000);
+  task.sources = {halves, on_one(2, 20'000)};
+  task.destinations = {on_one(2, 20'000), halves};
+  task.options.strategy = HETCOMM_STRATEGY_DIRECT;  // rank 0 has to do with rank 2 only
+  end_with_the_dead(GetParam(), task);
+}
+
+// Rank 2's first steps are with rank 0, the last one is with rank 1.
+TEST_P(ReshardingOfTheDead, ALaterStepWithTheDeadIsNotWaitedFor) {
+  Task task;
+  task.sources = {on_one(0, 500'000), on_one(1, 1000)};
+  task.destinations = {on_one(2, 500'000), on_one(2, 1000)};
+  task.options.strategy = HETCOMM_STRATEGY_DIRECT;
+  task.options.slice_bytes = 20'000;
+  end_with_the_dead(GetParam(), task);
+}
+
 // At a random moment a rank dies, cancels an execution or has no more time for one. All hear of it,
 // and those that live make another plan.
 // make(member, task, salt) returns values in memory of some kind.

@@ -315,30 +315,37 @@ TEST_P(Streams, CollectiveOperationsKeepTheirOrder) {
   });
 }
 
+// Moves |elements| words, in equal parts on the ranks |from|, to the ranks |to|.
+hetcomm_reshard_t* make_plan(Member& me, uint64_t elements, const std::vector<int32_t>& from,
+                             const std::vector<int32_t>& to, uint64_t tag = 0) {
+  const hetcomm_placement_t parts{HETCOMM_PLACEMENT_SHARD, 0, 0, nullptr};
+  hetcomm_layout_t* layouts[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<int32_t>& ranks = i == 0 ? from : to;
+    const uint64_t axis = ranks.size();
+    EXPECT_EQ(hetcomm_layout_from_mesh(1, &elements, 1, &axis, ranks.data(), &parts, nullptr,
+                                       &layouts[i]),
+              HETCOMM_OK);
+  }
+  const hetcomm_reshard_tensor_t tensor{layouts[0], layouts[1], HETCOMM_UINT32, HETCOMM_UINT32};
+  hetcomm_reshard_options_t options{};
+  options.struct_size = sizeof(options);
+  options.in_flight = 4;
+  options.tag = tag;
+  hetcomm_reshard_t* plan = nullptr;
+  EXPECT_EQ(hetcomm_reshard_create(me.communicator(), &tensor, 1, &options, &plan), HETCOMM_OK)
+      << hetcomm_last_error();
+  for (hetcomm_layout_t* const layout : layouts) {
+    EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
+  }
+  return plan;
+}
+
 // A plan that moves |elements| words of rank |from| to the other of two.
 class Redistribution {
  public:
-  Redistribution(Member& me, int32_t from, uint64_t elements, uint64_t tag = 0) : me_(me) {
-    const uint64_t axis = 1;
-    const int32_t ranks[] = {from, 1 - from};
-    const hetcomm_placement_t whole{HETCOMM_PLACEMENT_REPLICATE, 0, 0, nullptr};
-    hetcomm_layout_t* layouts[2] = {};
-    for (int i = 0; i < 2; ++i) {
-      EXPECT_EQ(
-          hetcomm_layout_from_mesh(1, &elements, 1, &axis, &ranks[i], &whole, nullptr, &layouts[i]),
-          HETCOMM_OK);
-    }
-    const hetcomm_reshard_tensor_t tensor{layouts[0], layouts[1], HETCOMM_UINT32, HETCOMM_UINT32};
-    hetcomm_reshard_options_t options{};
-    options.struct_size = sizeof(options);
-    options.in_flight = 4;
-    options.tag = tag;
-    EXPECT_EQ(hetcomm_reshard_create(me.communicator(), &tensor, 1, &options, &plan_), HETCOMM_OK)
-        << hetcomm_last_error();
-    for (hetcomm_layout_t* const layout : layouts) {
-      EXPECT_EQ(hetcomm_layout_destroy(layout), HETCOMM_OK);
-    }
-  }
+  Redistribution(Member& me, int32_t from, uint64_t elements, uint64_t tag = 0)
+      : plan_(make_plan(me, elements, {from}, {1 - from}, tag)) {}
   Redistribution(const Redistribution&) = delete;
   Redistribution& operator=(const Redistribution&) = delete;
   ~Redistribution() { EXPECT_EQ(hetcomm_reshard_destroy(plan_), HETCOMM_OK); }
@@ -352,7 +359,6 @@ class Redistribution {
   }
 
  private:
-  Member& me_;
   hetcomm_reshard_t* plan_ = nullptr;
 };
 
@@ -500,6 +506,46 @@ TEST_P(Streams, ExecutionsThatEndBehindAStreamEndAlone) {
       }
       me.meet();
     }
+  });
+}
+
+// An execution of ranks 0 and 1 with rank 2 waits for a stream of rank 0. Rank 1 destroys its plan,
+// rank 2 hears of it, tells rank 0 and leaves.
+TEST_P(Streams, AnExecutionBehindAStreamEndsWithTheFirstReason) {
+  run(3, [](Member& me) {
+    me.expect_ruin();
+    Framework framework(me.rank());
+    Rig rig(me, framework, 1000);
+    std::vector<uint32_t> words(50'000, 1);
+    hetcomm_reshard_t* const plan = make_plan(me, words.size(), {0, 1}, {2});
+    const auto start = [&](const hetcomm_operation_options_t& options) {
+      const hetcomm_buffer_t buffer = hetcomm_buffer_host(words.data(), words.size() * 4);
+      hetcomm_request_t* request = nullptr;
+      EXPECT_EQ(hetcomm_reshard_start(plan, &buffer, &buffer, &options, &request), HETCOMM_OK)
+          << hetcomm_last_error();
+      return request;
+    };
+    const hetcomm_operation_options_t at_once = with_timeout(kPatienceNs);
+    expect_ok(start(at_once));
+    me.meet();
+    std::optional<Gate> gate;
+    if (me.rank() == 0) {
+      gate.emplace(framework, rig.queue());
+      hetcomm_request_t* const behind = start(rig.options());
+      me.meet();
+      const Outcome outcome = finish(behind);
+      EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
+      EXPECT_NE(outcome.text.find("rank 1"), std::string::npos) << outcome.text;
+      EXPECT_EQ(outcome.text.find("rank 2 left"), std::string::npos) << outcome.text;
+      gate.reset();
+    } else {
+      me.meet();
+      if (me.rank() == 2) {
+        const Outcome outcome = finish(start(at_once));
+        EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
+      }
+    }
+    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
   });
 }
 

@@ -190,9 +190,11 @@ class Lane {
   uint32_t taken() const { return taken_.load(std::memory_order_acquire); }
 
   // --- under the baton ---
-  // Why no run can be started, once that is so.
+  // Why no run can be started, once that is so. The first reason stays: a rank that has told why it
+  // ends is lost a little later, because it leaves.
   const Status& closed() const HETCOMM_UNDER_BATON { return closed_; }
   void set_closed(const Status& why) HETCOMM_UNDER_BATON {
+    if (!closed_.ok()) return;
     closed_ = why;
     if (watcher_ != nullptr) watcher_->lane_closed();
   }

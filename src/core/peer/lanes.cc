@@ -611,7 +611,7 @@ bool Lanes::uses(const Rail& rail) {
 void Lanes::fail_everything(const Status& why) {
   for_each([&](Lane& lane) HETCOMM_UNDER_BATON {
     lane.set_closed(why);
-    end_waiting(lane, why);
+    end_waiting(lane, lane.closed());
   });
   pacer_.clear(common().now_ns());
   sending_.clear();
