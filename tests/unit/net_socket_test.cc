@@ -458,9 +458,9 @@ TEST_F(SocketTest, MoreStrangersThanPlacesDoNotShutOutAPeer) {
 TEST_F(SocketTest, BurstOfHonestPeersIsServedWhole) {
   listen_on_loopback();
   constexpr size_t kPeers = 3 * kMaxPending;
-  for (size_t i = 0; i < kPeers; ++i) connect({acceptor_->address()}, 20 * kSecond);
+  for (size_t i = 0; i < kPeers; ++i) connect({acceptor_->address()}, 60 * kSecond);
   EXPECT_TRUE(run_until([&] { return connected_.size() == kPeers && accepted_.size() == kPeers; },
-                        20 * kSecond))
+                        60 * kSecond))
       << failure_.text();
 }
 
