@@ -23,7 +23,6 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/clock.h"
 #include "tests/support/core_job.h"
 #include "tests/support/on_device.h"
 #include "tests/support/pattern.h"
@@ -298,7 +297,7 @@ TEST_F(OffersOfTheRank, AreNotUnpinnedWhileAStreamIsHeldBack) {
   me_.context().devices().calls().drop_hold();
   {
     const Engine::Baton baton(me_.context().engine());
-    me_.communicator().job().commons().staging.chunks().tidy(now_ns());
+    me_.communicator().job().commons().staging.chunks().tidy();
   }
   EXPECT_EQ(files(), before);
   EXPECT_EQ(device.table->host_memory_suffices(device.instance), 1);

@@ -503,17 +503,6 @@ int64_t bytes_allocated() {
   return static_cast<int64_t>(found.uordblks + found.hblkhd);
 }
 
-// Bytes that are allocated now and were not when there were |before|. What nobody needs any more may
-// go a little later: waits for that, within a limit.
-int64_t bytes_kept(int64_t before, size_t few) {
-  for (int looks = 0; looks < 200; ++looks) {
-    if (bytes_allocated() - before < static_cast<int64_t>(few)) break;
-    usleep(100'000);
-    CHECK(hetcomm_context_progress(context));
-  }
-  return bytes_allocated() - before;
-}
-
 hetcomm_bootstrap_t* join() {
   CHECK(hetcomm_context_create(nullptr, &context));
   hetcomm_bootstrap_t* bootstrap = nullptr;
@@ -567,7 +556,7 @@ void play(const std::function<void(size_t)>& row, size_t most, int rounds) {
     }
     if (round == 0) before = bytes_allocated();
   }
-  const int64_t kept = bytes_kept(before, most);
+  const int64_t kept = bytes_allocated() - before;
   if (rank == 1) meeting->kept = kept;
   meet();
   if (rank == 0)

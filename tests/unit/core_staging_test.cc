@@ -420,67 +420,10 @@ TEST(ChunkPoolsTest, BlocksThatWaitToGoCount) {
   EXPECT_NE(guaranteed, nullptr);
   next.give(guaranteed);
   devices.calls().drop_hold();
-  pools.tidy(0);
+  pools.tidy();
   std::byte* const chunk = next.take(true, &exhausted);
   EXPECT_NE(chunk, nullptr);
   next.give(chunk);
-}
-
-// Many transfers at once have needed more blocks than the bound. What has not been needed for a while
-// goes, and never what is beyond need for a moment only.
-TEST(ChunkPoolsTest, BlocksBeyondTheBoundGo) {
-  constexpr uint64_t kSec = 1'000'000'000;
-  DeviceSet devices;
-  const Device host = create_host_device().value();
-  ASSERT_TRUE(devices.add(host).ok());
-  Published published;
-  ChunkPools pools{devices, {}};
-  pools.set_publisher(&published);
-  EXPECT_EQ(pools.next_tidy_ns(), kForever);
-  // Each block that exists was published.
-  const auto need = [&](int count) {
-    std::vector<std::unique_ptr<ChunkPools::Share>> shares;
-    std::vector<std::byte*> chunks;
-    for (int i = 0; i < count; ++i) {
-      shares.push_back(std::make_unique<ChunkPools::Share>(pools, ChunkPools::Pool::kSend, 1));
-      chunks.push_back(take_block(*shares.back()));
-      ASSERT_NE(chunks.back(), nullptr);
-      EXPECT_TRUE(shares.back()->locate(chunks.back(), 3).has_value());
-    }
-    for (int i = 0; i < count; ++i)
-      shares[static_cast<size_t>(i)]->give(chunks[static_cast<size_t>(i)]);
-  };
-  need(100);
-  EXPECT_EQ(published.regions.size(), 100U);
-  EXPECT_EQ(pools.next_tidy_ns(), 0U);
-  uint64_t now_ns = 0;
-  pools.tidy(now_ns);
-  EXPECT_EQ(published.regions.size(), 100U);
-  EXPECT_EQ(pools.next_tidy_ns(), now_ns += kSec);
-  // All but four are needed again.
-  need(96);
-  pools.tidy(now_ns - 1);
-  EXPECT_EQ(published.regions.size(), 100U);
-  pools.tidy(now_ns);
-  EXPECT_EQ(published.regions.size(), 96U);
-  pools.tidy(now_ns += kSec / 2);
-  EXPECT_EQ(published.regions.size(), 96U);
-  {
-    const std::lock_guard lock(devices.calls().holding());
-    devices.calls().add_hold();
-  }
-  pools.tidy(now_ns += kSec);
-  EXPECT_EQ(published.regions.size(), 96U) << "a stream is held back";
-  devices.calls().drop_hold();
-  pools.tidy(now_ns += kSec);
-  EXPECT_EQ(published.regions.size(), 64U);
-  EXPECT_LT(pools.next_tidy_ns(), now_ns + kSec / 10) << "the rest follows soon";
-  pools.tidy(now_ns = pools.next_tidy_ns());
-  EXPECT_EQ(published.regions.size(), 32U);
-  EXPECT_EQ(pools.next_tidy_ns(), kForever);
-  pools.tidy(now_ns += kSec);
-  need(40);
-  EXPECT_EQ(published.regions.size(), 40U);
 }
 
 // Threads that poll yield while processors of this host copy, and only then.

@@ -564,7 +564,7 @@ void Job::run_timers(uint64_t now_ns) {
   paths_.tick(now_ns);
   stream_waits_.tick(now_ns);
   commons_.schedule.tick(now_ns);
-  commons_.staging.chunks().tidy(now_ns);
+  commons_.staging.chunks().tidy();
 }
 
 uint64_t Job::next_timer_ns() const {
@@ -572,9 +572,8 @@ uint64_t Job::next_timer_ns() const {
   constexpr uint64_t kLookNs = 100'000'000;
   const uint64_t look_ns =
       environment_.devices.abandoned().none() ? kForever : commons_.now_ns() + kLookNs;
-  return std::min({look_ns, commons_.staging.chunks().next_tidy_ns(),
-                   commons_.schedule.next_timer_ns(), idle_.next_timer_ns(), paths_.next_timer_ns(),
-                   transports_.next_timer_ns(), tasks_.next_timer_ns(),
+  return std::min({look_ns, commons_.schedule.next_timer_ns(), idle_.next_timer_ns(),
+                   paths_.next_timer_ns(), transports_.next_timer_ns(), tasks_.next_timer_ns(),
                    stream_waits_.next_timer_ns()});
 }
 

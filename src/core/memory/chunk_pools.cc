@@ -158,20 +158,14 @@ ChunkPools::FreeBlocks* ChunkPools::find_free(PoolState& state, size_t place, in
 void ChunkPools::give_free(PoolState& state, Block* block) {
   Block*& first = find_free(state, block->place, block->reader)->first;
   block->next = std::exchange(first, block);
-  ++state.unused;
-}
-
-ChunkPools::Block* ChunkPools::take_first(PoolState& state, FreeBlocks& from) {
-  Block* const block = from.first;
-  from.first = std::exchange(block->next, nullptr);
-  --state.unused;
-  state.least_unused = std::min(state.least_unused, state.unused);
-  return block;
 }
 
 ChunkPools::Block* ChunkPools::take_free(PoolState& state, size_t place, int reader) {
   FreeBlocks* const known = find_free(state, place, reader);
-  return known == nullptr || known->first == nullptr ? nullptr : take_first(state, *known);
+  if (known == nullptr || known->first == nullptr) return nullptr;
+  Block* const block = known->first;
+  known->first = std::exchange(block->next, nullptr);
+  return block;
 }
 
 // Looks at all places, for a block that |reader| may map or nobody.
@@ -293,45 +287,9 @@ void ChunkPools::discard(Block* block) {
   free_leaving();
 }
 
-void ChunkPools::tidy(uint64_t now_ns) {
+void ChunkPools::tidy() {
   look_at_withdrawn();
   free_leaving();
-  if (!has_surplus()) {
-    surplus_at_ns_ = kForever;
-    return;
-  }
-  const bool is_first = surplus_at_ns_ == kForever;
-  if (!is_first && now_ns < surplus_at_ns_) return;
-  size_t freed = 0;
-  for (PoolState& pool : pools_) freed += is_first ? 0 : free_surplus(pool);
-  surplus_at_ns_ = now_ns + (freed > 0 ? kFreeingNs : kSurplusNs);
-  if (freed > 0) return;
-  for (PoolState& pool : pools_) pool.least_unused = pool.unused;
-}
-
-uint64_t ChunkPools::next_tidy_ns() const {
-  if (!has_surplus()) return kForever;
-  return surplus_at_ns_ == kForever ? 0 : surplus_at_ns_;
-}
-
-bool ChunkPools::has_surplus() const {
-  return std::any_of(std::begin(pools_), std::end(pools_),
-                     [](const PoolState& pool) { return pool.made > kMaxBlocks; });
-}
-
-// Returns how many have gone. While a stream is held back the memory would not go.
-size_t ChunkPools::free_surplus(PoolState& state) {
-  if (state.made <= kMaxBlocks || devices_.calls().has_holds()) return 0;
-  const size_t count = std::min({state.made - kMaxBlocks, state.least_unused, kMaxFreed});
-  const size_t stay_unused = state.least_unused - count;
-  size_t left = count;
-  for (std::vector<FreeBlocks>& place : state.free) {
-    for (FreeBlocks& each : place) {
-      for (; each.first != nullptr && left > 0; --left) discard(take_first(state, each));
-    }
-  }
-  state.least_unused = stay_unused;
-  return count;
 }
 
 // Once it was withdrawn nobody gets the file of a region any more, and who has it keeps the pages.

@@ -3,8 +3,7 @@
 // There are two pools, one for sending and one for receiving, so that one direction cannot starve
 // the other. Each pool is bounded, but a transfer without a chunk always gets one. So every
 // transfer can go on, and staging cannot deadlock. A pool is made of blocks. A transfer cuts the
-// blocks that it holds into chunks of the size that suits it. Blocks beyond the bound go, some at a
-// time, when they have not been needed for a while.
+// blocks that it holds into chunks of the size that suits it.
 //
 // A block for sending may be a file that one peer, its reader, can map. The peer reads chunks where
 // these lie (ChunkPlace). Such a block is for messages to that peer alone. A chunk that the peer
@@ -21,7 +20,6 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/base/status.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/pinned_memory.h"
@@ -158,11 +156,9 @@ class ChunkPools {
   // Chunks for device |index|, which was added, lie near NUMA node |node|. May throw std::bad_alloc.
   void set_node(size_t index, int node) HETCOMM_UNDER_BATON;
   const Place& place(size_t number) const HETCOMM_UNDER_BATON { return places_[number]; }
-  // Frees what could not be freed when its use ended, and blocks beyond the bound that nobody needs. Of
-  // regions that readers have not let go of, it looks at a few each time.
-  void tidy(uint64_t now_ns) HETCOMM_UNDER_BATON;
-  // When tidy() has to look at blocks beyond the bound.
-  uint64_t next_tidy_ns() const HETCOMM_UNDER_BATON;
+  // Frees what could not be freed when its use ended. Of regions that readers have not let go of, it
+  // looks at a few each time.
+  void tidy() HETCOMM_UNDER_BATON;
   // Makes blocks for device |index|, whose user's streams will be held back. Nothing can be pinned
   // then.
   void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
@@ -170,10 +166,7 @@ class ChunkPools {
  private:
   static constexpr size_t kMaxBlocks = 32;  // for each pool, without the guaranteed ones
   static constexpr size_t kHeldBlocks = 8;  // for each pool, made before a stream is held back
-  static constexpr uint32_t kFilelessBlocks = 256;       // taken before a file is tried again
-  static constexpr uint64_t kSurplusNs = 1'000'000'000;  // what was free for so long is not needed
-  static constexpr size_t kMaxFreed = 32;                // of a pool, in each kFreeingNs
-  static constexpr uint64_t kFreeingNs = 10'000'000;
+  static constexpr uint32_t kFilelessBlocks = 256;  // taken before a file is tried again
   // Blocks that are not in use, of one place and for one reader.
   struct FreeBlocks {
     int reader;
@@ -182,8 +175,6 @@ class ChunkPools {
   struct PoolState {
     std::vector<std::vector<FreeBlocks>> free;  // by place; a list for each reader of its blocks
     size_t made = 0;
-    size_t unused = 0;        // blocks in these lists
-    size_t least_unused = 0;  // since surplus was looked at last
   };
   // Makes room for devices that were added.
   void meet_devices();
@@ -191,7 +182,6 @@ class ChunkPools {
   Block* make_block(size_t place, int reader) HETCOMM_UNDER_BATON;
   static FreeBlocks* find_free(PoolState& state, size_t place, int reader) HETCOMM_UNDER_BATON;
   static void give_free(PoolState& state, Block* block) HETCOMM_UNDER_BATON;
-  static Block* take_first(PoolState& state, FreeBlocks& from) HETCOMM_UNDER_BATON;
   static Block* take_free(PoolState& state, size_t place, int reader) HETCOMM_UNDER_BATON;
   static Block* take_free(PoolState& state, int reader) HETCOMM_UNDER_BATON;
   void drop_unreadable(Pool pool, int reader) HETCOMM_UNDER_BATON;
@@ -200,8 +190,6 @@ class ChunkPools {
   void release(Pool pool, Block* block) HETCOMM_UNDER_BATON;
   void discard(Block* block) HETCOMM_UNDER_BATON;
   void free_leaving() HETCOMM_UNDER_BATON;
-  bool has_surplus() const HETCOMM_UNDER_BATON;
-  size_t free_surplus(PoolState& state) HETCOMM_UNDER_BATON;
   bool is_let_go(const std::pair<size_t, RemoteKey>& key) HETCOMM_UNDER_BATON;
   void withdraw(Keys& keys) HETCOMM_UNDER_BATON;
   void look_at_withdrawn() HETCOMM_UNDER_BATON;
@@ -218,7 +206,6 @@ class ChunkPools {
   Block* stranded_ = nullptr;  // copies that were abandoned may touch them
   BlockPublisher* publisher_ = nullptr;
   uint32_t waits_for_files_ = 0;
-  uint64_t surplus_at_ns_ = kForever;            // when blocks beyond the bound are looked at
   std::vector<std::unique_ptr<Block>> leaving_;  // to be freed when nothing is held back
   Keys withdrawn_;                               // which readers have been asked to let go of
   size_t next_withdrawn_ = 0;                    // the one of these that is looked at next

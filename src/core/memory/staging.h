@@ -150,7 +150,6 @@ class Staging {
   Staging(DeviceSet& devices, const StagingOptions& options, SpinPolicy* spin = nullptr);
 
   ChunkPools& chunks() { return chunks_; }
-  const ChunkPools& chunks() const { return chunks_; }
   // Decides |share|'s shape for |length| bytes of |pieces|, at the costs of their device and near
   // it, unless that was done before.
   void choose_shape(ChunkPools::Share& share, uint64_t length, StreamDirection direction,
