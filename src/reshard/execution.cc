@@ -296,28 +296,12 @@ void Execution::end(Code code, const std::string& text) {
   try_to_end();
 }
 
-// No rank ends its part before this one has begun its own.
-bool Execution::fails_without(int rank, bool /*has_left*/) const {
-  const LaneTurns& turns = shared_.turns;
-  for (size_t i = 0; i < turns.size(); ++i) {
-    if (turns.lane(i).peer() == rank) return true;
-  }
-  return false;
-}
-
 void Execution::lane_closed() {
-  for (size_t i = 0; i < phases_.size(); ++i) {
-    const ProgramPhase& phase = shared_.program.phases[i];
-    const MessageState* state = messages_.data() + phases_[i].first_message;
-    for (const auto* messages : {&phase.sends, &phase.receives}) {
-      for (const ProgramMessage& message : *messages) {
-        const Status& why = shared_.turns.lane(message.lane).closed();
-        if (!(state++)->started && !why.ok()) {
-          fail(why.code(), why.text());
-          return;
-        }
-      }
-    }
+  for (size_t i = 0; i < shared_.turns.size(); ++i) {
+    const Status& why = shared_.turns.lane(i).closed();
+    if (why.ok() || !shared_.turns.has_yet_to_start(i, number_)) continue;
+    fail(why.code(), why.text());
+    return;
   }
 }
 

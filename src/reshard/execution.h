@@ -54,6 +54,7 @@ class ExecutionOwner {
   virtual void lined_up(Execution& execution) HETCOMM_UNDER_BATON = 0;
   virtual Status begin(Execution& execution, Operation& operation) HETCOMM_UNDER_BATON = 0;
   virtual void withdraw(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
+  virtual Status known_end(const Execution& execution) const HETCOMM_UNDER_BATON = 0;
   // |execution|, of which this rank has moved no data, ends for |why|. True: it ends alone, and the
   // other ranks have been told.
   virtual bool give_up(Execution& execution, const Status& why) HETCOMM_UNDER_BATON = 0;
@@ -137,7 +138,11 @@ class Execution final : public CompositeOperation,
   void reset() HETCOMM_UNDER_BATON;
 
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
-  bool fails_without(int rank, bool has_left) const override HETCOMM_UNDER_BATON;
+  // The lanes with that rank are closed, which the redistribution hears of.
+  bool fails_without(int /*rank*/, bool /*has_left*/) const override HETCOMM_UNDER_BATON {
+    return false;
+  }
+  Status known_end() const override HETCOMM_UNDER_BATON { return owner_.known_end(*this); }
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
   std::vector<int> awaited() const override HETCOMM_UNDER_BATON;
   std::string remark() const override HETCOMM_UNDER_BATON { return shared_.talk.lacking(); }

@@ -44,6 +44,11 @@ class LaneTurns {
     if (!skipped_.empty()) [[unlikely]]
       settle(*lanes_[index]);
   }
+  // Some message of |execution|, which was not given up, has yet to start on lane |index|.
+  bool has_yet_to_start(size_t index, uint64_t execution) const HETCOMM_UNDER_BATON {
+    const Counted& counted = *lanes_[index];
+    return counted.started < (execution + 1) * counted.messages;
+  }
   // Lane |index| is about to be closed. False: it was before.
   bool take_closing(size_t index) HETCOMM_UNDER_BATON {
     return !std::exchange(lanes_[index]->is_closed, true);

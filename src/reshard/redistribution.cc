@@ -284,11 +284,11 @@ void Redistribution::leave_line(Execution& execution) {
 Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
   call(execution);
   leave_line(execution);
-  if (!broken_.ok()) return ended();
   if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
     shared_.talk.forget_labels(execution.number());
     return found->second.status();
   }
+  if (!broken_.ok()) return ended();
   try {
     active_.reserve(active_.size() + 1);
     set_busy(true);
@@ -314,6 +314,22 @@ void Redistribution::withdraw(Execution& execution, const Status& why) {
     return;  // the other ranks know
   }
   break_off_and_sweep(why);
+}
+
+// What another rank said of this execution comes before what became of the plan. No rank ends its part
+// of an execution that takes place before this one has begun its own. So a peer that has closed a lane
+// takes no part in those that wait for a stream. They end when none is under way any more, which may
+// do without that peer.
+Status Redistribution::known_end(const Execution& execution) const {
+  if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
+    return found->second.status();
+  }
+  if (!broken_.ok()) return ended();
+  for (size_t i = 0; i < shared_.turns.size() && active_.empty(); ++i) {
+    const Lane& lane = shared_.turns.lane(i);
+    if (!lane.closed().ok()) return lane.closed();
+  }
+  return {};
 }
 
 Execution* Redistribution::find(uint64_t number) {
@@ -394,7 +410,7 @@ void Redistribution::plan_differs(int rank, const Status& why) {
 
 void Redistribution::peer_gave_up(int from, const GivenUp& given_up) {
   if (!broken_.ok() || given_up_.contains(given_up.execution)) return;
-  Execution* const execution = find(given_up.execution);
+  Execution* execution = find(given_up.execution);
   const bool is_over = execution == nullptr && given_up.execution < next_number_;
   const bool is_active = execution != nullptr && !execution->is_lined_up();
   const Status why = given_up.status();
@@ -403,6 +419,7 @@ void Redistribution::peer_gave_up(int from, const GivenUp& given_up) {
     break_off_and_sweep(why);
     return;
   }
+  execution = find(given_up.execution);  // for want of memory the plan may have ended meanwhile
   if (execution == nullptr) return;
   if (is_active) {
     execution->end_alone(why);
@@ -462,17 +479,19 @@ void Redistribution::break_off_and_sweep(const Status& why) {
 
 // How executions end that would begin after the plan has ended.
 Status Redistribution::ended() const {
-  return differs_ ? broken_
-                  : broken_.annotate(
-                        "the plan has ended; destroy it and create another one, on all ranks");
+  if (differs_) return broken_;
+  return status_or_code(broken_.code(), [&]() HETCOMM_UNDER_BATON {
+    return fmt::format("the plan has ended; destroy it and create another one, on all ranks: {}",
+                       broken_.text());
+  });
 }
 
-// Executions that wait for a user's stream end, too.
+// Executions that wait for a user's stream and will not succeed end, too.
 void Redistribution::end_lined_up() {
-  const Status why = ended();
-  for (size_t before = 0; lined_up_.size() != before && !lined_up_.empty();) {
-    before = lined_up_.size();
-    communicator_.end(lined_up_.back()->operation(), why.code(), why.text());
+  for (size_t i = lined_up_.size(); i-- > 0;) {
+    const Status why = known_end(*lined_up_[i]);
+    if (!why.ok()) communicator_.end(lined_up_[i]->operation(), why.code(), why.text());
+    i = std::min(i, lined_up_.size());
   }
 }
 
@@ -480,21 +499,11 @@ void Redistribution::end_lined_up() {
 void Redistribution::lane_closed() {
   has_closed_lane_ = is_lane_closed_ = true;
   note_ready();
-  if (active_.empty()) end_lined_up_in_vain();
-}
-
-// No rank ends its part of an execution before this one has begun its own. So a peer that has closed
-// a lane takes no part in those that wait for a stream, and says why.
-void Redistribution::end_lined_up_in_vain() {
-  if (lined_up_.empty()) return;
-  for (size_t i = 0; i < shared_.turns.size() && broken_.ok(); ++i) {
-    const Lane& lane = shared_.turns.lane(i);
-    if (!lane.closed().ok()) break_off_and_sweep(lane.closed());
-  }
+  if (active_.empty()) end_lined_up();
 }
 
 void Redistribution::sweep_over() {
-  if (!broken_.ok() && !lined_up_.empty()) end_lined_up();
+  if (!broken_.ok()) end_lined_up();
   const size_t before = active_.size();
   for (auto& execution : active_) {
     if (!execution->is_over()) continue;
@@ -511,10 +520,8 @@ void Redistribution::sweep_over() {
   if (active_.size() != before && !active_.empty()) note_ready();
   // Copies of devices that go on here, and messages with one rank, keep no other rank waiting.
   if (!broken_.ok()) close_lanes(broken_);
-  if (active_.empty()) {
-    set_busy(false);
-    end_lined_up_in_vain();
-  }
+  if (active_.empty()) set_busy(false);
+  if (active_.empty() && has_closed_lane_) end_lined_up();
 }
 
 void Redistribution::set_busy(bool busy) {

@@ -85,6 +85,7 @@ class Redistribution final : private QuietTask,
   void lined_up(Execution& execution) override HETCOMM_UNDER_BATON;
   Status begin(Execution& execution, Operation& operation) override HETCOMM_UNDER_BATON;
   void withdraw(Execution& execution, const Status& why) override HETCOMM_UNDER_BATON;
+  Status known_end(const Execution& execution) const override HETCOMM_UNDER_BATON;
   bool give_up(Execution& execution, const Status& why) override HETCOMM_UNDER_BATON;
   void note_ready() override HETCOMM_UNDER_BATON;
   void break_off(const Status& why) override HETCOMM_UNDER_BATON;
@@ -113,7 +114,6 @@ class Redistribution final : private QuietTask,
   void break_off_and_sweep(const Status& why) HETCOMM_UNDER_BATON;
   Status ended() const HETCOMM_UNDER_BATON;
   void end_lined_up() HETCOMM_UNDER_BATON;
-  void end_lined_up_in_vain() HETCOMM_UNDER_BATON;
   void sweep_over() HETCOMM_UNDER_BATON;
   void set_busy(bool busy) HETCOMM_UNDER_BATON;
   void close_lanes(const Status& why) HETCOMM_UNDER_BATON;

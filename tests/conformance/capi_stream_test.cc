@@ -341,6 +341,16 @@ hetcomm_reshard_t* make_plan(Member& me, uint64_t elements, const std::vector<in
   return plan;
 }
 
+// Starts an execution of all |words|, which are sources and destinations.
+hetcomm_request_t* start_plan(hetcomm_reshard_t* plan, std::vector<uint32_t>& words,
+                              const hetcomm_operation_options_t& options) {
+  const hetcomm_buffer_t buffer = hetcomm_buffer_host(words.data(), words.size() * 4);
+  hetcomm_request_t* request = nullptr;
+  EXPECT_EQ(hetcomm_reshard_start(plan, &buffer, &buffer, &options, &request), HETCOMM_OK)
+      << hetcomm_last_error();
+  return request;
+}
+
 // A plan that moves |elements| words of rank |from| to the other of two.
 class Redistribution {
  public:
@@ -351,11 +361,7 @@ class Redistribution {
   ~Redistribution() { EXPECT_EQ(hetcomm_reshard_destroy(plan_), HETCOMM_OK); }
   hetcomm_request_t* start(std::vector<uint32_t>& words,
                            const hetcomm_operation_options_t& options) const {
-    const hetcomm_buffer_t buffer = hetcomm_buffer_host(words.data(), words.size() * 4);
-    hetcomm_request_t* request = nullptr;
-    EXPECT_EQ(hetcomm_reshard_start(plan_, &buffer, &buffer, &options, &request), HETCOMM_OK)
-        << hetcomm_last_error();
-    return request;
+    return start_plan(plan_, words, options);
   }
 
  private:
@@ -509,44 +515,82 @@ TEST_P(Streams, ExecutionsThatEndBehindAStreamEndAlone) {
   });
 }
 
-// An execution of ranks 0 and 1 with rank 2 waits for a stream of rank 0. Rank 1 destroys its plan,
-// rank 2 hears of it, tells rank 0 and leaves.
+// An execution of ranks 0 and 1 with rank 2 waits for a stream of rank 0, which stands. Rank 1 destroys
+// its plan, rank 2 hears of it, tells rank 0 and leaves: before rank 0 starts, or afterwards.
 TEST_P(Streams, AnExecutionBehindAStreamEndsWithTheFirstReason) {
-  run(3, [](Member& me) {
-    me.expect_ruin();
-    Framework framework(me.rank());
-    Rig rig(me, framework, 1000);
-    std::vector<uint32_t> words(50'000, 1);
-    hetcomm_reshard_t* const plan = make_plan(me, words.size(), {0, 1}, {2});
-    const auto start = [&](const hetcomm_operation_options_t& options) {
-      const hetcomm_buffer_t buffer = hetcomm_buffer_host(words.data(), words.size() * 4);
-      hetcomm_request_t* request = nullptr;
-      EXPECT_EQ(hetcomm_reshard_start(plan, &buffer, &buffer, &options, &request), HETCOMM_OK)
-          << hetcomm_last_error();
-      return request;
-    };
-    const hetcomm_operation_options_t at_once = with_timeout(kPatienceNs);
-    expect_ok(start(at_once));
-    me.meet();
-    std::optional<Gate> gate;
-    if (me.rank() == 0) {
-      gate.emplace(framework, rig.queue());
-      hetcomm_request_t* const behind = start(rig.options());
+  for (const bool is_late : {false, true}) {
+    SCOPED_TRACE(is_late);
+    run(3, [is_late](Member& me) {
+      me.expect_ruin();
+      Framework framework(me.rank());
+      Rig rig(me, framework, 1000);
+      std::vector<uint32_t> words(50'000, 1);
+      hetcomm_reshard_t* const plan = make_plan(me, words.size(), {0, 1}, {2});
+      const hetcomm_operation_options_t at_once = with_timeout(kPatienceNs);
+      expect_ok(start_plan(plan, words, at_once));
       me.meet();
-      const Outcome outcome = finish(behind);
-      EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
-      EXPECT_NE(outcome.text.find("rank 1"), std::string::npos) << outcome.text;
-      EXPECT_EQ(outcome.text.find("rank 2 left"), std::string::npos) << outcome.text;
-      gate.reset();
-    } else {
-      me.meet();
-      if (me.rank() == 2) {
-        const Outcome outcome = finish(start(at_once));
+      std::optional<Gate> gate;
+      if (me.rank() == 0) {
+        gate.emplace(framework, rig.queue());
+        hetcomm_request_t* behind = nullptr;
+        if (!is_late) behind = start_plan(plan, words, rig.options());
+        me.meet();
+        if (is_late) {
+          EXPECT_TRUE(me.until([&] {
+            return hetcomm_communicator_peer_status(me.communicator(), 2) == HETCOMM_PEER_LOST;
+          }));
+          behind = start_plan(plan, words, rig.options());
+        }
+        const Outcome outcome = finish(behind);
         EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
+        EXPECT_NE(outcome.text.find("rank 1"), std::string::npos) << outcome.text;
+        EXPECT_EQ(outcome.text.find("rank 2 left"), std::string::npos) << outcome.text;
+        gate.reset();
+      } else {
+        me.meet();
+        if (me.rank() == 2) {
+          const Outcome outcome = finish(start_plan(plan, words, at_once));
+          EXPECT_EQ(outcome.status, HETCOMM_ABORTED) << outcome.text;
+        }
       }
-    }
-    EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
-  });
+      EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
+    });
+  }
+}
+
+// Rank 1 refuses an execution and destroys its plan, as it may. Rank 0 calls that execution behind a
+// stream that stands, before or afterwards.
+TEST_P(Streams, AnExecutionBehindAStreamThatWasRefusedEndsWithThat) {
+  for (const bool is_late : {false, true}) {
+    SCOPED_TRACE(is_late);
+    run(2, [is_late](Member& me) {
+      Framework framework(me.rank());
+      Rig rig(me, framework, 1000);
+      std::vector<uint32_t> words(50'000, 1);
+      hetcomm_reshard_t* const plan = make_plan(me, words.size(), {0}, {1});
+      expect_ok(start_plan(plan, words, with_timeout(kPatienceNs)));
+      me.meet();
+      std::optional<Gate> gate;
+      hetcomm_request_t* behind = nullptr;
+      if (me.rank() == 0) {
+        gate.emplace(framework, rig.queue());
+        if (!is_late) behind = start_plan(plan, words, rig.options());
+      } else {
+        EXPECT_EQ(hetcomm_reshard_refuse(plan, "no"), HETCOMM_OK) << hetcomm_last_error();
+        EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
+      }
+      me.meet();
+      if (me.rank() == 0) {
+        if (is_late) behind = start_plan(plan, words, rig.options());
+        const Outcome outcome = finish(behind);
+        EXPECT_EQ(outcome.status, HETCOMM_MISMATCH) << outcome.text;
+        EXPECT_NE(outcome.text.find("rank 1 has refused"), std::string::npos) << outcome.text;
+        gate.reset();
+        EXPECT_EQ(hetcomm_reshard_destroy(plan), HETCOMM_OK) << hetcomm_last_error();
+      }
+      me.meet();
+    });
+  }
 }
 
 TEST_P(Streams, OnesThatEndBeforeTheirTurn) {

@@ -94,6 +94,7 @@ class Collective final : public CompositeOperation,
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
   void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool fails_without(int rank, bool has_left) const override HETCOMM_UNDER_BATON;
+  Status known_end() const override HETCOMM_UNDER_BATON { return {}; }
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return true; }
   std::string describe() const override HETCOMM_UNDER_BATON;
   std::vector<int> awaited() const override HETCOMM_UNDER_BATON;

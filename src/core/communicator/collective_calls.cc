@@ -59,6 +59,7 @@ class Refusal final : public CompositeOperation {
   bool fails_without(int /*rank*/, bool /*has_left*/) const override HETCOMM_UNDER_BATON {
     return false;
   }
+  Status known_end() const override HETCOMM_UNDER_BATON { return {}; }
   bool is_collective_call() const override HETCOMM_UNDER_BATON { return false; }
   std::vector<int> awaited() const override HETCOMM_UNDER_BATON { return {}; }
   std::string remark() const override HETCOMM_UNDER_BATON { return {}; }

@@ -77,6 +77,10 @@ void StreamWaits::begun(Operation& operation) {
   } catch (const std::bad_alloc&) {
     // It connects when it begins.
   }
+  if (operation.kind == OperationKind::kCollective) {
+    const Status known = operation.composite->known_end();
+    if (!known.ok()) ender_.end(operation, known.code(), known.text());
+  }
   if (pairs_.any_lost()) look_for_lost(operation);
   if (operation.state() != OperationState::kPending || remote_of(operation) == nullptr) return;
   const uint64_t first = commons_.engine.refresh_now() +

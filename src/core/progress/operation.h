@@ -104,6 +104,8 @@ class CompositeOperation {
   // Whether it cannot succeed any more if it begins after |rank| of the job was lost. |has_left|: the
   // rank had ended all its operations.
   virtual bool fails_without(int rank, bool has_left) const HETCOMM_UNDER_BATON = 0;
+  // Why it will not succeed once it begins. Ok: nothing is known.
+  virtual Status known_end() const HETCOMM_UNDER_BATON = 0;
   // Whether it is one of the collective operations that end together when one of a communicator
   // fails.
   virtual bool is_collective_call() const HETCOMM_UNDER_BATON = 0;
