@@ -411,7 +411,7 @@ def coalescing_given_up(rank, size, folder):
 
 
 AT_THE_END = """
-import os, sys, threading, time
+import atexit, os, signal, sys, threading, time
 from datetime import timedelta
 import torch, torch.distributed as dist
 rank, folder, what = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -425,11 +425,51 @@ if what == "running":
 elif what == "pending":
     work = dist.irecv(torch.empty(4), 1 - rank)
     future = work.get_future().then(lambda _: time.sleep(0.2))
+elif what == "closed":
+    group, began = dist.group.WORLD, threading.Event()
+    def close(info):
+        group._get_backend(torch.device("cpu")).shutdown()
+        began.set()
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            time.sleep(0.001)
+    group._register_on_completion_hook(close)
+    dist.all_reduce(torch.ones(4), async_op=True)
+    began.wait()
+elif what == "later":
+    later = dist.new_group([0, 1], timeout=timedelta(seconds=20))
+    pending = dist.irecv(torch.empty(4), 1 - rank, group=later)
+    def wait(_):
+        began = time.monotonic()
+        for begin in (lambda: pending, lambda: dist.irecv(torch.empty(4), 1 - rank, group=later)):
+            try:
+                begin().wait()
+            except RuntimeError:
+                pass
+        if time.monotonic() - began > 10:
+            print("slow")
+    future = dist.irecv(torch.empty(4), 1 - rank).get_future().then(wait)
+elif what == "endless":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    began = threading.Event()
+    work = dist.irecv(torch.empty(4), 1 - rank)
+    future = work.get_future().then(lambda _: (began.set(), threading.Event().wait()))
+    dist.barrier()  # a message that is there already would have its callback run on this thread
+    dist.send(torch.ones(4), 1 - rank)
+    began.wait()
 elif rank == 0:
     work = dist.all_reduce(torch.ones(4).to_sparse(), async_op=True)
     future = work.get_future().then(lambda _: time.sleep(0.2))
-print("over", flush=True)
+atexit.register(print, "over", flush=True)  # runs just before the groups are closed
 """
+
+
+def start_to_end(folder, what):
+    """Two ranks that run AT_THE_END."""
+    return [
+        subprocess.Popen([sys.executable, "-c", AT_THE_END, str(rank), folder, what],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for rank in range(2)]
 
 
 BY_EXCEPTION = """
@@ -899,15 +939,29 @@ class Ends(ranks.TestCase):
 
     def test_end_of_the_interpreter(self):
         """Without destroy_process_group, while callbacks in Python run or wait."""
-        for what in ("running", "pending", "sparse"):
+        for what in ("running", "pending", "sparse", "closed", "later"):
             with self.subTest(what=what), tempfile.TemporaryDirectory() as folder:
-                processes = [
-                    subprocess.Popen([sys.executable, "-c", AT_THE_END, str(rank), folder, what],
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                    for rank in range(2)]
-                for process in processes:
+                for process in start_to_end(folder, what):
                     out, err = process.communicate(timeout=ranks.LIMIT_S)
                     self.assertEqual((process.returncode, out), (0, "over\n"), err)
+
+    def test_interrupted_end_of_the_interpreter(self):
+        """A callback does not return. Ctrl-C ends the wait for it."""
+        with tempfile.TemporaryDirectory() as folder:
+            processes = start_to_end(folder, "endless")
+            try:
+                for process in processes:
+                    self.assertEqual(process.stdout.readline(), "over\n")
+                time.sleep(0.5)
+                for process in processes:
+                    process.send_signal(signal.SIGINT)
+                for process in processes:
+                    _, err = process.communicate(timeout=20)
+                    self.assertIn("KeyboardInterrupt", err)
+            finally:
+                for process in processes:
+                    process.kill()
+                    process.communicate()
 
     def test_exception_on_a_rank(self):
         """The others read that its process ended, and where to look."""

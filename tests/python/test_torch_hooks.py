@@ -1,7 +1,9 @@
 """Hooks and callbacks of a process group, and the end of the group.
 
-Proves: a group that is closed waits for the hooks and callbacks that run on other threads; one that is
-closed by a hook or a callback waits for none, so that groups can close each other; an operation is not
+Proves: a group that is closed waits for the hooks and callbacks that run on other threads, also where a
+hook has closed it before; one that is closed by a hook or a callback waits for none, and a hook that
+waits for pending works waits for no other hook, so that groups can close and await each other; a
+callback may drop the group while operations of several steps are queued; an operation is not
 refused because a thread for hooks or futures cannot be started, and a future that was refused for
 that reason can be had later; abort hooks hear of operations that nobody waits for; hooks can be
 added and removed while others are called.
@@ -17,6 +19,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+import hetcomm.torch
 import ranks
 
 HAS_ABORT_HOOKS = hasattr(torch._C._distributed_c10d.Backend, "register_abort_hook")
@@ -123,6 +126,100 @@ def closed_by_a_hook(rank, size, folder):
     dist.group.WORLD._register_on_completion_hook(hook)
     dist.all_reduce(torch.ones(1))
     return seconds
+
+
+def closed_after_a_hook(rank, size, folder):
+    """A hook closes the group and runs on, while another thread closes the group as well."""
+    ranks.init(rank, size, folder)
+    backend = backend_of()
+    began, over = threading.Event(), threading.Event()
+
+    def hook(info):
+        ranks.meet(rank, size, folder)
+        backend.shutdown()
+        began.set()
+        time.sleep(0.5)
+        over.set()
+
+    dist.group.WORLD._register_on_completion_hook(hook)
+    return closed_while(lambda: dist.all_reduce(torch.ones(1)), began, over)
+
+
+def hooks_for_each_other(rank, size, folder, end):
+    """A hook of each of two groups ends what the other group has, whose hook runs as well."""
+    ranks.init(rank, size, folder)
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    both = threading.Barrier(2)
+    seconds = []
+
+    def hook(other):
+        both.wait()
+        ranks.meet(rank, size, folder)
+        began = time.monotonic()
+        end(other)
+        seconds.append(time.monotonic() - began)
+
+    for group, other in zip(groups, reversed(groups)):
+        group._register_on_completion_hook(lambda info, other=other: hook(other))
+    threads = [
+        threading.Thread(target=dist.all_reduce, args=(torch.ones(1),), kwargs={"group": group})
+        for group in groups
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return seconds
+
+
+def fill_freed_memory():
+    """Takes memory that this thread has freed, and fills it."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.malloc.restype = ctypes.c_void_p
+    for size in range(256, 2048, 16):
+        for _ in range(4):
+            ctypes.memset(libc.malloc(size), 0xFF, size)
+
+
+def dropped_in_a_callback(rank, size, folder):
+    """A callback of the first operation drops the group. The second step of the next one is queued."""
+    store = dist.FileStore(os.path.join(folder, "store"), size)
+    groups = [
+        hetcomm.torch._load().create(
+            store, rank, size, timedelta(seconds=20), "own", [], None, False
+        )
+    ]
+
+    def start():
+        return groups[0].allreduce([torch.ones(4, device="cpu").to_sparse()])
+
+    if rank == 1:
+        ranks.meet(rank, size, folder, "added")
+        works = [start(), start()]
+        works[0].wait()
+        ranks.meet(rank, size, folder)
+        return "closed"
+
+    dropped = threading.Event()
+
+    def drop(_):
+        time.sleep(0.5)  # the first step of the next one ends
+        groups.clear()
+        fill_freed_memory()
+        dropped.set()
+
+    works = [start(), start()]
+    works[0].get_future().add_done_callback(drop)
+    ranks.meet(rank, size, folder, "added")
+    dropped.wait()
+    try:
+        works[1].wait()
+        text = "no exception"
+    except dist.DistBackendError as error:
+        text = str(error)
+    ranks.meet(rank, size, folder)
+    return text
 
 
 def closed_by_each_other(rank, size, folder):
@@ -253,6 +350,24 @@ class Ends(ranks.TestCase):
         for seconds in ranks.run(2, closed_by_a_hook):
             self.assertEqual(len(seconds), 1)
             self.assertLess(seconds[0], 8)
+
+    def test_closed_after_a_hook(self):
+        self.all_equal(ranks.run(2, closed_after_a_hook), True)
+
+    def test_hooks_for_each_other(self):
+        ends = {
+            "close": lambda group: backend_of(group).shutdown(),
+            "wait": lambda group: group._wait_for_pending_works(),
+        }
+        for name, end in ends.items():
+            with self.subTest(end=name):
+                for seconds in ranks.run(2, hooks_for_each_other, end):
+                    self.assertEqual(len(seconds), 2)
+                    self.assertLess(max(seconds), 8)
+
+    def test_dropped_in_a_callback(self):
+        for text in ranks.run(2, dropped_in_a_callback):
+            self.assertIn("closed", text)
 
     def test_closed_by_each_other(self):
         self.all_equal(ranks.run(2, closed_by_each_other), 2)

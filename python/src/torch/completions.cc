@@ -4,8 +4,8 @@ namespace hetcomm::torch_backend {
 
 constinit thread_local const Completions::Scope* Completions::innermost_ = nullptr;
 
-Completions::Scope::Scope(Completions& completions, const void* work)
-    : completions_(completions), work_(work), outer_(innermost_) {
+Completions::Scope::Scope(Completions& completions)
+    : completions_(completions), outer_(innermost_) {
   completions_.count_.fetch_add(1);
   innermost_ = this;
 }
@@ -23,13 +23,6 @@ bool Completions::wait_for_others(size_t own, std::chrono::steady_clock::duratio
   std::unique_lock lock(mutex_);
   waited_for_.store(true);
   return changed_.wait_for(lock, limit, [this, own] { return count_.load() == own; });
-}
-
-bool Completions::is_here(const void* work) {
-  for (const Scope* scope = innermost_; scope != nullptr; scope = scope->outer_) {
-    if (scope->work_ == work) return true;
-  }
-  return false;
 }
 
 }  // namespace hetcomm::torch_backend

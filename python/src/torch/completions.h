@@ -11,11 +11,11 @@ namespace hetcomm::torch_backend {
 
 class Completions {
  public:
-  // While it lives the calling thread completes |work|, or does something else for the group where
-  // |work| is null. Scopes of a thread lie in each other.
+  // While it lives the calling thread completes a work or does something else for the group. Scopes
+  // of a thread lie in each other.
   class Scope {
    public:
-    explicit Scope(Completions& completions, const void* work = nullptr);
+    explicit Scope(Completions& completions);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -23,7 +23,6 @@ class Completions {
    private:
     friend class Completions;
     Completions& completions_;
-    const void* const work_;
     const Scope* const outer_;
   };
 
@@ -34,8 +33,6 @@ class Completions {
   // Whether the calling thread has a scope, of any group. Another thread may wait for it, so that it
   // must not wait for other threads' scopes.
   static bool any_here() { return innermost_ != nullptr; }
-  // Whether the calling thread completes |work|.
-  static bool is_here(const void* work);
 
   // Returns true when there are |own| scopes, those of the calling thread, and false when there are
   // still more after |limit|.

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <utility>
 
+#include "python/src/torch/interrupts.h"
 #include "python/src/torch/log.h"
 #include "python/src/torch/status.h"
 #include "python/src/torch/store_bootstrap.h"
@@ -73,10 +74,9 @@ Group::Group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
 Group::Group(int rank, const GroupSettings& settings, const std::string& reason)
     : context_(SharedContext::get(settings.settings)),
       rank_(rank),
-      closed_(true),
+      state_(State::kClosed),
       close_reason_(reason),
-      hooks_(settings.hooks),
-      closed_wholly_(true) {}
+      hooks_(settings.hooks) {}
 
 Group::~Group() { close("the process group is gone"); }
 
@@ -213,7 +213,7 @@ hetcomm_group_t* Group::open_group() {
 
 void Group::start_group(hetcomm_group_t* group) {
   const std::scoped_lock lock(mutex_);
-  if (closed_) fail_closed(close_reason_);
+  if (state_ != State::kOpen) fail_closed(close_reason_);
   // The others were dropped when one before this was closed.
   TORCH_CHECK(std::erase(open_groups_, group) == 1, "hetcomm: coalescing: it was dropped");
   const hetcomm_status_t status = hetcomm_group_start(group);
@@ -234,30 +234,40 @@ void Group::drop_open_groups() {
   open_groups_.clear();
 }
 
+namespace {
+
+// Waits until |work| is done, or |deadline|; false where it is not. A thread that runs a hook or a
+// callback is |nested|. It does not wait for a thread that completes the work, because that one's hook
+// may wait for it.
+bool wait_for(OperationWork& work, bool nested, std::optional<Clock::time_point> deadline) {
+  return nested ? work.wait_for_requests(deadline) : work.wait_until(deadline);
+}
+
+}  // namespace
+
 void Group::wait_for_pending() {
+  const bool nested = Completions::any_here();
   std::vector<WorkRef> works;
   {
     std::unique_lock lock(mutex_);
     // The thread that closes waits for those that were pending.
-    if (closed_ && !Completions::any_here()) {
-      close_over_.wait(lock, [this] { return closed_wholly_; });
+    if (state_ != State::kOpen && !nested) {
+      close_over_.wait(lock, [this] { return state_ == State::kClosed; });
     }
     works = pending_;
   }
-  for (const WorkRef& work : works) {
-    if (!Completions::is_here(work.get())) work->wait_until(std::nullopt);
-  }
+  for (const WorkRef& work : works) wait_for(*work, nested, std::nullopt);
 }
 
 hetcomm_status_t Group::peer_status(int rank) {
   const std::scoped_lock lock(mutex_);
-  if (closed_) return HETCOMM_ABORTED;
+  if (state_ != State::kOpen) return HETCOMM_ABORTED;
   return hetcomm_communicator_peer_status(communicator_, rank);
 }
 
 hetcomm_communicator_t* Group::lend(std::function<void()> forget) {
   const std::scoped_lock lock(mutex_);
-  if (closed_) fail_closed(close_reason_);
+  if (state_ != State::kOpen) fail_closed(close_reason_);
   borrowers_.push_back(std::move(forget));
   return communicator_;
 }
@@ -280,14 +290,23 @@ void Group::call_borrowers() noexcept {
 
 void Group::refuse(const std::string& reason) {
   const std::scoped_lock lock(mutex_);
-  if (closed_ || !alive()) return;
+  if (state_ != State::kOpen || !alive()) return;
   static_cast<void>(hetcomm_collective_refuse(communicator_, reason.c_str()));
 }
 
 void Group::abort(const std::string& reason) {
   const std::scoped_lock lock(mutex_);
-  if (closed_ || !alive()) return;
+  if (state_ != State::kOpen || !alive()) return;
   static_cast<void>(hetcomm_communicator_abort(communicator_, reason.c_str()));
+}
+
+void Group::cancel_all(const std::string& reason) {
+  std::string why = reason;
+  const std::scoped_lock lock(mutex_);
+  if (state_ != State::kOpen || !alive()) return;
+  state_ = State::kRefuses;
+  close_reason_.swap(why);
+  for (const WorkRef& work : pending_) work->abort();
 }
 
 void Group::close(const std::string& reason) {
@@ -295,33 +314,58 @@ void Group::close(const std::string& reason) {
   const bool nested = Completions::any_here();
   {
     std::unique_lock lock(mutex_);
-    if (closed_) {
-      if (!nested) close_over_.wait(lock, [this] { return closed_wholly_; });
+    if (state_ == State::kCloses || state_ == State::kClosed) {
+      lock.unlock();
+      if (!nested) wait_until_closed();
       return;
     }
-    closed_ = true;
-    close_reason_.swap(why);
+    if (state_ == State::kOpen) close_reason_.swap(why);
+    state_ = State::kCloses;
   }
-  close_open_group(nested);
-  const std::scoped_lock lock(mutex_);
-  closed_wholly_ = true;
-  close_over_.notify_all();
+  const std::exception_ptr raised = close_open_group(nested);
+  {
+    const std::scoped_lock lock(mutex_);
+    state_ = State::kClosed;
+    close_over_.notify_all();
+  }
+  if (raised) std::rethrow_exception(raised);
 }
 
-void Group::close_open_group(bool nested) noexcept {
+// Another call closes, or has closed. If a hook made that call, hooks may still run.
+void Group::wait_until_closed() {
+  if (!alive()) return;  // a forked child does not have the threads
+  wait_in_steps("another thread that ends it", [this](std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    return close_over_.wait_for(lock, limit, [this] { return state_ == State::kClosed; });
+  });
+  wait_for_completions(/*own=*/0);
+}
+
+// Returns what a signal handler has raised, or null.
+std::exception_ptr Group::close_open_group(bool nested) noexcept {
   const Completions::Scope here(completions_);
   // A forked child has neither the threads nor the communicator.
-  if (communicator_ == nullptr || !alive()) return watchers_.forget_threads();
+  if (communicator_ == nullptr || !alive()) {
+    watchers_.forget_threads();
+    return nullptr;
+  }
   call_borrowers();
   drop_open_groups();
-  finish_pending();
-  watchers_.stop(/*waits=*/!nested);
-  if (!nested) wait_for_completions();
+  finish_pending(nested);
+  watchers_.stop();
+  std::exception_ptr raised;
+  try {
+    if (!nested) wait_for_completions(/*own=*/1);
+  } catch (...) {
+    raised = std::current_exception();
+  }
+  watchers_.let_go(/*waits=*/!nested && !raised);
   destroy_communicator();
+  return raised;
 }
 
 // Needs no memory. The works are this thread's: no other one finds them in pending_.
-void Group::finish_pending() {
+void Group::finish_pending(bool nested) {
   std::vector<WorkRef> works;
   {
     const std::scoped_lock lock(mutex_);
@@ -331,23 +375,22 @@ void Group::finish_pending() {
   }
   // Cancelled, not aborted: what other ranks still do with each other goes on.
   for (const WorkRef& work : works) {
-    if (Completions::is_here(work.get())) continue;
     work->poll();
     work->abort();
   }
   const auto deadline = Clock::now() + kCloseTime;
   for (const WorkRef& work : works) {
-    if (Completions::is_here(work.get())) continue;
-    if (!work->wait_until(deadline)) log_warning("an operation did not end in time");
+    if (!wait_for(*work, nested, deadline)) log_warning("an operation did not end in time");
   }
 }
 
-// Hooks and callbacks of works that are done may still run on other threads.
-void Group::wait_for_completions() {
-  constexpr size_t kOwn = 1;
-  while (!completions_.wait_for_others(kOwn, kCloseTime)) {
-    log_warning("the end of a group waits for a hook or a callback of one of its operations");
-  }
+// Hooks and callbacks of works that are done may still run on other threads. |own| is the number of
+// the calling thread's scopes.
+void Group::wait_for_completions(size_t own) {
+  wait_in_steps("a hook or a callback of one of its operations",
+                [this, own](std::chrono::milliseconds limit) {
+                  return completions_.wait_for_others(own, limit);
+                });
 }
 
 void Group::destroy_communicator() {

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -96,17 +97,21 @@ class Group : public std::enable_shared_from_this<Group> {
   bool is_timed() const { return timed_.load(std::memory_order_relaxed); }
   // Works that are not known to be done: somebody may wait for them.
   bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) > 0; }
-  // Until all works that there are now are done, but for those that the calling thread completes.
+  // Returns when all works that there are now are done. A hook or a callback, of this group or another,
+  // does not wait for works that threads are completing, itself or others.
   void wait_for_pending();
 
   // The other ranks learn that this one does not make the collective call that they wait for.
   void refuse(const std::string& reason);
   // Ends all operations, on all ranks. Never blocks. [any-thread]
   void abort(const std::string& reason);
-  // Ends what is pending, says goodbye and frees the communicator. |reason| is what pending operations
-  // end with. A second call waits for the first one. When it returns no hook and no callback of a work
-  // runs any more, except where it is called by one, of this group or another: then it waits for no
-  // other thread.
+  // Cancels what is pending, and refuses what is posted from now on. close() comes later.
+  void cancel_all(const std::string& reason);
+  // Ends what is pending, says goodbye and frees the communicator. Later posts fail with |reason|. A
+  // second call waits for the first one. When it returns no hook and no callback of a work runs any
+  // more, except where it is called by one, of this group or another: then it waits for no other
+  // thread. It throws what a signal handler raises while it waits. Then hooks and callbacks may still
+  // run.
   void close(const std::string& reason);
   // The threads that complete works of the group.
   Completions& completions() { return completions_; }
@@ -119,12 +124,21 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::shared_ptr<SharedContext>& shared_context() const { return context_; }
 
  private:
+  // A group that was never made begins and stays in kClosed.
+  enum class State {
+    kOpen,     // takes calls
+    kRefuses,  // cancel_all() was called
+    kCloses,   // a thread is in close()
+    kClosed,
+  };
+
   void keep(const WorkRef& work) noexcept;
-  void close_open_group(bool nested) noexcept;
+  std::exception_ptr close_open_group(bool nested) noexcept;
+  void wait_until_closed();
   void call_borrowers() noexcept;
   void drop_open_groups();
-  void finish_pending();
-  void wait_for_completions();
+  void finish_pending(bool nested);
+  void wait_for_completions(size_t own);
   void destroy_communicator();
   bool look_at_all();
 
@@ -134,7 +148,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   std::mutex mutex_;  // posting, pending works and the end of the communicator
   hetcomm_communicator_t* communicator_ = nullptr;
-  bool closed_ = false;
+  State state_ = State::kOpen;
   std::string close_reason_;
   std::vector<hetcomm_group_t*> open_groups_;
   std::vector<std::function<void()>> borrowers_;
@@ -150,7 +164,6 @@ class Group : public std::enable_shared_from_this<Group> {
   std::atomic<bool> looked_after_{false};  // the lookout has look_at_all()
   uint64_t posted_before_ = 0;             // the last look; under mutex_
 
-  bool closed_wholly_ = false;
   std::condition_variable close_over_;  // with mutex_
   Completions completions_;
   Watchers watchers_{completions_};
@@ -161,7 +174,7 @@ class Group : public std::enable_shared_from_this<Group> {
 template <typename Post>
 void Group::post(const WorkRef& work, Post&& post) {
   const std::scoped_lock lock(mutex_);
-  if (closed_) fail_closed(close_reason_);
+  if (state_ != State::kOpen) fail_closed(close_reason_);
   make_room(pending_);
   try {
     post(communicator_);

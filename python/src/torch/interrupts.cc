@@ -6,6 +6,8 @@
 #include <thread>
 #include <torch/csrc/utils/pybind.h>
 
+#include "python/src/torch/log.h"
+
 namespace hetcomm::torch_backend {
 
 void check_signals() {
@@ -13,6 +15,17 @@ void check_signals() {
   if (syscall(SYS_gettid) != getpid() || Py_IsInitialized() == 0) return;
   const pybind11::gil_scoped_acquire lock;
   if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+}
+
+void wait_in_steps(const char* what, const std::function<bool(std::chrono::milliseconds)>& wait) {
+  constexpr std::chrono::seconds kBetweenLines(10);
+  auto next_line = std::chrono::steady_clock::now() + kBetweenLines;
+  while (!wait(kSignalInterval) && Py_IsInitialized() != 0) {
+    check_signals();
+    if (std::chrono::steady_clock::now() < next_line) continue;
+    log_warning("the end of a group waits for ", what);
+    next_line += kBetweenLines;
+  }
 }
 
 void WaitingThread::let_all_return() {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 
 namespace hetcomm::torch_backend {
 
@@ -13,6 +14,12 @@ inline constexpr std::chrono::milliseconds kSignalInterval(200);
 // Runs the interpreter's signal handlers, which run on its main thread only, and throws what they
 // raise: KeyboardInterrupt after Ctrl-C. Nothing on other threads.
 void check_signals();
+
+// Calls |wait| until it returns true. |wait| waits for at most the time that it is given, and returns
+// whether |what| has come about. Signals are checked between the calls. A line of the log says every
+// 10 s that the end of a group waits for |what|. Returns early where the interpreter has ended: hooks
+// and callbacks of Python do not come back then.
+void wait_in_steps(const char* what, const std::function<bool(std::chrono::milliseconds)>& wait);
 
 // A thread that waits for an operation. Where the interpreter ends while daemon threads wait, here
 // or for a future, their operations are ended; a thread that comes back later than that would be

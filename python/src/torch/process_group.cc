@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "python/src/torch/interrupts.h"
+#include "python/src/torch/log.h"
 
 namespace hetcomm::torch_backend {
 namespace {
@@ -109,6 +110,11 @@ GroupSettings settings_of(const ProcessGroup::Options& options, std::shared_ptr<
           .hooks = std::move(hooks)};
 }
 
+void drain(Worker& worker) {
+  wait_in_steps("an operation of several steps",
+                [&worker](std::chrono::milliseconds limit) { return worker.drain(limit); });
+}
+
 // Makes a handle that names this process group in this process only.
 std::string random_handle() {
   std::random_device device;
@@ -152,7 +158,11 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
 
 ProcessGroup::~ProcessGroup() {
   const WithoutPythonLock unlocked;
-  group_->close("it was dropped");
+  try {
+    group_->close("it was dropped");
+  } catch (...) {
+    log_thrown("the wait for the callbacks of a group that was dropped");
+  }
   worker_->stop();
 }
 
@@ -170,14 +180,23 @@ void ProcessGroup::close_all(const std::string& reason, const std::string& told)
   lock.unlock();
   bool any_ends = WaitingThread::any();
   for (const auto& [weak_group, weak_worker] : groups) {
-    if (const auto group = weak_group.lock()) {
-      any_ends = any_ends || group->has_pending();
-      if (!told.empty()) group->refuse(told);
-      group->close(reason);
+    const auto group = weak_group.lock();
+    if (!group) continue;
+    any_ends = any_ends || group->has_pending();
+    if (!told.empty()) group->refuse(told);
+    group->cancel_all(reason);
+  }
+  std::exception_ptr raised;  // the first
+  for (const auto& [weak_group, weak_worker] : groups) {
+    try {
+      if (const auto group = weak_group.lock()) group->close(reason);
+      if (const auto worker = weak_worker.lock()) drain(*worker);
+    } catch (...) {
+      if (!raised) raised = std::current_exception();
     }
-    if (const auto worker = weak_worker.lock()) worker->drain();
   }
   if (any_ends || WaitingThread::any()) WaitingThread::let_all_return();
+  if (raised) std::rethrow_exception(raised);
 }
 
 uint64_t ProcessGroup::timeout_ns(std::chrono::milliseconds timeout) const {
@@ -326,7 +345,7 @@ void ProcessGroup::shutdown() {
   const WithoutPythonLock unlocked;
   group_->close("it was shut down");
   // A hook or a callback may call this: another one may wait for it.
-  if (!Completions::any_here()) worker_->drain();
+  if (!Completions::any_here()) drain(*worker_);
 #if HETCOMM_TORCH_HAS_HOOKS
   if (const auto detach = std::exchange(detach_, nullptr)) detach();
 #endif
@@ -404,7 +423,7 @@ ProcessGroup::Ref ProcessGroup::reconfigure(const c10d::ReconfigureOptions& opti
                     "hetcomm reconfigure: the handle of this rank is not among those given");
   const WithoutPythonLock unlocked;
   group_->close("it is being reconfigured");
-  worker_->drain();
+  drain(*worker_);
   {
     const std::scoped_lock lock(coalescing_mutex_);
     for (Coalescing& open : coalescing_) open.group = nullptr;  // dropped with the group

@@ -30,8 +30,6 @@
 
 namespace hetcomm::torch_backend {
 
-class SparseAllreduce;
-
 class ProcessGroup final : public c10d::Backend {
  public:
   struct Options final : public c10d::Backend::Options {
@@ -59,9 +57,10 @@ class ProcessGroup final : public c10d::Backend {
   ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                c10::intrusive_ptr<Options> options);
   ~ProcessGroup() override;
-  // Shuts down all that there are, and returns when their callbacks have run.
-  // Their operations end with |reason|. Ranks that wait for this one in a collective operation read
-  // |told|, unless that is empty.
+  // Shuts down all that there are, and returns when their callbacks have run. It first cancels the
+  // operations of all: a callback of one group may wait for an operation of another. Later posts fail
+  // with |reason|. Ranks that wait for this one in a collective operation read |told|, unless that is
+  // empty. It throws what a signal handler raises while it waits for callbacks.
   static void close_all(const std::string& reason, const std::string& told);
 
   const std::string getBackendName() const override { return "hetcomm"; }
@@ -208,8 +207,6 @@ class ProcessGroup final : public c10d::Backend {
                          std::chrono::milliseconds limit);
   void watch_arrivals(uint64_t turn, std::chrono::milliseconds limit, bool wait_all);
   void arrive(uint64_t turn, std::chrono::milliseconds limit);
-  // The second step; blocks.
-  void exchange_sparse(SparseAllreduce& operation);
   // In a handler of what a collective operation has thrown: the others wait for it.
   void tell_refusal();
   void check_root(const char* operation, int64_t root) const;

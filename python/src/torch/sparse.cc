@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -54,13 +55,21 @@ at::Tensor empty_like_rows(const at::Tensor& model, int64_t rows) {
   return at::empty(sizes, model.options());
 }
 
-}  // namespace
-
-// One operation; lives until its second step has ended.
+// One operation; lives until its second step has ended. It does not use the process group: a callback
+// of an operation before it may drop the last reference to that.
 class SparseAllreduce {
  public:
-  SparseAllreduce(at::Tensor tensor, bool average, uint64_t sequence, int size)
-      : tensor_(std::move(tensor)), average_(average), sequence_(sequence) {
+  using Tensors = ProcessGroup::Tensors;
+
+  SparseAllreduce(std::shared_ptr<Group> group, int rank, int size, at::Tensor tensor, bool average,
+                  uint64_t sequence, uint64_t timeout_ns)
+      : tensor_(std::move(tensor)),
+        sequence_(sequence),
+        group_(std::move(group)),
+        rank_(rank),
+        size_(size),
+        average_(average),
+        timeout_ns_(timeout_ns) {
     const at::Tensor own = tensor_.coalesce();
     // One row for each element, so that rows of all ranks go one after another.
     indices_ = own.indices().t().contiguous();
@@ -69,14 +78,27 @@ class SparseAllreduce {
     descriptions_ = at::empty({size * kFields}, at::kLong);
   }
 
+  // The second step; blocks.
+  void exchange();
+
   at::Tensor tensor_;
-  const bool average_;
   const uint64_t sequence_;
-  at::Tensor indices_;
-  at::Tensor values_;
   at::Tensor description_;
   at::Tensor descriptions_;
+
+ private:
+  void exchange_rows(Tensors& indices, Tensors& values) const;
+
+  const std::shared_ptr<Group> group_;
+  const int rank_;
+  const int size_;
+  const bool average_;
+  const uint64_t timeout_ns_;
+  at::Tensor indices_;
+  at::Tensor values_;
 };
+
+}  // namespace
 
 ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
                                                  const c10d::AllreduceOptions& options) {
@@ -89,8 +111,9 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
       reduction.kind == HETCOMM_REDUCE_SUM || reduction.kind == HETCOMM_REDUCE_AVERAGE, "hetcomm ",
       kName, ": unsupported reduction operation, sum and average only");
   const at::NoGradGuard no_grad;
-  auto operation = std::make_shared<SparseAllreduce>(
-      tensors[0], reduction.kind == HETCOMM_REDUCE_AVERAGE, sequence_.load(), size_);
+  auto operation = std::make_shared<SparseAllreduce>(group_, rank_, size_, tensors[0],
+                                                     reduction.kind == HETCOMM_REDUCE_AVERAGE,
+                                                     sequence_.load(), timeout_ns(kNoTimeout));
   c10d::AllgatherOptions gather;
   gather.timeout = options.timeout;
   Ref described = _allgather_base(operation->descriptions_, operation->description_, gather);
@@ -102,13 +125,13 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
                                   .internal = true,
                                   .inputs = {},
                                   .results = {operation->tensor_}});
-  const bool accepted = worker_->run([this, described, operation, work] {
+  const bool accepted = worker_->run([described, operation, work] {
     std::exception_ptr failure;
     try {
       described->wait();
       const c10::InferenceMode mode(operation->tensor_.is_inference());
       const at::NoGradGuard unrecorded;
-      exchange_sparse(*operation);
+      operation->exchange();
     } catch (...) {
       failure = std::current_exception();
     }
@@ -119,31 +142,42 @@ ProcessGroup::Ref ProcessGroup::allreduce_sparse(Tensors& tensors,
   return work;
 }
 
-void ProcessGroup::exchange_sparse(SparseAllreduce& operation) {
-  const auto* descriptions = operation.descriptions_.const_data_ptr<int64_t>();
+void SparseAllreduce::exchange() {
+  const auto* descriptions = descriptions_.const_data_ptr<int64_t>();
   check_alike(descriptions, size_);
   Tensors indices;
   Tensors values;
   for (int rank = 0; rank < size_; ++rank) {
     const int64_t count = descriptions[int64_t{rank} * kFields + kCount];
-    indices.push_back(rank == rank_ ? operation.indices_
-                                    : empty_like_rows(operation.indices_, count));
-    values.push_back(rank == rank_ ? operation.values_ : empty_like_rows(operation.values_, count));
+    indices.push_back(rank == rank_ ? indices_ : empty_like_rows(indices_, count));
+    values.push_back(rank == rank_ ? values_ : empty_like_rows(values_, count));
   }
-  const WorkRef work = make_work({.type = c10d::OpType::_ALLREDUCE_SPARSE,
-                                  .name = "allreduce_sparse",
-                                  .profiling = nullptr,
-                                  .sequence = operation.sequence_,
-                                  .inputs = {},
-                                  .results = {}});
+  exchange_rows(indices, values);
+  const at::Tensor values_of_all = at::cat(values, 0);
+  at::Tensor sum =
+      at::sparse_coo_tensor(at::cat(indices, 0).t(), values_of_all, tensor_.sizes()).coalesce();
+  if (average_) sum = sum / size_;
+  tensor_.copy_(sum);
+}
+
+// Sends the own rows to the others, and receives theirs.
+void SparseAllreduce::exchange_rows(Tensors& indices, Tensors& values) const {
+  const WorkRef work =
+      c10::make_intrusive<OperationWork>(group_, rank_,
+                                         WorkDescription{.type = c10d::OpType::_ALLREDUCE_SPARSE,
+                                                         .name = "allreduce_sparse",
+                                                         .profiling = nullptr,
+                                                         .sequence = sequence_,
+                                                         .inputs = {},
+                                                         .results = {}});
   for (const Tensors* list : {&indices, &values}) {
     for (const at::Tensor& tensor : *list) work->keep(tensor);
   }
   work->expect_requests(2 * static_cast<size_t>(size_));
-  const uint64_t tag = kSparseTag | operation.sequence_;
+  const uint64_t tag = kSparseTag | sequence_;
   hetcomm_operation_options_t options{};
   options.struct_size = sizeof(options);
-  options.timeout_ns = timeout_ns(kNoTimeout);
+  options.timeout_ns = timeout_ns_;
   const auto post_pair = [&](hetcomm_communicator_t* communicator, int rank) {
     const auto at = static_cast<size_t>(rank);
     const hetcomm_buffer_t theirs[] = {host_buffer_of(indices[at]), host_buffer_of(values[at])};
@@ -151,22 +185,23 @@ void ProcessGroup::exchange_sparse(SparseAllreduce& operation) {
     check("allreduce_sparse",
           hetcomm_recvv(communicator, rank, tag, HETCOMM_EXACT_TAG, theirs, 2, &options, &request));
     work->add_request(request);
-    const hetcomm_buffer_t mine[] = {host_buffer_of(operation.indices_),
-                                     host_buffer_of(operation.values_)};
+    const hetcomm_buffer_t mine[] = {host_buffer_of(indices_), host_buffer_of(values_)};
     check("allreduce_sparse", hetcomm_sendv(communicator, rank, tag, mine, 2, &options, &request));
     work->add_request(request);
   };
-  start(work, [&](hetcomm_communicator_t* communicator, hetcomm_group_t*) {
-    for (int rank = 0; rank < size_; ++rank) {
-      if (rank != rank_) post_pair(communicator, rank);
-    }
-  })->wait();
-  const at::Tensor values_of_all = at::cat(values, 0);
-  at::Tensor sum =
-      at::sparse_coo_tensor(at::cat(indices, 0).t(), values_of_all, operation.tensor_.sizes())
-          .coalesce();
-  if (operation.average_) sum = sum / size_;
-  operation.tensor_.copy_(sum);
+  try {
+    group_->post(work, [&](hetcomm_communicator_t* communicator) {
+      for (int rank = 0; rank < size_; ++rank) {
+        if (rank != rank_) post_pair(communicator, rank);
+      }
+    });
+  } catch (...) {
+    work->reject(std::current_exception());
+    work->abort();  // the parts that were accepted
+    throw;
+  }
+  work->posted();
+  work->wait();
 }
 
 }  // namespace hetcomm::torch_backend

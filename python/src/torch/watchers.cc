@@ -224,13 +224,17 @@ Watchers::Report Watchers::go_round() {
   return report;
 }
 
-void Watchers::stop(bool waits) {
-  std::unique_lock lock(mutex_);
+void Watchers::stop() {
+  const std::scoped_lock lock(mutex_);
   stops_ = true;
-  std::vector<std::thread> threads;
-  threads.swap(threads_);
   called_.notify_all();
   wake_leader();
+}
+
+void Watchers::let_go(bool waits) {
+  std::unique_lock lock(mutex_);
+  std::vector<std::thread> threads;
+  threads.swap(threads_);
   lock.unlock();
   for (std::thread& thread : threads) {
     // A callback of one thread may wait for one of another, and a thread may drop the last reference

@@ -32,7 +32,8 @@ class Watchers {
   Watchers(const Watchers&) = delete;
   Watchers& operator=(const Watchers&) = delete;
 
-  // Before the first watch(). The communicator lives until stop() has returned. |rank| is this rank's.
+  // Before the first watch(). The communicator lives until let_go() has returned. |rank| is this
+  // rank's.
   void start(hetcomm_communicator_t* communicator, int rank) {
     communicator_ = communicator;
     rank_ = rank;
@@ -40,9 +41,11 @@ class Watchers {
   // Completes |work| when its requests have ended. |owner| owns this: threads keep it. Does nothing
   // after stop(). May throw where there is no memory or no thread. [any-thread]
   void watch(const WorkRef& work, const std::shared_ptr<void>& owner);
-  // Ends the threads. With |waits| it returns when they have ended. Without it those that are in
-  // callbacks end when they come back. A callback may call it, without |waits|.
-  void stop(bool waits);
+  // Ends the threads. Those that are in callbacks end when they come back.
+  void stop();
+  // Lets go of the threads after stop(). With |waits| it returns when they have ended. A callback may
+  // call it, without |waits|.
+  void let_go(bool waits);
   // Lets go of the threads in a forked child, where they do not run.
   void forget_threads();
 

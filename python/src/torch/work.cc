@@ -155,7 +155,7 @@ std::exception_ptr OperationWork::take_results() noexcept {
 
 // The caller's reference, or the watcher's, outlives this call.
 void OperationWork::complete() noexcept {
-  const Completions::Scope here(group_->completions(), this);
+  const Completions::Scope here(group_->completions());
   std::exception_ptr failure;
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
@@ -262,12 +262,17 @@ bool OperationWork::wait_for(Part& part, std::optional<Clock::time_point> deadli
   return true;
 }
 
-bool OperationWork::wait_until(std::optional<Clock::time_point> deadline) {
+bool OperationWork::wait_for_requests(std::optional<Clock::time_point> deadline) {
   if (Part* part = next_part()) {
     for (; part != parts_.end(); ++part) {
       if (!wait_for(*part, deadline)) return false;
     }
   }
+  return true;
+}
+
+bool OperationWork::wait_until(std::optional<Clock::time_point> deadline) {
+  if (!wait_for_requests(deadline)) return false;
   if (done()) return true;
   std::unique_lock lock(mutex_);
   const auto is_done = [this] { return done(); };

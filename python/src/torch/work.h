@@ -104,6 +104,9 @@ class OperationWork final : public c10d::Work {
 
   const char* name() const { return name_; }
   bool done() const { return done_.load(std::memory_order_acquire); }
+  // Waits until no request is open, or |deadline|; true if none is. Then it is done, or another thread
+  // completes it. Throws nothing.
+  bool wait_for_requests(std::optional<std::chrono::steady_clock::time_point> deadline);
   // Waits until it is done, or |deadline|; true if it is. Throws nothing.
   bool wait_until(std::optional<std::chrono::steady_clock::time_point> deadline);
   // The first part whose request is not reported yet, or null. After the posting parts stay where they

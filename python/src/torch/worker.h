@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -36,11 +37,13 @@ class Worker {
     return true;
   }
 
-  // Returns when everything has run; at once inside of a task, and in a forked child. [any-thread]
-  void drain() {
+  // Returns true when everything has run, and false after |limit|. Returns true at once inside of a
+  // task, and in a forked child. [any-thread]
+  bool drain(std::chrono::milliseconds limit) {
     std::unique_lock lock(state_->mutex);
-    if (getpid() != process_ || state_->thread == std::this_thread::get_id()) return;
-    state_->drained.wait(lock, [this] { return state_->tasks.empty() && !state_->busy; });
+    if (getpid() != process_ || state_->thread == std::this_thread::get_id()) return true;
+    return state_->drained.wait_for(lock, limit,
+                                    [this] { return state_->tasks.empty() && !state_->busy; });
   }
 
   // Runs what is left and ends the thread.
