@@ -172,7 +172,7 @@ class StoreClient {
   Log& log_;
   Options options_;
   StreamSocket socket_;
-  bool replied_ = false;  // something of the reply to the last request has come
+  uint64_t requests_ = 0;
   std::string peer_;
   Address local_;
   uint64_t limit_ns_ = 0;  // 0: none is known

@@ -212,6 +212,7 @@ Result<std::vector<std::byte>> StoreClient::call(StoreRequest request, size_t re
                                                  uint64_t deadline_ns) {
   HETCOMM_RETURN_IF_ERROR(refresh(deadline_ns));
   HETCOMM_RETURN_IF_ERROR(connect(deadline_ns));
+  request.number = ++requests_;
   Result<std::vector<std::byte>> body =
       exchange_again(std::move(request), reply_limit + kReplyOverhead, deadline_ns);
   if (!body.ok()) {
@@ -246,17 +247,16 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
 }
 
 // A connection may end between two requests: the store has ended a quiet one, or the network has
-// forgotten it. The store answers a request that it has read, so one without any reply was not read,
-// or the store has ended.
+// forgotten it. Every request may be sent again: the store takes it for the same one, and repeats the
+// reply to an exchange that is over.
 Result<std::vector<std::byte>> StoreClient::exchange_again(StoreRequest request, size_t reply_limit,
                                                            uint64_t deadline_ns) {
   for (int i = 0;; ++i) {
-    replied_ = false;
     // Less time is left at each try.
     request.timeout_ns = std::min(request.timeout_ns, time_for_store(deadline_ns));
     Result<std::vector<std::byte>> body =
         exchange(encode_request(request), reply_limit, deadline_ns);
-    const bool lost = !body.ok() && body.status().code() == Code::kPeerLost && !replied_;
+    const bool lost = !body.ok() && body.status().code() == Code::kPeerLost;
     if (!lost || options_.relay || i == kRepeats) return body;
     socket_.reset();
     if (!connect(deadline_ns).ok()) return body;
@@ -268,7 +268,6 @@ Result<std::vector<std::byte>> StoreClient::exchange(ConstByteSpan frame, size_t
   HETCOMM_RETURN_IF_ERROR(send_all(frame, deadline_ns));
   std::array<std::byte, kFrameHeaderBytes> header{};
   HETCOMM_RETURN_IF_ERROR(receive_all(header, deadline_ns));
-  replied_ = true;
   const size_t length = ByteReader(header).read<uint32_t>();
   if (length > reply_limit) return Status(Code::kBootstrapFailed, "a malformed reply");
   std::vector<std::byte> body;

@@ -98,6 +98,7 @@ std::vector<bool> decode_ranks(ConstByteSpan bytes, int32_t size) {
 std::vector<std::byte> encode_request(const StoreRequest& request) {
   ByteWriter body;
   body.write(static_cast<uint8_t>(request.operation));
+  body.write(request.number);
   body.write(request.rank);
   body.write(request.size);
   body.write(request.timeout_ns);
@@ -115,6 +116,7 @@ Result<StoreRequest> decode_request(ConstByteSpan body) {
   ByteReader reader(body);
   StoreRequest request;
   request.operation = static_cast<StoreOperation>(reader.read<uint8_t>());
+  request.number = reader.read<uint64_t>();
   request.rank = reader.read<int32_t>();
   request.size = reader.read<int32_t>();
   request.timeout_ns = reader.read<uint64_t>();

@@ -63,6 +63,7 @@ Status disagreement_on_form(std::string_view rank, std::string_view scope, Excha
 
 struct StoreRequest {
   StoreOperation operation = StoreOperation::kGet;
+  uint64_t number = 0;      // among those of its client; one that is sent again has the same
   int32_t rank = 0;         // kSurvivors: the rank. kGather, kBroadcast: its place in the group
   int32_t size = 0;         // kSurvivors: number of ranks. kGather, kBroadcast: of members
   uint64_t timeout_ns = 0;  // kGet, kGather: how long the reply may take. kSurvivors: 0 ends it

@@ -16,12 +16,14 @@
 #include <system_error>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/base/signals_blocked.h"
+#include "src/bootstrap/last_replies.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_session.h"
 #include "src/bootstrap/store_table.h"
@@ -39,9 +41,21 @@ constexpr uint64_t kYoungNs = 1'000'000'000;
 // Reasons of rejections that are logged at once, each for each host. Further ones are logged at
 // debug by the acceptor.
 constexpr size_t kMaxReasons = 64;
+// All replies together that are kept for ranks that may not have read them.
+constexpr size_t kMaxLastReplies = 64u << 20;
 
 // "10.0.0.1:4000" without its port, which differs at each try.
 std::string host_of(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
+
+// Returns what is the same in |request| when its rank sends it again: all but its times. The value
+// is left out, because it is large and the rest says which exchange is meant.
+std::vector<std::byte> exchange_of(const StoreRequest& request) {
+  StoreRequest same = request;
+  same.timeout_ns = 0;
+  same.limit_ns = 0;
+  same.value.clear();
+  return encode_request(same);
+}
 
 }  // namespace
 
@@ -97,6 +111,18 @@ class StoreServer::Loop final : public AcceptHandler,
   }
 
  private:
+  // A process that looks for the store: the rank that it has proved to be, and its ticket.
+  struct Process {
+    int32_t rank = 0;
+    StoreTicket ticket{};
+    auto operator<=>(const Process&) const = default;
+  };
+  struct KnownClient {
+    Process process;
+    std::vector<std::byte> exchange;  // its last request (exchange_of); empty if it was another one
+    bool completed = false;           // the next reply has all values of the exchange
+  };
+
   void note_rejection();
   void wake() {
     const uint64_t one = 1;
@@ -109,6 +135,8 @@ class StoreServer::Loop final : public AcceptHandler,
   bool make_room();
   Status admit(ClientId client, const Hello& peer);
   void forget_process(ClientId client);
+  void drop_older(ClientId client, const Process& process);
+  Frame begin_request(ClientId client, const StoreRequest& request);
   void greet(StoreSession& session, const Status& admitted);
   void end_quiet(uint64_t now);
   void run();
@@ -126,15 +154,10 @@ class StoreServer::Loop final : public AcceptHandler,
   StoreId id_{};
   std::optional<Status> exhausted_;
   StoreTable table_;
-  // A process that looks for the store: the rank that it has proved to be, and its ticket.
-  struct Process {
-    int32_t rank = 0;
-    StoreTicket ticket{};
-    auto operator<=>(const Process&) const = default;
-  };
-  std::unordered_map<ClientId, Process> processes_;     // of the sessions
-  std::map<Process, ClientId> connections_;             // the last of each process
+  std::unordered_map<ClientId, KnownClient> known_;     // sessions of processes that are known
+  std::map<Process, std::set<ClientId>> connections_;   // the sessions of each process
   std::unordered_map<int32_t, StoreTicket> exchanged_;  // ranks that have got all values of others
+  LastReplies last_replies_{kMaxLastReplies};           // to the processes in exchanged_
   std::set<std::string> reasons_;                       // of rejections, as they were logged
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::unique_ptr<NetworkListener> network_;  // of a relay, instead
@@ -383,22 +406,43 @@ Status StoreServer::Loop::admit(ClientId client, const Hello& peer) {
                               peer.source));
   }
   const Process process{peer.source, ticket};
-  processes_[client] = process;
-  // A process connects again when its connection has broken, of which the store may not know yet:
-  // what waits on the old one is not another process's.
-  const auto [last, is_first] = connections_.try_emplace(process, client);
-  if (is_first) return {};
-  sessions_.at(last->second)->drop("its process has connected again");
-  last->second = client;
+  known_[client] = {.process = process, .exchange = {}};
+  connections_[process].insert(client);
   return {};
 }
 
 void StoreServer::Loop::forget_process(ClientId client) {
-  const auto found = processes_.find(client);
-  if (found == processes_.end()) return;
-  const auto last = connections_.find(found->second);
-  if (last != connections_.end() && last->second == client) connections_.erase(last);
-  processes_.erase(found);
+  const auto found = known_.find(client);
+  if (found == known_.end()) return;
+  const auto all = connections_.find(found->second.process);
+  all->second.erase(client);
+  if (all->second.empty()) connections_.erase(all);
+  known_.erase(found);
+}
+
+// A process connects again when its connection has broken, of which the store may not know yet.
+// Nothing waits on the old connection any more. A process that tries several addresses at once has
+// several connections, and only a request shows which one it uses.
+void StoreServer::Loop::drop_older(ClientId client, const Process& process) {
+  for (const ClientId each : connections_.at(process)) {
+    if (each >= client) break;
+    sessions_.at(each)->drop("its process uses a newer connection");
+    table_.disconnect(each);
+  }
+}
+
+// Returns the reply to |request| if the process of |client| has got it before.
+Frame StoreServer::Loop::begin_request(ClientId client, const StoreRequest& request) {
+  const auto found = known_.find(client);
+  if (found == known_.end()) return nullptr;
+  KnownClient& known = found->second;
+  drop_older(client, known.process);
+  known.exchange = request.exchanges() ? exchange_of(request) : std::vector<std::byte>();
+  const auto served = exchanged_.find(known.process.rank);
+  if (served == exchanged_.end() || served->second != known.process.ticket) return nullptr;
+  Frame reply = last_replies_.find(known.process.rank, known.exchange);
+  if (reply == nullptr) last_replies_.forget(known.process.rank);
+  return reply;
 }
 
 void StoreServer::Loop::greet(StoreSession& session, const Status& admitted) {
@@ -407,8 +451,11 @@ void StoreServer::Loop::greet(StoreSession& session, const Status& admitted) {
 }
 
 void StoreServer::Loop::on_exchanged(ClientId client) {
-  const auto found = processes_.find(client);
-  if (found != processes_.end()) exchanged_[found->second.rank] = found->second.ticket;
+  const auto found = known_.find(client);
+  if (found == known_.end()) return;
+  KnownClient& known = found->second;
+  exchanged_[known.process.rank] = known.process.ticket;
+  known.completed = true;
 }
 
 // Each reason of each host is logged at once; nobody can fill the log.
@@ -453,6 +500,10 @@ void StoreServer::Loop::on_accept(StreamSocket socket, const Hello& peer) {
 void StoreServer::Loop::send_reply(ClientId client, const Frame& frame) {
   const auto found = sessions_.find(client);
   if (found == sessions_.end()) return;
+  if (const auto known = known_.find(client);
+      known != known_.end() && std::exchange(known->second.completed, false)) {
+    last_replies_.keep(known->second.process.rank, std::move(known->second.exchange), frame);
+  }
   sent_bytes_ += frame->size();
   found->second->send(frame);
 }
@@ -473,6 +524,10 @@ bool StoreServer::Loop::on_request(ClientId client, const std::string& name, Con
     }
     request->timeout_ns = std::min(request->timeout_ns, bounds_->wait_ns);
     request->limit_ns = std::min(request->limit_ns, bounds_->wait_ns);
+  }
+  if (const Frame reply = begin_request(client, request.value())) {
+    send_reply(client, reply);
+    return true;
   }
   return table_.handle(client, name, std::move(request).value(), now_ns());
 }

@@ -36,9 +36,9 @@ class StoreSession final : public Watcher {
   const std::string& name() const { return name_; }
   bool closed() const { return closed_; }
   bool flushed() const { return out_.empty() && socket_.flushed(); }
-  // Returns the time since which the session is quiet; kForever while the store owes it a reply, or
-  // the reply has not left.
-  uint64_t quiet_since_ns() const { return waits_ || !flushed() ? kForever : quiet_since_ns_; }
+  // Returns the time since which the session is quiet; kForever while the store owes it a reply. A
+  // client that does not read its reply is quiet since the last byte that has left.
+  uint64_t quiet_since_ns() const { return waits_ ? kForever : quiet_since_ns_; }
 
   // In between two rounds of events.
   void drop(std::string_view why) { close(why); }

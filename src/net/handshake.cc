@@ -37,7 +37,7 @@ constexpr size_t kAnswerBytes = 8 + kNonceBytes;
 // What stands before the text of an end: identity, code.
 constexpr size_t kEndBytes = kIdentityBytes + sizeof(int32_t);
 
-constexpr uint16_t kLowestVersion = 4;
+constexpr uint16_t kLowestVersion = 5;
 // A peer that sets a bit of the upper half insists on it; one of the lower half is an offer.
 constexpr uint32_t kFeatures = 0;
 constexpr uint32_t kInsistedFeatures = 0xffff0000u;
@@ -502,14 +502,15 @@ bool Handshake::read_challenge_prefix() {
   if (!starts_like(in_, kChallengeMagic)) return refuse_foreign_peer();
   if (!complete) return false;
   const Prefix prefix = read_prefix(in_);
+  // Another release may have another layout of an end too.
+  if (Status status = check_protocol(prefix); !status.ok()) {
+    denial_ = Denial::kOther;
+    return fail(std::move(status)) != Step::kFailed;
+  }
   if (prefix.kind == static_cast<uint8_t>(Refusal::kEnded)) {
     extra_size_ = prefix.extra_size;
     state_ = State::kReadEnd;
     return true;
-  }
-  if (Status status = check_protocol(prefix); !status.ok()) {
-    denial_ = Denial::kOther;
-    return fail(std::move(status)) != Step::kFailed;
   }
   state_ = State::kReadChallenge;
   return true;

@@ -47,7 +47,7 @@ namespace hetcomm {
 // The longest time that a handshake may take before the acceptor drops the connection.
 inline constexpr uint64_t kHandshakeTimeoutNs = 10'000'000'000;
 
-inline constexpr uint16_t kProtocolVersion = 4;
+inline constexpr uint16_t kProtocolVersion = 5;
 inline constexpr size_t kMaxHelloExtra = 512;
 inline constexpr size_t kMaxHelloBytes = 112 + kMaxHelloExtra;
 

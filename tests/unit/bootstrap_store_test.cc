@@ -11,12 +11,15 @@
 //    in all the same;
 //  * nobody hangs when it closes, and replies that were under way arrive;
 //  * all of that by TLS too, and then by nothing else;
+//  * a process may have several connections, and gets the reply that a broken one has lost;
+//  * a client that does not read its reply has its place for a bounded time;
 //  * a put that is refused for want of room leaves the old value, and its room, as they were;
 //  * the ranks that are left agree about who is lost.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <random>
@@ -30,8 +33,10 @@
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
 #include "src/bootstrap/exchange_names.h"
+#include "src/bootstrap/last_replies.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_finder.h"
+#include "src/bootstrap/store_session.h"
 #include "src/bootstrap/store_table.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
@@ -58,6 +63,31 @@ std::vector<std::byte> bytes_of(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
+void send_request(StreamSocket& socket, const StoreRequest& request) {
+  const std::vector<std::byte> frame = encode_request(request);
+  EXPECT_EQ(::send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(frame.size()));
+}
+
+void send_gather(StreamSocket& socket, int rank, int size, std::vector<std::byte> value) {
+  send_request(socket, {.operation = StoreOperation::kGather,
+                        .number = 1,
+                        .rank = rank,
+                        .size = size,
+                        .timeout_ns = 30 * kSecond,
+                        .ranks = size,
+                        .key = "world",
+                        .value = std::move(value)});
+}
+
+// Waits for what comes next on |socket|: 1 is something, 0 the end, and -1 nothing for some seconds.
+int next_of(StreamSocket& socket) {
+  pollfd polled{.fd = socket.get(), .events = POLLIN, .revents = 0};
+  if (::poll(&polled, 1, 20'000) != 1) return -1;
+  char byte = 0;
+  return ::recv(socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0 ? 1 : 0;
+}
+
 Address loopback(uint16_t port = 0) { return Address::parse_numeric("127.0.0.1", port).value(); }
 
 class StoreTest : public testing::Test {
@@ -65,19 +95,24 @@ class StoreTest : public testing::Test {
   StoreTest() { log_.set_level(LogLevel::kError); }
 
   void start(const Address& address = loopback()) {
+    std::vector<Address> hosts = {address};
+    hosts.insert(hosts.end(), more_hosts_.begin(), more_hosts_.end());
     Secret::Bytes bytes;
     bytes.fill(std::byte{7});
     const Secret key(bytes);
     auto server = StoreServer::start(log_, {.credentials = credentials_of("s"),
                                             .job_key = key,
-                                            .hosts = {address},
+                                            .hosts = hosts,
                                             .ports = {address.port()},
                                             .bounds = bounds_,
                                             .tls = tls_,
                                             .ranks = ranks_});
     ASSERT_TRUE(server.ok()) << server.status().text();
     server_ = std::move(server).value();
-    addresses_ = {server_->address()};
+    addresses_.clear();
+    for (const Address& host : hosts) {
+      addresses_.push_back(host.with_port(server_->address().port()));
+    }
   }
 
   StoreClient::Options options(int rank, std::string_view secret = "s",
@@ -89,6 +124,14 @@ class StoreTest : public testing::Test {
             .tls = tls_};
   }
 
+  // The same of a process that shows |ticket|.
+  StoreClient::Options options_with(std::byte ticket, int rank) {
+    StoreClient::Options made = options(rank);
+    made.ticket.emplace();
+    made.ticket->fill(ticket);
+    return made;
+  }
+
   // Runs |body| for each rank on a thread of its own.
   void run_ranks(int count, const std::function<void(int)>& body) {
     std::vector<std::thread> threads;
@@ -98,6 +141,7 @@ class StoreTest : public testing::Test {
 
   Log log_;
   std::unique_ptr<StoreServer> server_;
+  std::vector<Address> more_hosts_;  // that start() listens on too
   std::vector<Address> addresses_;
   std::shared_ptr<const TlsContext> tls_;
   std::optional<StoreServer::Bounds> bounds_;
@@ -250,30 +294,24 @@ TEST_F(StoreTest, AnotherProcessOfARankThatWasServedLooksElsewhere) {
   ranks_ = 2;
   start();
   const std::vector<Address> old = addresses_;
-  const auto options_of = [&](int rank, std::byte ticket) {
-    StoreClient::Options made = options(rank);
-    made.ticket.emplace();
-    made.ticket->fill(ticket);
-    return made;
-  };
   run_ranks(2, [&](int rank) {
-    StoreClient client(log_, options_of(rank, std::byte{1}));
+    StoreClient client(log_, options_with(std::byte{1}, rank));
     EXPECT_TRUE(client.gather("world", 2, {}, in(30)).ok());
   });
   // The same process comes again.
-  StoreClient again(log_, options_of(1, std::byte{1}));
+  StoreClient again(log_, options_with(std::byte{1}, 1));
   EXPECT_TRUE(again.job_key(in(10)).ok());
   // The next start of the job has its store at another port.
   const std::unique_ptr<StoreServer> old_store = std::move(server_);
   start();
   addresses_.insert(addresses_.begin(), old.begin(), old.end());
   run_ranks(2, [&](int rank) {
-    StoreClient client(log_, options_of(rank, std::byte{2}));
+    StoreClient client(log_, options_with(std::byte{2}, rank));
     const auto values = client.gather("world", 2, {}, in(30));
     EXPECT_TRUE(values.ok()) << values.status().text();
   });
   addresses_ = old;
-  StoreClient late(log_, options_of(1, std::byte{3}));
+  StoreClient late(log_, options_with(std::byte{3}, 1));
   const Status refused = late.connect(now_ns() + 5 * kSecond);
   EXPECT_EQ(refused.code(), Code::kPermissionDenied);
   EXPECT_THAT(std::string(refused.text()),
@@ -295,15 +333,7 @@ TEST_F(StoreTest, ARestartedProcessTakesItsPlaceAgain) {
   std::thread dying([&] {
     Result<FoundStore> socket = find_store(log_, options(1), in(10));
     ASSERT_TRUE(socket.ok());
-    const std::vector<std::byte> frame = encode_request({.operation = StoreOperation::kGather,
-                                                         .rank = 1,
-                                                         .size = 2,
-                                                         .timeout_ns = 10 * kSecond,
-                                                         .ranks = 2,
-                                                         .key = "world",
-                                                         .value = bytes_of("old")});
-    ASSERT_EQ(::send(socket->socket.get(), frame.data(), frame.size(), 0),
-              static_cast<ssize_t>(frame.size()));
+    send_gather(socket->socket, 1, 2, bytes_of("old"));
     usleep(100'000);
   });
   dying.join();
@@ -513,20 +543,10 @@ TEST_F(StoreTest, TheStoreOfANewRankZeroIsNotTakenForTheOldOne) {
 TEST_F(StoreTest, ARequestThatIsSentAgainIsNotTakenForATwins) {
   ranks_ = 2;
   start();
-  StoreClient::Options made = options(1);
-  made.ticket.emplace();
-  made.ticket->fill(std::byte{1});
+  const StoreClient::Options made = options_with(std::byte{1}, 1);
   Result<FoundStore> first = find_store(log_, made, in(10));
   ASSERT_TRUE(first.ok());
-  const std::vector<std::byte> frame = encode_request({.operation = StoreOperation::kGather,
-                                                       .rank = 1,
-                                                       .size = 2,
-                                                       .timeout_ns = 30 * kSecond,
-                                                       .ranks = 2,
-                                                       .key = "world",
-                                                       .value = bytes_of("1")});
-  ASSERT_EQ(::send(first->socket.get(), frame.data(), frame.size(), 0),
-            static_cast<ssize_t>(frame.size()));
+  send_gather(first->socket, 1, 2, bytes_of("1"));
   usleep(100'000);
   std::thread other([&] {
     usleep(200'000);
@@ -538,6 +558,155 @@ TEST_F(StoreTest, ARequestThatIsSentAgainIsNotTakenForATwins) {
   const auto values = again.gather("world", 2, bytes_of("1"), in(30));
   EXPECT_TRUE(values.ok()) << values.status().text();
   other.join();
+}
+
+// A process that looks at two addresses has two connections for a while, and either may be the one
+// that it uses.
+TEST_F(StoreTest, AProcessUsesEitherOfItsConnections) {
+  ranks_ = 2;
+  start();
+  for (const bool uses_first : {true, false}) {
+    const auto ticket = uses_first ? std::byte{1} : std::byte{2};
+    Result<FoundStore> first = find_store(log_, options_with(ticket, 1), in(10));
+    Result<FoundStore> second = find_store(log_, options_with(ticket, 1), in(10));
+    ASSERT_TRUE(first.ok() && second.ok());
+    StreamSocket& used = uses_first ? first->socket : second->socket;
+    send_request(used, {.operation = StoreOperation::kJobKey, .key = "", .value = {}});
+    EXPECT_EQ(next_of(used), 1);
+  }
+}
+
+// Those that were replaced keep no place.
+TEST_F(StoreTest, ARequestEndsTheOlderConnectionsOfItsProcess) {
+  ranks_ = 2;
+  start();
+  std::vector<StreamSocket> older;
+  for (int i = 0; i < 3; ++i) {
+    Result<FoundStore> each = find_store(log_, options_with(std::byte{1}, 1), in(10));
+    ASSERT_TRUE(each.ok());
+    older.push_back(std::move(each->socket));
+  }
+  Result<FoundStore> other = find_store(log_, options_with(std::byte{2}, 1), in(10));
+  ASSERT_TRUE(other.ok());
+  StoreClient client(log_, options_with(std::byte{1}, 1));
+  ASSERT_TRUE(client.job_key(in(10)).ok());
+  for (StreamSocket& socket : older) EXPECT_EQ(next_of(socket), 0);
+  // Another process is not concerned.
+  send_request(other->socket, {.operation = StoreOperation::kJobKey, .key = "", .value = {}});
+  EXPECT_EQ(next_of(other->socket), 1);
+}
+
+// MASTER_ADDR is a name of two addresses, and both are rank 0's.
+TEST_F(StoreTest, RanksMeetByTwoAddresses) {
+  constexpr int kRanks = 8;
+  more_hosts_ = {Address::parse_numeric("::1", 0).value()};
+  ranks_ = kRanks;
+  start();
+  for (int job = 0; job < 10 && !HasFailure(); ++job) {
+    run_ranks(kRanks, [&](int rank) {
+      StoreClient client(log_, options_with(std::byte{1}, rank));
+      for (int round = 0; round < 5; ++round) {
+        const auto values =
+            client.gather(fmt::format("scope {} {}", job, round), kRanks, {}, in(30));
+        ASSERT_TRUE(values.ok()) << values.status().text();
+      }
+    });
+  }
+}
+
+// Its connection breaks after the store has sent the reply, and before the rank has read it.
+TEST_F(StoreTest, AReplyThatWasLostIsSentAgain) {
+  ranks_ = 2;
+  start();
+  const StoreClient::Options made = options_with(std::byte{1}, 1);
+  Result<FoundStore> broken = find_store(log_, made, in(10));
+  ASSERT_TRUE(broken.ok());
+  send_gather(broken->socket, 1, 2, bytes_of("1"));
+  StoreClient other(log_, options_with(std::byte{2}, 0));
+  ASSERT_TRUE(other.gather("world", 2, bytes_of("0"), in(30)).ok());
+  ASSERT_EQ(next_of(broken->socket), 1);
+  broken->socket.reset();
+  for (int i = 0; i < 2; ++i) {
+    StoreClient again(log_, made);
+    const auto values = again.gather("world", 2, bytes_of("1"), in(30));
+    ASSERT_TRUE(values.ok()) << values.status().text();
+    EXPECT_EQ(values.value(), (Values{bytes_of("0"), bytes_of("1")}));
+  }
+  // Who has read the reply and comes again is told so.
+  const auto twice = other.gather("world", 2, bytes_of("0"), in(30));
+  EXPECT_THAT(std::string(twice.status().text()), HasSubstr("have already joined"));
+  // Another place of the group was not this rank's.
+  StoreClient again(log_, made);
+  const auto other_place = again.gather("world", 0, Members::all(2), {}, in(30));
+  EXPECT_THAT(std::string(other_place.status().text()), HasSubstr("have already joined"));
+  // That was another request, so that the rank had read the reply.
+  const auto late = again.gather("world", 2, bytes_of("1"), in(30));
+  EXPECT_THAT(std::string(late.status().text()), HasSubstr("have already joined"));
+}
+
+// Passes bytes on between one client at a time and a store. The first connection ends once
+// |limit| bytes of the store's have passed.
+class BreakingProxy {
+ public:
+  BreakingProxy(const Address& store, size_t limit)
+      : store_(store), limit_(limit), listener_(listen_on(loopback(), 64).value()), thread_([this] {
+          while (!stop_) {
+            const UniqueFd client(::accept(listener_.get(), nullptr, nullptr));
+            if (client.valid()) {
+              serve(client.get());
+            } else {
+              usleep(1000);
+            }
+          }
+        }) {}
+  ~BreakingProxy() {
+    stop_ = true;
+    thread_.join();
+  }
+  Address address() const { return bound_address(listener_.get()).value(); }
+  int connections() const { return connections_; }
+
+ private:
+  void serve(int client) {
+    size_t left = connections_++ == 0 ? limit_ : SIZE_MAX;
+    const UniqueFd store(::socket(store_.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(store.get(), store_.get(), store_.length()), 0);
+    std::array<char, 4096> chunk;
+    while (!stop_ && left > 0) {
+      pollfd polled[] = {{.fd = client, .events = POLLIN, .revents = 0},
+                         {.fd = store.get(), .events = POLLIN, .revents = 0}};
+      if (::poll(polled, 2, 10) <= 0) continue;
+      const bool down = polled[1].revents != 0;
+      const ssize_t got = ::recv(polled[down ? 1 : 0].fd, chunk.data(),
+                                 down ? std::min(left, chunk.size()) : chunk.size(), 0);
+      if (got <= 0) return;
+      EXPECT_EQ(
+          ::send(polled[down ? 0 : 1].fd, chunk.data(), static_cast<size_t>(got), MSG_NOSIGNAL),
+          got);
+      if (down) left -= static_cast<size_t>(got);
+    }
+  }
+
+  const Address store_;
+  const size_t limit_;
+  UniqueFd listener_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<int> connections_ = 0;
+  std::thread thread_;
+};
+
+// 92 bytes of the proof, 24 of the greeting, and a part of the reply.
+TEST_F(StoreTest, AReplyThatWasCutOffIsAskedForAgain) {
+  ranks_ = 1;
+  start();
+  BreakingProxy proxy(server_->address(), 92 + 24 + 20'000);
+  addresses_ = {proxy.address()};
+  const std::vector<std::byte> mine(kMaxStoreValue, std::byte{3});
+  StoreClient client(log_, options_with(std::byte{1}, 0));
+  const auto values = client.gather("world", 1, mine, in(30));
+  ASSERT_TRUE(values.ok()) << values.status().text();
+  EXPECT_EQ(values.value(), Values{mine});
+  EXPECT_EQ(proxy.connections(), 2);
 }
 
 // What holds the port is another job's store, which ends before this job's begins.
@@ -640,15 +809,17 @@ TEST_F(OpenStoreTest, ARequestOnAConnectionThatTheStoreEndsIsSentAgain) {
   }
 }
 
-// All ranks of a job come again at once, after a pause that was too long for the store.
+// All ranks of a job come again at once, after a pause that was too long for the store. Each tries
+// two addresses, so that there are more connections for a while than the store has places.
 TEST_F(OpenStoreTest, AWholeJobComesAgainAtOnce) {
   constexpr int kRanks = 300;
   bounds_ = {.sessions = kRanks + 64, .quiet_ns = 2 * kSecond};
   ranks_ = kRanks;
   quiet_ns_ = kSecond / 2;
+  more_hosts_ = {Address::parse_numeric("::1", 0).value()};
   start();
   run_ranks(kRanks, [&](int rank) {
-    StoreClient client(log_, options(rank));
+    StoreClient client(log_, options_with(std::byte{1}, rank));
     for (int round = 0; round < 2; ++round) {
       const auto values = client.gather(fmt::format("scope {}", round), kRanks, {}, in(40));
       EXPECT_TRUE(values.ok()) << values.status().text();
@@ -744,6 +915,74 @@ TEST_F(StoreTest, AFullStoreRefusesAnOverwriteAndKeepsTheValue) {
   StoreClient other(log_, options(1));
   EXPECT_EQ(other.get("key", in(30)).value(), second);
   EXPECT_EQ(other.get("filling 0", in(30)).value(), large);
+}
+
+class NoOwner final : public StoreSession::Owner {
+ public:
+  bool on_request(ClientId /*client*/, const std::string& /*name*/,
+                  ConstByteSpan /*body*/) override {
+    return true;
+  }
+  void on_closed(ClientId /*client*/, std::string_view /*why*/) override {}
+};
+
+TEST(StoreSessionTest, AClientThatDoesNotReadIsQuietSinceTheLastByteThatLeft) {
+  int fds[2] = {-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  StreamSocket peer{UniqueFd(fds[0])};
+  NoOwner owner;
+  Poller poller = Poller::create().value();
+  StoreSession session(owner, poller, 1, StreamSocket(UniqueFd(fds[1])));
+  ASSERT_TRUE(session.watch().ok());
+  send_request(peer, {.operation = StoreOperation::kJobKey, .key = "", .value = {}});
+  poller.wait(5 * kSecond);
+  poller.poll();
+  EXPECT_EQ(session.quiet_since_ns(), kForever);  // it is owed a reply
+  session.send(encode_success(std::vector<std::byte>(8u << 20)));
+  EXPECT_FALSE(session.flushed());
+  const uint64_t since = session.quiet_since_ns();
+  EXPECT_LE(since, now_ns());
+  usleep(10'000);
+  poller.poll();
+  EXPECT_EQ(session.quiet_since_ns(), since);
+  // It reads on.
+  std::vector<std::byte> bytes(1u << 20);
+  while (peer.receive(bytes.data(), bytes.size()) > 0) {
+  }
+  poller.poll();
+  EXPECT_GT(session.quiet_since_ns(), since);
+  EXPECT_NE(session.quiet_since_ns(), kForever);
+}
+
+TEST(LastRepliesTest, AReplyIsFoundByItsRankAndRequest) {
+  LastReplies replies(100);
+  const Frame frame = encode_success(bytes_of("values"));
+  replies.keep(1, bytes_of("world"), frame);
+  EXPECT_EQ(replies.find(1, bytes_of("world")), frame);
+  EXPECT_EQ(replies.find(2, bytes_of("world")), nullptr);
+  EXPECT_EQ(replies.find(1, bytes_of("other")), nullptr);
+  replies.keep(1, bytes_of("other"), frame);
+  EXPECT_EQ(replies.find(1, bytes_of("world")), nullptr);
+  EXPECT_EQ(replies.find(1, bytes_of("other")), frame);
+  replies.forget(1);
+  EXPECT_EQ(replies.find(1, bytes_of("other")), nullptr);
+  replies.forget(1);
+}
+
+TEST(LastRepliesTest, SharedRepliesCountOnceAndTheirSumIsBounded) {
+  LastReplies replies(100);
+  const Frame large = encode_success(std::vector<std::byte>(60));
+  for (int rank = 0; rank < 10; ++rank) replies.keep(rank, bytes_of("a"), large);
+  EXPECT_EQ(replies.find(9, bytes_of("a")), large);
+  const Frame other = encode_success(std::vector<std::byte>(60));
+  for (int rank = 0; rank < 9; ++rank) {
+    replies.keep(rank, bytes_of("b"), other);
+    EXPECT_EQ(replies.find(rank, bytes_of("a")), nullptr);
+    EXPECT_EQ(replies.find(rank, bytes_of("b")), nullptr);
+  }
+  // The last rank frees the room.
+  replies.keep(9, bytes_of("b"), other);
+  EXPECT_EQ(replies.find(9, bytes_of("b")), other);
 }
 
 class CountingSink final : public ReplySink {

@@ -7,6 +7,7 @@
 //  * an initiator that is not convinced sends no proof;
 //  * a replayed hello, a reflected message or random bytes prove nothing;
 //  * a message with any bit flipped proves nothing, and each proof is over the whole transcript;
+//  * two releases say that they are two, also when one of them has failed;
 //  * not a byte beyond the handshake is read.
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -706,6 +707,25 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
     EXPECT_EQ(advance_until_over(a), Step::kFailed);
     EXPECT_EQ(a.error().code(), Code::kUnsupported);
     EXPECT_THAT(std::string(a.error().text()), HasSubstr(test.text));
+  }
+}
+
+// What follows the prefix may lie otherwise there.
+TEST(HandshakeEndTest, TheEndOfAnotherReleaseSaysThatItIsOne) {
+  const std::vector<std::byte> end =
+      encode_end(example_hello().identity, Status(Code::kOutOfResources, "no files are left"));
+  const std::string bytes(reinterpret_cast<const char*>(end.data()), end.size());
+  const std::string other = with_prefix_change(bytes, 8, std::string_view("\x05\x00\x09\x00", 4));
+  for (const std::string& message :
+       {other, with_prefix_change(other, 20, std::string(16, 'x')),
+        with_prefix_change(other, 18, std::string_view("\x04\x00", 2))}) {
+    Wire wire;
+    (void)wire.hello();
+    EXPECT_EQ(wire.proof(message), "");
+    EXPECT_EQ(wire.initiator, Step::kFailed);
+    EXPECT_EQ(wire.a.denial(), Denial::kOther);
+    EXPECT_EQ(wire.a.error().code(), Code::kUnsupported);
+    EXPECT_THAT(std::string(wire.a.error().text()), HasSubstr("versions 5 to 9"));
   }
 }
 

@@ -1,0 +1,38 @@
+// The last reply to each rank. A connection may end before the rank has read the reply, and then the
+// rank sends its request again on another connection. A rank that sends a different request has read
+// the reply.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "src/bootstrap/store_protocol.h"
+
+namespace hetcomm {
+
+class LastReplies {
+ public:
+  // |max_bytes| bounds the sum of all replies. One that is shared by several ranks counts once.
+  explicit LastReplies(size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // Replaces what is kept for |rank| by |reply| to |request|. Keeps nothing if there is no room.
+  void keep(int32_t rank, std::vector<std::byte> request, const Frame& reply);
+  // Returns the reply that |rank| got to |request|; null if it is not kept.
+  Frame find(int32_t rank, const std::vector<std::byte>& request) const;
+  void forget(int32_t rank);
+
+ private:
+  struct Reply {
+    std::vector<std::byte> request;
+    Frame frame;
+  };
+  const size_t max_bytes_;
+  size_t bytes_ = 0;
+  std::unordered_map<int32_t, Reply> replies_;  // by rank
+  std::map<Frame, size_t> ranks_of_;            // the number of ranks for which a reply is kept
+};
+
+}  // namespace hetcomm
