@@ -300,23 +300,29 @@ void StoreTable::time_out(ClientId client) {
   const Gather& gather = gathers_[wait.key];
   const std::vector<int> missing = missing_from(gather);
   Code code = Code::kBootstrapFailed;
-  std::string turned_away;
   for (const int rank : missing) {
     const auto found = turned_away_.find(rank);
     if (found == turned_away_.end()) continue;
     const Code why = found->second.why.code();
     if (why == Code::kPermissionDenied || why == Code::kUnsupported) code = why;
-    if (turned_away.empty()) {
-      turned_away = fmt::format("; {}, which says that it is rank {}, was turned away: {}",
-                                found->second.who, rank, found->second.why.text());
-    }
   }
   fail_gather(
       wait.key,
       Status(code, fmt::format("{} did not join within {}; check that they started and reach "
                                "MASTER_ADDR:MASTER_PORT, or raise HETCOMM_BOOTSTRAP_TIMEOUT{}{}",
                                format_ranks(missing, gather.ranks), duration_text(wait.limit_ns),
-                               turned_away, hint_)));
+                               turned_away_text(missing), hint_)));
+}
+
+// Why the first of |ranks| that was turned away was; empty if none was.
+std::string StoreTable::turned_away_text(const std::vector<int>& ranks) const {
+  for (const int rank : ranks) {
+    const auto found = turned_away_.find(rank);
+    if (found == turned_away_.end()) continue;
+    return fmt::format("; {}, which says that it is rank {}, was turned away: {}",
+                       found->second.who, rank, found->second.why.text());
+  }
+  return {};
 }
 
 void StoreTable::note_turned_away(int32_t rank, std::string who, Status why) {
@@ -350,8 +356,9 @@ std::vector<std::string> StoreTable::take_reports(uint64_t now_ns) {
     if (now_ns < gather.report_ns) continue;
     const uint64_t waited = now_ns - gather.begun_ns;
     gather.report_ns = deadline_after(now_ns, waited);
-    lines.push_back(fmt::format("still waiting for {} of '{}' after {}{}", missing_text(gather),
-                                gather.scope, seconds(waited), hint_));
+    lines.push_back(fmt::format("still waiting for {} of '{}' after {}{}{}", missing_text(gather),
+                                gather.scope, seconds(waited),
+                                turned_away_text(missing_from(gather)), hint_));
   }
   return lines;
 }

@@ -129,6 +129,7 @@ class StoreTable {
   static std::string missing_text(const Gather& gather) {
     return format_ranks(missing_from(gather), gather.ranks);
   }
+  std::string turned_away_text(const std::vector<int>& ranks) const;
   bool has_room(size_t keys, size_t bytes) const;
   void refuse(ClientId client, Code code, std::string text);
 

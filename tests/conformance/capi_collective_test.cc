@@ -882,6 +882,69 @@ TEST_P(Collectives, WhatAllRefuseFailsNobody) {
 INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(collective_cases(false)),
                          capi_case_name);
 
+// Messages show 16 bits of the number of their operation, and the ranks remember some. Here one rank
+// is so far ahead that the bits of its number stand for another one at the other rank.
+class CollectivesFarAhead : public ::testing::Test {
+ protected:
+  static CapiCase over() {
+    return {.name = "tcp",
+            .transports = "tcp",
+            .settings = "CREDIT_BYTES=64M;",
+            .thread_progress = true};
+  }
+  // Broadcasts of rank 0, one after the other.
+  static void broadcast(Member& me, uint64_t count) {
+    for (uint64_t i = 0; i < count && !::testing::Test::HasFailure(); ++i) {
+      uint64_t value = me.rank() == 0 ? i : ~uint64_t{0};
+      hetcomm_request_t* request = nullptr;
+      const hetcomm_status_t call = start(me, &value, &request);
+      expect_ok(call, request, "broadcast");
+      EXPECT_EQ(value, i);
+    }
+  }
+  static hetcomm_status_t start(Member& me, uint64_t* value, hetcomm_request_t** request) {
+    return hetcomm_broadcast(me.communicator(), 0, hetcomm_buffer_host(value, sizeof(*value)),
+                             HETCOMM_UINT64, nullptr, request);
+  }
+  // A rank that believes that another one differs says so after a second.
+  static void wait_for_disputes(Member& me) {
+    me.meet();
+    me.until([] { return false; }, 3 * kSec / 2);
+  }
+};
+
+TEST_F(CollectivesFarAhead, TheRootIs) {
+  run_job(over(), 2, [](Member& me) {
+    constexpr uint64_t kAhead = 66'000;
+    broadcast(me, 100);
+    me.meet();
+    if (me.rank() == 0) broadcast(me, kAhead);
+    wait_for_disputes(me);
+    if (me.rank() == 1) broadcast(me, kAhead);
+    me.meet();
+  });
+}
+
+TEST_F(CollectivesFarAhead, AReceiverIs) {
+  run_job(over(), 2, [](Member& me) {
+    constexpr size_t kAhead = 33'000;
+    std::vector<uint64_t> values(kAhead);
+    std::vector<hetcomm_request_t*> requests(kAhead);
+    if (me.rank() == 1) {
+      for (size_t i = 0; i < kAhead; ++i) {
+        EXPECT_EQ(start(me, &values[i], &requests[i]), HETCOMM_OK) << hetcomm_last_error();
+      }
+    }
+    me.meet();
+    if (me.rank() == 0) broadcast(me, kAhead);
+    if (me.rank() == 1) finish_all(requests);
+    broadcast(me, kAhead);
+    wait_for_disputes(me);
+    broadcast(me, 1);
+    me.meet();
+  });
+}
+
 class CollectiveLoss : public CapiTest {};
 
 // A rank is killed in the middle of many operations.

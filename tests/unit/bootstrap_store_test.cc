@@ -1189,7 +1189,11 @@ TEST(StoreTableTest, WhoIsMissingIsReportedAgainAndAgainAndAtTheEndWithTheTime) 
       table.take_reports(kUnit + 7),
       testing::ElementsAre("still waiting for ranks 1-2 of 3 of 'world' after 10 s; perhaps"));
   EXPECT_EQ(table.next_timer_ns(), 2 * kUnit + 7);
-  EXPECT_EQ(table.take_reports(2 * kUnit + 7).size(), 1u);
+  table.note_turned_away(2, "host", Status(Code::kPermissionDenied, "another secret"));
+  EXPECT_THAT(
+      table.take_reports(2 * kUnit + 7),
+      testing::ElementsAre("still waiting for ranks 1-2 of 3 of 'world' after 20 s; host, which "
+                           "says that it is rank 2, was turned away: another secret; perhaps"));
   EXPECT_EQ(table.next_timer_ns(), 4 * kUnit + 7);
   table.expire(5 * kUnit + 7);
   EXPECT_THAT(std::string(sink.last.text()), HasSubstr("ranks 1-2 of 3 did not join within 50 s"));

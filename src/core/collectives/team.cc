@@ -249,7 +249,7 @@ void Team::remember(Collective& collective) {
   if (!early_messages_.empty()) [[unlikely]] {
     // Messages that are still early go back into the other list, which has its memory.
     early_messages_.swap(seen_messages_);
-    for (const auto& [rank, tag] : seen_messages_) note_unexpected_part(rank, tag);
+    for (const UnexpectedPart& part : seen_messages_) look_at(part);
     seen_messages_.clear();
   }
   if (early_.empty()) [[likely]]
@@ -368,21 +368,39 @@ void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   if (mark_of(tag) != mark()) return;
   const auto at = std::find(ranks_.begin(), ranks_.end(), job_rank);
   if (at == ranks_.end()) return;
-  // Numbers are near each other, so the low bits tell which one is meant.
-  const auto ahead =
-      static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - sequence_));
-  if (ahead > 0) {
-    if (early_messages_.size() < kRemembered) early_messages_.emplace_back(job_rank, tag);
+  const auto peer = static_cast<uint32_t>(at - ranks_.begin());
+  // The low bits of a number tell which one is meant, if it is near one that is known. Either rank may
+  // have called far more than the other. The messages of a rank are near each other, and none is for
+  // an operation that is over here.
+  uint64_t& newest = newest_part_[peer];
+  const uint64_t near = std::max(newest, oldest_under_way());
+  const auto ahead = static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - near));
+  int64_t sequence = static_cast<int64_t>(near) + ahead;
+  if (sequence < 0) sequence += 0x10000;
+  newest = std::max(newest, static_cast<uint64_t>(sequence));
+  look_at({peer, static_cast<uint64_t>(sequence), tag});
+}
+
+// Without one: the last that was called.
+uint64_t Team::oldest_under_way() const {
+  uint64_t oldest = queue_.empty() ? sequence_ : queue_.front()->sequence();
+  if (in_arena_ != nullptr) oldest = std::min(oldest, in_arena_->sequence());
+  for (const auto& each : active_) oldest = std::min(oldest, each->sequence());
+  return oldest;
+}
+
+void Team::look_at(const UnexpectedPart& part) {
+  if (part.sequence > sequence_) {
+    if (early_messages_.size() < kRemembered) early_messages_.push_back(part);
     return;
   }
-  const uint64_t sequence = sequence_ - static_cast<uint64_t>(-int64_t{ahead});
-  const Remembered& own = remembered_[sequence % kRemembered];
+  const Remembered& own = remembered_[part.sequence % kRemembered];
   constexpr uint64_t kCallMask = uint64_t{0xffff} << kCallShift;
-  if (own.sequence != sequence ||
-      (this->tag(sequence, own.history) & kCallMask) == (tag & kCallMask)) {
+  if (own.sequence != part.sequence ||
+      (this->tag(part.sequence, own.history) & kCallMask) == (part.tag & kCallMask)) {
     return;
   }
-  dispute(static_cast<uint32_t>(at - ranks_.begin()), own);
+  dispute(part.peer, own);
 }
 
 // |peer| does not make |own|, or has made other calls before it.

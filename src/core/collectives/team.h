@@ -16,6 +16,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -109,6 +110,12 @@ class Team final : public JobTask {
     uint32_t peer;
     CallNote note;
   };
+  // A message that nobody waited for.
+  struct UnexpectedPart {
+    uint32_t peer;
+    uint64_t sequence;
+    uint64_t tag;
+  };
 
   bool idle() const HETCOMM_UNDER_BATON {
     return active_.empty() && queue_.empty() && in_arena_ == nullptr && agreement_ == nullptr &&
@@ -127,6 +134,8 @@ class Team final : public JobTask {
   void tell_call(int job_rank, const CallNote& note) const HETCOMM_UNDER_BATON;
   void tell_own(uint32_t peer, const Remembered& own) const HETCOMM_UNDER_BATON;
   void tell(Collective& collective, uint64_t now_ns) HETCOMM_UNDER_BATON;
+  uint64_t oldest_under_way() const HETCOMM_UNDER_BATON;
+  void look_at(const UnexpectedPart& part) HETCOMM_UNDER_BATON;
   void dispute(uint32_t peer, const Remembered& own) HETCOMM_UNDER_BATON;
   void end_disputes(uint64_t now_ns) HETCOMM_UNDER_BATON;
   std::string text_of(const Dispute& dispute) const HETCOMM_UNDER_BATON;
@@ -157,9 +166,11 @@ class Team final : public JobTask {
   std::array<Remembered, kRemembered> remembered_;
   uint64_t history_ = 0;           // of the last operation
   std::vector<Dispute> disputes_;  // the oldest first
-  // Job ranks and tags of messages that came before the call was made here.
-  std::vector<std::pair<int, uint64_t>> early_messages_;
-  std::vector<std::pair<int, uint64_t>> seen_messages_;  // empty between calls
+  // Messages that came before the call was made here.
+  std::vector<UnexpectedPart> early_messages_;
+  std::vector<UnexpectedPart> seen_messages_;  // empty between calls
+  // By index: the highest number of a message of that rank that nobody waited for.
+  std::unordered_map<uint32_t, uint64_t> newest_part_;
   std::vector<std::pair<uint32_t, CallNote>> early_;  // notes of calls that were not made here yet
   uint32_t refusals_ = 0;                             // times that this rank refused the next call
   std::vector<EarlyRefusal> early_refusals_;  // refusals of calls that were not made here yet
