@@ -376,7 +376,7 @@ void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   const uint64_t near = std::max(newest, oldest_under_way());
   const auto ahead = static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - near));
   int64_t sequence = static_cast<int64_t>(near) + ahead;
-  if (sequence < 0) sequence += 0x10000;
+  if (sequence <= 0) sequence += 0x10000;  // the first one has number 1
   newest = std::max(newest, static_cast<uint64_t>(sequence));
   look_at({peer, static_cast<uint64_t>(sequence), tag});
 }
