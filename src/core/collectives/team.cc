@@ -246,11 +246,11 @@ void Team::remember(Collective& collective) {
       peer_refuses(early.peer, early.note);
     }
   }
-  if (!early_messages_.empty()) [[unlikely]] {
+  if (!parts_.early.empty()) [[unlikely]] {
     // Messages that are still early go back into the other list, which has its memory.
-    early_messages_.swap(seen_messages_);
-    for (const UnexpectedPart& part : seen_messages_) look_at(part);
-    seen_messages_.clear();
+    parts_.early.swap(parts_.seen);
+    for (const UnexpectedPart& part : parts_.seen) look_at(part);
+    parts_.seen.clear();
   }
   if (early_.empty()) [[likely]]
     return;
@@ -372,7 +372,7 @@ void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   // The low bits of a number tell which one is meant, if it is near one that is known. Either rank may
   // have called far more than the other. The messages of a rank are near each other, and none is for
   // an operation that is over here.
-  uint64_t& newest = newest_part_[peer];
+  uint64_t& newest = parts_.newest[peer];
   const uint64_t near = std::max(newest, oldest_under_way());
   const auto ahead = static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - near));
   int64_t sequence = static_cast<int64_t>(near) + ahead;
@@ -391,7 +391,7 @@ uint64_t Team::oldest_under_way() const {
 
 void Team::look_at(const UnexpectedPart& part) {
   if (part.sequence > sequence_) {
-    if (early_messages_.size() < kRemembered) early_messages_.push_back(part);
+    if (parts_.early.size() < kRemembered) parts_.early.push_back(part);
     return;
   }
   const Remembered& own = remembered_[part.sequence % kRemembered];

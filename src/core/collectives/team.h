@@ -116,6 +116,11 @@ class Team final : public JobTask {
     uint64_t sequence;
     uint64_t tag;
   };
+  struct UnexpectedParts {
+    std::vector<UnexpectedPart> early;              // that came before the call was made here
+    std::vector<UnexpectedPart> seen;               // empty between calls
+    std::unordered_map<uint32_t, uint64_t> newest;  // the highest number, by the index of the rank
+  };
 
   bool idle() const HETCOMM_UNDER_BATON {
     return active_.empty() && queue_.empty() && in_arena_ == nullptr && agreement_ == nullptr &&
@@ -166,11 +171,7 @@ class Team final : public JobTask {
   std::array<Remembered, kRemembered> remembered_;
   uint64_t history_ = 0;           // of the last operation
   std::vector<Dispute> disputes_;  // the oldest first
-  // Messages that came before the call was made here.
-  std::vector<UnexpectedPart> early_messages_;
-  std::vector<UnexpectedPart> seen_messages_;  // empty between calls
-  // By index: the highest number of a message of that rank that nobody waited for.
-  std::unordered_map<uint32_t, uint64_t> newest_part_;
+  UnexpectedParts parts_;
   std::vector<std::pair<uint32_t, CallNote>> early_;  // notes of calls that were not made here yet
   uint32_t refusals_ = 0;                             // times that this rank refused the next call
   std::vector<EarlyRefusal> early_refusals_;  // refusals of calls that were not made here yet
