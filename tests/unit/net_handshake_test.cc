@@ -685,7 +685,7 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
     const char* text;
   };
   const Case cases[] = {
-      {8, std::string_view("\x05\x00\x09\x00", 4), "versions 5 to 9"},
+      {8, std::string_view("\x06\x00\x09\x00", 4), "versions 6 to 9"},
       {8, std::string_view("\x01\x00\x03\x00", 4), "versions 1 to 3"},
       {15, std::string_view("\x80", 1), "requires features"},
       {16, std::string_view("\x02", 1), "byte order"},
@@ -711,11 +711,12 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
 }
 
 // What follows the prefix may lie otherwise there.
+static_assert(kProtocolVersion < 6, "the releases of these tests have to be others");
 TEST(HandshakeEndTest, TheEndOfAnotherReleaseSaysThatItIsOne) {
   const std::vector<std::byte> end =
       encode_end(example_hello().identity, Status(Code::kOutOfResources, "no files are left"));
   const std::string bytes(reinterpret_cast<const char*>(end.data()), end.size());
-  const std::string other = with_prefix_change(bytes, 8, std::string_view("\x05\x00\x09\x00", 4));
+  const std::string other = with_prefix_change(bytes, 8, std::string_view("\x06\x00\x09\x00", 4));
   for (const std::string& message :
        {other, with_prefix_change(other, 20, std::string(16, 'x')),
         with_prefix_change(other, 18, std::string_view("\x04\x00", 2))}) {
@@ -725,7 +726,7 @@ TEST(HandshakeEndTest, TheEndOfAnotherReleaseSaysThatItIsOne) {
     EXPECT_EQ(wire.initiator, Step::kFailed);
     EXPECT_EQ(wire.a.denial(), Denial::kOther);
     EXPECT_EQ(wire.a.error().code(), Code::kUnsupported);
-    EXPECT_THAT(std::string(wire.a.error().text()), HasSubstr("versions 5 to 9"));
+    EXPECT_THAT(std::string(wire.a.error().text()), HasSubstr("versions 6 to 9"));
   }
 }
 

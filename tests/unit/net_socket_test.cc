@@ -483,8 +483,7 @@ TEST_F(SocketTest, WithoutDescriptorsItWaitsAndGoesOn) {
   EXPECT_THAT(lines_.front(), HasSubstr("cannot accept connections"));
 }
 
-// A spare descriptor is enough to tell why.
-// With an acceptor that says so when descriptors run out.
+// Its acceptor tells those who come when descriptors run out.
 class ExhaustedSocketTest : public SocketTest {
  protected:
   ExhaustedSocketTest() {
@@ -498,6 +497,7 @@ class ExhaustedSocketTest : public SocketTest {
   }
 };
 
+// A spare descriptor is enough to tell why.
 TEST_F(ExhaustedSocketTest, WithoutDescriptorsForLongItTellsWhoComes) {
   rlimit old_limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old_limit), 0);
