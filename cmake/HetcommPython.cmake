@@ -40,7 +40,7 @@ if(torch_found)
   list(GET torch_found 0 HETCOMM_TORCH_DIR)
   list(GET torch_found 1 HETCOMM_TORCH_MAJOR)
   list(GET torch_found 2 HETCOMM_TORCH_MINOR)
-  list(GET torch_found 3 HETCOMM_TORCH_CXX11_ABI)
+  list(SUBLIST torch_found 3 -1 HETCOMM_TORCH_DEFINITIONS)
   # torch's wheels bring it; distributions have it in a package of its own.
   find_path(HETCOMM_PYBIND11_DIR pybind11/pybind11.h HINTS ${HETCOMM_TORCH_DIR}/include)
   mark_as_advanced(HETCOMM_PYBIND11_DIR)

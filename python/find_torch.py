@@ -1,4 +1,6 @@
-"""Prints "DIRECTORY;MAJOR;MINOR;CXX11_ABI" of the torch that this interpreter imports, or nothing.
+"""Prints "DIRECTORY;MAJOR;MINOR;DEFINITION..." of the torch that this interpreter imports, or nothing.
+
+The definitions make a module's types the same as torch's, to the compiler and to pybind11.
 
 Does not import torch where it can be avoided, which takes seconds.
 """
@@ -24,12 +26,23 @@ def main():
     if match is None:
         return
     major, minor = int(match[1]), int(match[2])
-    abi = 1
-    if (major, minor) < (2, 7):
-        import torch  # builds of before came with either
+    definitions = ["_GLIBCXX_USE_CXX11_ABI=1"]
+    if (major, minor) < (2, 9):
+        definitions = definitions_of_old()
+    print(";".join([str(folder), str(major), str(minor)] + definitions), end="")
 
-        abi = int(torch.compiled_with_cxx11_abi())
-    print(f"{folder};{major};{minor};{abi}", end="")
+
+def definitions_of_old():
+    """Before 2.7 torch was built with either ABI. Before 2.9 it came with pybind11 2, which shares
+    types only between modules whose compilers have the same names."""
+    import torch
+
+    definitions = [f"_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI"):
+        value = getattr(torch._C, f"_PYBIND11_{name}", None)
+        if value is not None:
+            definitions.append(f'PYBIND11_{name}="{value}"')
+    return definitions
 
 
 if __name__ == "__main__":

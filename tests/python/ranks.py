@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 LIMIT_S = 60
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 DEVICE = os.environ.get("HETCOMM_TEST_DEVICE", "cpu")
 
 

@@ -21,8 +21,6 @@ import torch.distributed as dist
 import hetcomm.torch
 import ranks
 
-TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
-
 TYPES = (torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8,
          torch.uint8, torch.float16, torch.bfloat16)
 LENGTHS = (0, 1, 5, 1000, 100_000)
@@ -809,14 +807,14 @@ class Collectives(ranks.TestCase):
         self.all_equal(ranks.run(2, profiled), [("hetcomm:_all_gather_base", "[[2]]"),
                                                 ("hetcomm:all_reduce", "[[3, 5]]")])
 
-    @unittest.skipUnless(TORCH == (2, 14), "2.14 has a recorder for any backend and attaches none")
+    @unittest.skipUnless(ranks.TORCH == (2, 14), "2.14 has a recorder for any backend and attaches none")
     def test_flight_recorder(self):
         for rank, entries in enumerate(ranks.run(2, recorded)):
             self.assertEqual(entries, [
                 (False, [[2, 3]], True), (False, [], True), (True, [] if rank else [[7]], True),
                 (False, [[4]], True)])
 
-    @unittest.skipUnless(TORCH >= (2, 15), "before 2.15 torch attaches no recorder by itself")
+    @unittest.skipUnless(ranks.TORCH >= (2, 15), "before 2.15 torch attaches no recorder by itself")
     def test_recorder_that_torch_attaches(self):
         for before, after in ranks.run(2, recorded_by_torch):
             self.assertEqual(before[:3], [(False, [[2, 3]], "completed"), (False, [[5]], "completed"),

@@ -344,6 +344,17 @@ def unfitting_sparse(rank, size, folder, kind):
     return text, seconds, sum_of_ones()
 
 
+def text_of_failure(work):
+    """None with a torch that cannot give exceptions of works to Python."""
+    try:
+        failure = work.exception()
+    except TypeError as error:
+        assert ranks.TORCH < (2, 7) and "exception_ptr" in str(error), error
+        return None
+    assert isinstance(failure, dist.DistBackendError), repr(failure)
+    return str(failure)
+
+
 def sparse_without_a_rank(rank, size, folder):
     """Not all come: the wait itself has to tell, and can be bounded."""
     ranks.init(rank, size, folder, timeout_s=2)
@@ -352,9 +363,7 @@ def sparse_without_a_rank(rank, size, folder):
     work = dist.all_reduce(torch.ones(4).to_sparse(), async_op=True)
     early, _ = timed(lambda: work.wait(timedelta(milliseconds=200)))
     text, seconds = timed(work.wait)
-    failure = work.exception()
-    assert isinstance(failure, dist.DistBackendError), repr(failure)
-    return early, text, seconds, work.is_success(), str(failure)
+    return early, text, seconds, work.is_success(), text_of_failure(work)
 
 
 def closed_while_coalescing(rank, size, folder):
@@ -378,9 +387,7 @@ def failed_together(rank, size, folder):
     dist.irecv(torch.empty(4), 1)
     work = backend._end_coalescing()
     text, _ = timed(work.wait)
-    failure = work.exception()
-    assert isinstance(failure, dist.DistBackendError), repr(failure)
-    return text, work.is_success(), str(failure)
+    return text, work.is_success(), text_of_failure(work)
 
 
 def failed_batch(rank, size, folder):
@@ -722,6 +729,7 @@ def without_a_secret(rank, size, folder, variable):
 
 
 class Secrets(ranks.TestCase):
+    @unittest.skipUnless(hasattr(dist.TCPStore, "list_keys"), "the store of this torch does not list its keys")
     def test_the_random_key_does_not_stay_in_the_store(self):
         for total, keys in ranks.run(2, keys_of_the_store):
             self.assertEqual(total, 2)
@@ -780,7 +788,7 @@ class LostRanks(ranks.TestCase):
             self.assertRegex(text, "TIMED_OUT|ABORTED")
             self.assertLess(seconds, 8)
             self.assertFalse(success)
-            self.assertRegex(failure, "TIMED_OUT|ABORTED")
+            self.assertRegex(failure or text, "TIMED_OUT|ABORTED")
 
     def test_never_came(self):
         results = ranks.run(SIZE, never_came)
@@ -935,7 +943,7 @@ class Ends(ranks.TestCase):
         text, success, failure = ranks.run(2, failed_together)[0]
         self.assertIn("TIMED_OUT", text)
         self.assertFalse(success)
-        self.assertIn("TIMED_OUT", failure)
+        self.assertIn("TIMED_OUT", failure or text)
 
     def test_end_of_the_interpreter(self):
         """Without destroy_process_group, while callbacks in Python run or wait."""

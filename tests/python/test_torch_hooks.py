@@ -48,12 +48,12 @@ def answer(source):
 # --- the end of a group --------------------------------------------------------------------------
 
 
-def closed_while(wait, began, over):
+def closed_while(wait, began, over, close=dist.destroy_process_group):
     """Closes the group as soon as something has begun on a thread that runs |wait|; whether it was over then."""
     thread = threading.Thread(target=wait)
     thread.start()
     began.wait()
-    dist.destroy_process_group()
+    close()
     was_over = over.is_set()
     thread.join()
     return was_over
@@ -142,7 +142,7 @@ def closed_after_a_hook(rank, size, folder):
         over.set()
 
     dist.group.WORLD._register_on_completion_hook(hook)
-    return closed_while(lambda: dist.all_reduce(torch.ones(1)), began, over)
+    return closed_while(lambda: dist.all_reduce(torch.ones(1)), began, over, backend.shutdown)
 
 
 def hooks_for_each_other(rank, size, folder, end):
