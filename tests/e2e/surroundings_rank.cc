@@ -25,6 +25,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -297,11 +298,7 @@ void queues() {
   CHECK(hetcomm_queue_destroy(in));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  (void)getpgid(0);
-  make_surroundings(argc, argv);
+void run() {
   hetcomm_context_options_t options{};
   options.struct_size = sizeof(options);
   options.progress = HETCOMM_PROGRESS_THREAD;
@@ -319,6 +316,18 @@ int main(int argc, char** argv) {
   CHECK(hetcomm_communicator_destroy(world));
   hetcomm_bootstrap_destroy(bootstrap);
   CHECK(hetcomm_context_destroy(context));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  (void)getpgid(0);
+  make_surroundings(argc, argv);
+  try {
+    run();
+  } catch (const std::bad_alloc&) {
+    fail("run", "OUT_OF_MEMORY", "no memory for what this rank sends and receives");
+  }
   std::printf("ok\n");
   return 0;
 }

@@ -5,8 +5,9 @@ ends with a status and a text; no rank hangs, none is ended by a signal, and no 
 hetcomm. What the library can do without (system_calls.def, WORKS) it does without. A trace of a job over
 each transport makes no system call that system_calls.def does not list.
 
-surroundings_test.py RANK quick|long|trace [WORD]: the program is surroundings_rank. Rows whose name has
-WORD. Hidden file systems and namespaces need root and unshare.
+surroundings_test.py RANK quick|long [WORD]: the program is surroundings_rank. Rows whose name has WORD.
+surroundings_test.py RANK trace [TRANSPORT]: over one transport, or over each that needs no hardware.
+Hidden file systems and namespaces need root and unshare.
 """
 
 import concurrent.futures
@@ -33,7 +34,7 @@ BOOTSTRAP_S = 5
 BUSY_BOOTSTRAP_S = 40
 # Each of these is refused on both ranks and by both errors in the quick table: sandboxes refuse them.
 OFTEN_REFUSED = {"memfd_create", "process_vm_readv", "membarrier", "pidfd_open", "mbind", "sched_setaffinity",
-                 "madvise", "prctl", "epoll_create1", "eventfd2", "clone3", "getrandom"}
+                 "madvise", "prctl", "epoll_create1", "eventfd2", "clone3", "getrandom", "userfaultfd"}
 
 
 def system_calls():
@@ -192,15 +193,15 @@ def run_rows(program, kind, word):
     return 1 if wrong or not rows else 0
 
 
-def trace(program):
-    """The system calls of a job over each transport are those of the list."""
+def trace(program, kinds):
+    """The system calls of a job over each of the transports are those of the list."""
     if not shutil.which("strace"):
         print("skipped: no strace")
         return SKIPPED
     listed = {name for name, _, _ in system_calls()}
     made = set()
     with tempfile.TemporaryDirectory() as folder:
-        for transports in ("shm", "tcp", ""):
+        for transports in kinds:
             row = Row("traced", (0, 1), prefix=["strace", "-f", "-ff", "-qq", "-o", f"{folder}/{transports or 'all'}"],
                       works=True, settings={"HETCOMM_TRANSPORTS": transports})
             fault = row.run(program)
@@ -224,7 +225,7 @@ def trace(program):
 def main():
     program, kind, *rest = sys.argv[1:]
     if kind == "trace":
-        return trace(program)
+        return trace(program, rest or ("shm", "tcp", ""))
     return run_table(program, kind, rest[0] if rest else "")
 
 

@@ -45,6 +45,11 @@ def init(rank, size, folder, backend="hetcomm", timeout_s=30, **arguments):
     )
 
 
+def without_recorder():
+    """torch's recorder has hooks of its own. At the first failure it writes a file, which takes seconds."""
+    os.environ["TORCH_FR_BUFFER_SIZE"] = "0"
+
+
 def use_device():
     if DEVICE == "standin":
         import standin

@@ -29,11 +29,6 @@ def backend_of(group=None):
     return (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
 
 
-def without_recorder():
-    """torch's recorder has hooks of its own, and writes a file when an operation has failed."""
-    os.environ["TORCH_FR_BUFFER_SIZE"] = "0"
-
-
 def answer(source):
     """Sends back what comes, until the group ends."""
     value = torch.zeros(1)
@@ -86,7 +81,7 @@ def closed_in_a_callback(rank, size, folder):
 
 def closed_in_an_abort_hook(rank, size, folder):
     """The hook runs on a thread that waits for an operation."""
-    without_recorder()
+    ranks.without_recorder()
     ranks.init(rank, size, folder)
     backend = backend_of()
     began, over = threading.Event(), threading.Event()
@@ -296,7 +291,7 @@ def without_threads(rank, size, folder):
 
 def aborting_alone(rank, size, folder):
     """Nobody waits for the operation."""
-    without_recorder()
+    ranks.without_recorder()
     ranks.init(rank, size, folder)
     backend = backend_of()
     called = threading.Event()
@@ -311,7 +306,7 @@ def aborting_alone(rank, size, folder):
 def hooks_that_change(rank, size, folder):
     """One thread adds and removes hooks while another calls them with Python's lock, where it asks for
     the future of an operation that has failed."""
-    without_recorder()
+    ranks.without_recorder()
     ranks.init(rank, size, folder)
     backend = backend_of()
     backend.set_timeout(timedelta(milliseconds=1))

@@ -202,6 +202,7 @@ def killed(rank, size, folder):
 
 
 def timed_out(rank, size, folder):
+    ranks.without_recorder()
     ranks.init(rank, size, folder, timeout_s=1)
     text = ""
     if rank == 0:
