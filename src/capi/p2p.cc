@@ -373,6 +373,7 @@ hetcomm_status_t hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeo
   const OperationRef ref = hetcomm::decode_handle(request);
   if (ref.operation != nullptr && ref.is(OperationState::kComplete) &&
       ref.operation->slot.engine->alive()) [[likely]] {
+    ref.operation->slot.engine->note_wait();
     return consume(ref, out_completion) ? HETCOMM_OK : stale();
   }
   return wait_slowly(request, timeout_ns, out_completion);

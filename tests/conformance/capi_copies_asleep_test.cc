@@ -1,17 +1,16 @@
 // While copies of a device run and nothing else is to be done, the progress thread sleeps: a slow
 // device costs hardly more of a processor than the same messages between memory of the host. It
 // wakes up in time.
-#include <dirent.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
-#include <string>
 
 #include "tests/conformance/capi_device.h"
 #include "tests/conformance/capi_job.h"
+#include "tests/support/progress_threads.h"
 
 namespace hetcomm_test {
 namespace {
@@ -36,17 +35,12 @@ class TimedCopiesAsleep : public CapiTest {};
 // Seconds for which progress threads of this process have run.
 double progress_seconds() {
   double seconds = 0;
-  DIR* const tasks = opendir("/proc/self/task");
-  while (const dirent* const entry = readdir(tasks)) {
-    const std::string folder = std::string("/proc/self/task/") + entry->d_name;
-    std::string name;
-    std::ifstream(folder + "/comm") >> name;
+  for (const auto& thread : hetcomm::test::progress_threads()) {
     uint64_t ran_ns = 0;
-    if (name == "hetcomm" && std::ifstream(folder + "/schedstat") >> ran_ns) {
+    if (std::ifstream(thread / "schedstat") >> ran_ns) {
       seconds += static_cast<double>(ran_ns) * 1e-9;
     }
   }
-  closedir(tasks);
   return seconds;
 }
 

@@ -16,8 +16,11 @@ namespace {
 // or not.
 constexpr uint64_t kShortNapNs = 15'000;
 constexpr uint64_t kLongNapNs = 1'000'000;
-// How many times it is woken for nothing before it is left alone.
+// How many times it is woken for nothing before it leaves, or is left alone.
 constexpr uint32_t kMostPatience = 3;
+// A caller that waits again so soon makes the progress itself. Where both share a processor, the
+// thread would only displace it.
+constexpr uint64_t kSoonUs = 100;
 // While a waiter sleeps in the poller there is nothing to do: naps are longer, and after a few of
 // them long enough that the waiter has to end them when it leaves.
 constexpr uint64_t kNapBesideSleeperNs = 2'000'000;
@@ -30,6 +33,49 @@ constexpr uint64_t kSpinUs = 5;
 constexpr uint64_t kExpectUs = 40;
 // How long, in pauses, it waits for the baton before it sleeps.
 constexpr int kLockPauses = 32;
+
+// Whether the thread is of use to callers while it drives. |waits| counts their waits.
+class Usefulness {
+ public:
+  Usefulness(const std::atomic<uint64_t>& waits, uint64_t soon_ticks)
+      : waits_(waits), soon_ticks_(soon_ticks), waits_at_start_(count()) {}
+
+  // A pass has found something.
+  void note_found(uint64_t at_ticks) { found_ticks_ = at_ticks; }
+  void begin_sleep() {
+    waits_before_sleep_ = count();
+    sleep_ticks_ = ticks();
+  }
+  void end_sleep() { sleep_ticks_ = ticks() - sleep_ticks_; }
+  // What has ended the sleep, if it was |ended|, is |for_callers|; or nothing was |found|; or a peer
+  // was served, which needs the thread whatever callers do.
+  void note_wake(bool ended, bool for_callers, bool found) {
+    const bool callers_come = ended && count() != waits_before_sleep_ && sleep_ticks_ < soon_ticks_;
+    if (!callers_come || (found && !for_callers)) {
+      vain_wakes_ = 0;
+    } else {
+      vain_wakes_ = for_callers ? kMostPatience : vain_wakes_ + 1;
+    }
+  }
+  bool in_the_way() const { return vain_wakes_ >= kMostPatience; }
+  // Callers computed for longer between two waits, and it found something until then.
+  bool of_use() const {
+    const uint64_t times = std::max<uint64_t>(count() - waits_at_start_, 1);
+    return found_ticks_ > start_ticks_ + times * soon_ticks_;
+  }
+
+ private:
+  uint64_t count() const { return waits_.load(std::memory_order_relaxed); }
+
+  const std::atomic<uint64_t>& waits_;
+  const uint64_t soon_ticks_;
+  const uint64_t start_ticks_ = ticks();
+  const uint64_t waits_at_start_;
+  uint64_t found_ticks_ = 0;
+  uint64_t waits_before_sleep_ = 0;
+  uint64_t sleep_ticks_ = 0;  // when it began, then how long it was
+  uint32_t vain_wakes_ = 0;
+};
 
 }  // namespace
 
@@ -63,6 +109,7 @@ void Background::run() {
   ask_for_short_slices();
   prctl(PR_SET_NAME, "hetcomm");
   while (!stopping()) {
+    evicted_.store(0, std::memory_order_relaxed);
     if (baton_.sleepers().become(Sleepers::Role::kBackground)) {
       drive();
     } else {
@@ -100,7 +147,8 @@ void Background::drive() {
   Sleepers& sleepers = baton_.sleepers();
   Passes& passes = baton_.passes();
   Sleep next = Sleep::kShort;  // until nothing has happened for the time of a short one
-  while (!stopping() && evicted_.load(std::memory_order_acquire) == 0) {
+  Usefulness usefulness(waits_, spin_.ticks_in_us(kSoonUs));
+  while (!stopping() && evicted_.load(std::memory_order_acquire) == 0 && !usefulness.in_the_way()) {
     if (!lock_beside_waiters()) break;
     uint64_t end = spin_end();
     uint64_t found_ticks = ticks();
@@ -110,6 +158,7 @@ void Background::drive() {
           long_polls_.note_found();
         }
         found_ticks = ticks();
+        usefulness.note_found(found_ticks);
         end = spin_end();
         next = Sleep::kShort;
       }
@@ -123,16 +172,23 @@ void Background::drive() {
     baton_.unlock();
     if (wanted) baton_.give_way();
     if (until == 0) continue;
+    usefulness.begin_sleep();
     const uint64_t at = now_ns();
     if (at < until && !stopping()) sleepers.poller().wait(until - at);
+    usefulness.end_sleep();
     next = now_ns() < until ? Sleep::kShort : Sleep::kLong;
     sleepers.doorbell().silence();
     if (!lock_beside_waiters()) break;
     passes.finish_sleep();
-    passes.run_slow();
+    const uint64_t arrivals = baton_.tally().arrivals();
+    const bool pending = baton_.tally().some_pending();
+    const int moved = passes.run_slow() + passes.run();
+    if (moved > 0) usefulness.note_found(ticks());
+    usefulness.note_wake(next == Sleep::kShort, pending || baton_.tally().arrivals() != arrivals,
+                         moved > 0);
     baton_.unlock();
   }
-  evicted_.store(0, std::memory_order_relaxed);
+  note_wake(usefulness.of_use());
   sleepers.leave();
   // Waiters that rely on a sleeper have to look for another.
   if (sleepers.some_are_asleep(std::memory_order_seq_cst)) sleepers.wake();
@@ -144,9 +200,9 @@ void Background::drive() {
 void Background::park() {
   while (!stopping()) {
     const uint64_t uses = uses_.load(std::memory_order_relaxed);
-    nap_long();
+    const bool slept = nap_long();
     const bool idle = uses == uses_.load(std::memory_order_relaxed);
-    if (work_is_left()) {
+    if (work_is_left() || !slept) {
       if (nap_short()) break;
     } else if (idle && nobody_is_there()) {
       break;
@@ -154,8 +210,9 @@ void Background::park() {
   }
 }
 
-// A thread that leaves work behind ends the nap, unless that was for nothing the last times.
-void Background::nap_long() {
+// A thread that leaves work behind ends the nap, unless that was for nothing the last times. False
+// when it was ended.
+bool Background::nap_long() {
   const Sleepers& sleepers = baton_.sleepers();
   const uint32_t word = park_word_.load(std::memory_order_acquire);
   long_nap_.store(1, std::memory_order_seq_cst);
@@ -175,20 +232,22 @@ void Background::nap_long() {
     }
   }
   long_nap_.store(0, std::memory_order_relaxed);
+  return word == park_word_.load(std::memory_order_relaxed);
 }
 
-// True when the thread that left the work has not come back: then it computes, and will do so the
-// next times.
+// True when the thread that left the work has not come back: then it computes.
 bool Background::nap_short() {
-  const uint64_t uses = uses_.load(std::memory_order_relaxed);
+  const uint64_t waits = waits_.load(std::memory_order_relaxed);
   futex_wait(park_word_, park_word_.load(std::memory_order_acquire), kShortNapNs);
-  if (uses == uses_.load(std::memory_order_relaxed) && nobody_is_there()) {
-    patience_.store(kMostPatience, std::memory_order_relaxed);
-    return true;
-  }
-  const uint32_t patience = patience_.load(std::memory_order_relaxed);
-  if (patience > 0) patience_.store(patience - 1, std::memory_order_relaxed);
+  if (waits == waits_.load(std::memory_order_relaxed) && nobody_is_there()) return true;
+  note_wake(false);
   return false;
+}
+
+// A caller that computes will do so the next times.
+void Background::note_wake(bool of_use) {
+  const uint32_t patience = patience_.load(std::memory_order_relaxed);
+  patience_.store(of_use ? kMostPatience : std::max(patience, 1U) - 1, std::memory_order_relaxed);
 }
 
 void Background::wake() {

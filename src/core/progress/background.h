@@ -1,9 +1,10 @@
 // The background thread of thread mode, which makes progress while no thread of the caller's does.
 //
-// It drives and sleeps in the poller until a waiter begins to poll. Then it parks, so that a
-// blocking wait costs no switch, and comes back when nobody has waited for a moment.
+// It drives and sleeps in the poller until a waiter begins to poll, or callers wait so often that
+// they make all progress. Then it parks, so that a blocking wait costs no switch, and comes back
+// when nobody has waited for a moment.
 //
-//   drive + sleep in poller  --evicted-->  parked  --unused for a moment-->  drive ...
+//   drive + sleep in poller  --evicted, in the way-->  parked  --unused for a moment-->  drive ...
 #pragma once
 
 #include <algorithm>
@@ -52,10 +53,13 @@ class Background {
   void stop();
 
   // All of the following are [any-thread].
-  // A thread of the caller's has begun to wait, or has just ended a sleep.
+  // A thread of the caller's begins to poll, or has just ended a sleep: it makes progress itself.
   void note_use() {
-    uses_.store(uses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    add_one(uses_);
+    note_wait();
   }
+  // A thread of the caller's waits, and leaves nothing pending.
+  void note_wait() { add_one(waits_); }
   // Work was left pending: if the thread takes a long nap, it looks sooner.
   void note_pending() {
     if (long_nap_.load(std::memory_order_relaxed) != 0 &&
@@ -73,11 +77,16 @@ class Background {
   }
 
  private:
+  // One that is lost to a race costs a nap.
+  static void add_one(std::atomic<uint64_t>& count) {
+    count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   void run() HETCOMM_EXCLUDES(baton_role);
   void drive() HETCOMM_EXCLUDES(baton_role);
   void park();
-  void nap_long();
+  bool nap_long();
   bool nap_short();
+  void note_wake(bool of_use);
   void wake();
   bool lock_beside_waiters() HETCOMM_TRY_ACQUIRE(baton_role);
   uint64_t spin_end() HETCOMM_UNDER_BATON;
@@ -93,8 +102,9 @@ class Background {
   uint32_t naps_beside_sleeper_ = 0;  // of this thread only
   bool polls_long_ = false;           // of this thread only, as the next one
   LongPolls long_polls_;              // of this thread only
-  std::atomic<uint64_t> uses_{0};
-  std::atomic<bool> stopping_{false};
+  alignas(64) std::atomic<uint64_t> uses_{0};
+  std::atomic<uint64_t> waits_{0};
+  alignas(64) std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> evicted_{0};   // the thread shall leave the poller
   std::atomic<uint32_t> long_nap_{0};  // parked, it sleeps until it is woken, or for long
   std::atomic<uint32_t> deep_nap_{0};  // parked beside a waiter that sleeps long

@@ -105,12 +105,21 @@ class Engine {
   // time.
   template <typename Done>
   bool wait(uint64_t deadline_ns, Done&& done) HETCOMM_EXCLUDES(baton_role) {
-    return done() || make_waiter(deadline_ns, spin_.spin_ticks(), done).wait();
+    if (done()) {
+      note_wait();
+      return true;
+    }
+    return make_waiter(deadline_ns, spin_.spin_ticks(), done).wait();
   }
   // Waits like wait(), for what takes long or concerns many processes: sleeps at once.
   template <typename Done>
   bool wait_asleep(uint64_t deadline_ns, Done&& done) HETCOMM_EXCLUDES(baton_role) {
     return done() || make_waiter(deadline_ns, 0, done).wait();
+  }
+  // A wait was over at once. Where it leaves nothing pending, the background thread is not needed.
+  // [any-thread]
+  void note_wait() {
+    if (threaded() && !baton_.tally().some_pending()) background_.note_wait();
   }
   // Something was left pending, and the baton is given up: the background thread looks at it soon.
   // [any-thread]

@@ -100,7 +100,9 @@ bool Waiter<Done>::poll() {
   Sleepers& sleepers = baton_.sleepers();
   Passes& passes = baton_.passes();
   const Sleepers::Polling polling(sleepers);
-  if (passes.sleep_is_prepared()) take_over_watch();
+  if (passes.sleep_is_prepared() || sleepers.sleeper() != Sleepers::Role::kNobody) {
+    take_over_watch();
+  }
   bool yields = policy_.yields();
   for (uint32_t round = 1;; ++round) {
     const int moved = passes.run();
@@ -132,10 +134,8 @@ bool Waiter<Done>::poll() {
 template <typename Done>
 void Waiter<Done>::take_over_watch() {
   Sleepers& sleepers = baton_.sleepers();
-  baton_.passes().finish_sleep();
-  const Sleepers::Role sleeper = sleepers.sleeper();
-  if (sleeper == Sleepers::Role::kBackground) background_.evict();
-  if (sleeper != Sleepers::Role::kNobody) sleepers.doorbell().ring();
+  if (sleepers.sleeper() == Sleepers::Role::kBackground) background_.evict();
+  if (baton_.passes().sleep_is_prepared()) baton_.passes().interrupt_sleep();
 }
 
 template <typename Done>

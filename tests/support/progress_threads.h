@@ -1,0 +1,22 @@
+// The progress threads of this process, as Linux shows them.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace hetcomm::test {
+
+// Their folders below /proc.
+inline std::vector<std::filesystem::path> progress_threads() {
+  std::vector<std::filesystem::path> found;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name == "hetcomm") found.push_back(task.path());
+  }
+  return found;
+}
+
+}  // namespace hetcomm::test
