@@ -17,8 +17,8 @@
 namespace hetcomm_test {
 namespace {
 
-constexpr int kJobs = 500;  // of two contexts each
-constexpr int kWarmUps = 40;
+constexpr int kJobs = 400;     // of two contexts each
+constexpr int kWarmUps = 150;  // until the heap has its arenas, on a busy machine too
 constexpr int kTransfers = 20;
 constexpr uint64_t kBytes = 300'000;  // some chunks
 
