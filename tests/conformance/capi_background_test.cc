@@ -29,7 +29,7 @@ void stay_on_one_processor(int32_t rank) {
     cpu_set_t own;
     CPU_ZERO(&own);
     CPU_SET(i, &own);
-    (void)sched_setaffinity(0, sizeof(own), &own);
+    EXPECT_EQ(sched_setaffinity(0, sizeof(own), &own), 0);
     return;
   }
 }

@@ -47,8 +47,9 @@ class Usefulness {
     sleep_ticks_ = ticks();
   }
   void end_sleep() { sleep_ticks_ = ticks() - sleep_ticks_; }
-  // What has ended the sleep, if it was |ended|, is |for_callers|; or nothing was |found|; or a peer
-  // was served, which needs the thread whatever callers do.
+  // The thread has woken up and made a pass. |ended|: something has woken it. |found|: the pass has
+  // found something. |for_callers|: that was not only a peer to serve, which needs the thread
+  // whatever callers do.
   void note_wake(bool ended, bool for_callers, bool found) {
     const bool callers_come = ended && count() != waits_before_sleep_ && sleep_ticks_ < soon_ticks_;
     if (!callers_come || (found && !for_callers)) {

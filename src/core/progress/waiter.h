@@ -100,9 +100,7 @@ bool Waiter<Done>::poll() {
   Sleepers& sleepers = baton_.sleepers();
   Passes& passes = baton_.passes();
   const Sleepers::Polling polling(sleepers);
-  if (passes.sleep_is_prepared() || sleepers.sleeper() != Sleepers::Role::kNobody) {
-    take_over_watch();
-  }
+  take_over_watch();
   bool yields = policy_.yields();
   for (uint32_t round = 1;; ++round) {
     const int moved = passes.run();
@@ -129,8 +127,8 @@ bool Waiter<Done>::poll() {
   }
 }
 
-// Takes the wake-ups from the sleeper: a waiter moves to the futex word, the background thread
-// parks.
+// Takes the wake-ups from the sleeper, if there is one: a waiter moves to the futex word, the
+// background thread parks.
 template <typename Done>
 void Waiter<Done>::take_over_watch() {
   Sleepers& sleepers = baton_.sleepers();
