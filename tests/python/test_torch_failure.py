@@ -445,7 +445,10 @@ elif what == "closed":
         while time.monotonic() < until:
             time.sleep(0.001)
     group._register_on_completion_hook(close)
-    dist.all_reduce(torch.ones(4), async_op=True)
+    # The thread of the hook drops the work, and with it many objects of Python.
+    tensors = [torch.ones(1) for _ in range(20000)]
+    group._get_backend(torch.device("cpu")).allreduce_coalesced(tensors)
+    del tensors
     began.wait()
 elif what == "later":
     later = dist.new_group([0, 1], timeout=timedelta(seconds=20))

@@ -141,6 +141,9 @@ void Group::look_after_works() noexcept {
 
 // Returns whether there may be more to look at.
 bool Group::look_at_all() {
+  // Works that are dropped here take objects of Python with them. The end of the interpreter waits for
+  // that.
+  const Completions::Scope here(completions_);
   size_t place = 0;
   size_t left = pending_count_.load(std::memory_order_relaxed);  // others may post all the time
   while (left > 0) {

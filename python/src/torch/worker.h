@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "python/src/torch/log.h"
+#include "python/src/torch/quiet_thread.h"
 
 namespace hetcomm::torch_backend {
 
@@ -29,7 +30,7 @@ class Worker {
     const std::scoped_lock lock(state_->mutex);
     if (state_->stops) return false;
     if (!thread_.joinable()) {
-      thread_ = std::thread([state = state_] { loop(*state); });
+      thread_ = start_without_signals([state = state_] { loop(*state); });
       process_ = getpid();
     }
     state_->tasks.push(std::move(task));
