@@ -1,7 +1,10 @@
 #include "src/capi/guard.h"
 
+#include <array>
+#include <cstring>
 #include <mutex>
-#include <vector>
+#include <new>
+#include <utility>
 
 namespace hetcomm::capi {
 namespace {
@@ -37,16 +40,15 @@ hetcomm_status_t report_exception(const std::exception* exception) noexcept {
 }
 
 void quarantine(void* memory, size_t size) noexcept {
-  // Reachable for ever, so that leak checkers see that it is meant.
+  constexpr size_t kMaxKept = 4096;
   static std::mutex mutex;
-  static auto* kept = new std::vector<void*>();
+  static std::array<void*, kMaxKept> kept{};
+  static size_t next = 0;
   std::memset(memory, 0xdd, size);
   const std::lock_guard lock(mutex);
-  try {
-    kept->push_back(memory);
-  } catch (const std::bad_alloc&) {
-    return;
-  }
+  std::swap(kept[next], memory);
+  next = (next + 1) % kMaxKept;
+  ::operator delete(memory);
 }
 
 const char* last_error_text() noexcept { return last_error.c_str(); }
