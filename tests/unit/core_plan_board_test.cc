@@ -3,7 +3,7 @@
 //  * plans with one tag and number and different hashes differ, and both ranks hear of that
 //  * who lacks a plan says what it has instead, and says so when it has made it
 //  * notes about executions wait for a plan that comes later, and go with a plan that is gone
-//  * a rank holds no more notes than it has to
+//  * a rank holds no more notes than it has to, and nothing of a plan that is gone at both
 #include <deque>
 #include <memory>
 #include <string>
@@ -203,6 +203,35 @@ TEST_F(PlanBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   Plan& last = make(1, 7, 5);
   say(0, second, PlanAction::kGivenUp, 6);
   EXPECT_EQ(last.heard, std::vector<uint64_t>{6});
+}
+
+TEST_F(PlanBoardTest, NothingIsLeftOfPlansThatAreGoneAtBoth) {
+  const auto let_go = [&](int rank, Plan& plan) {
+    say(rank, plan, PlanAction::kGone);
+    boards_[rank].remove(plan);
+  };
+  for (const int first : {0, 1}) {
+    for (int round = 0; round < 3; ++round) {
+      Plan* const plans[] = {&make(0, 7), &make(1, 7)};
+      start(first, *plans[first]);
+      start(1 - first, *plans[1 - first]);
+      let_go(first, *plans[first]);
+      EXPECT_EQ(boards_[first].remembered(), 1u);  // the other plan may still say something
+      let_go(1 - first, *plans[1 - first]);
+      EXPECT_EQ(boards_[0].remembered(), 0u);
+      EXPECT_EQ(boards_[1].remembered(), 0u);
+    }
+  }
+  // The numbers have drifted apart.
+  make(0, 8);
+  Plan& own = make(0, 7);
+  Plan& other = make(1, 7);
+  start(0, own);
+  start(1, other);
+  let_go(0, own);
+  let_go(1, other);
+  EXPECT_EQ(boards_[0].remembered(), 0u);
+  EXPECT_EQ(boards_[1].remembered(), 0u);
 }
 
 TEST_F(PlanBoardTest, NobodySaysTooMuch) {

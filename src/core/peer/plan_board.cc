@@ -52,7 +52,7 @@ void PlanBoard::take_back(Entry& entry) {
   entries_.pop_back();
 }
 
-// The plan of |entry| goes. Its peers stay that a plan of them belongs to.
+// The plan of |entry| goes. Peers stay if they have a plan that belongs to it.
 void PlanBoard::unlist(Entry& entry) {
   by_plan_.erase(entry.plan);
   entry.plan = nullptr;
@@ -60,11 +60,15 @@ void PlanBoard::unlist(Entry& entry) {
   for (auto each = entry.peers.begin(); each != entry.peers.end();) {
     const auto& [rank, peer] = *each;
     own_.erase({rank, entry.tag, peer.number});
-    if (peer.theirs != kUnknown) {
+    if (peer.theirs != kUnknown && !peer.is_gone) {
       ++each;
       continue;
     }
-    free_.erase({rank, entry.tag, entry.content, peer.number});
+    if (peer.is_gone) {
+      theirs_.erase({rank, entry.tag, peer.theirs, entry.content});
+    } else {
+      free_.erase({rank, entry.tag, entry.content, peer.number});
+    }
     each = entry.peers.erase(each);
   }
 }
@@ -304,6 +308,7 @@ void PlanBoard::forget(int rank, const PlanNote& note) {
     Entry& entry = *each->second;
     Peer& peer = entry.peers.at(rank);
     if (entry.plan != nullptr && peer.number == number) {
+      peer.is_gone = true;
       ++each;
       continue;
     }

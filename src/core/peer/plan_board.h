@@ -81,6 +81,9 @@ class PlanBoard {
   // This rank's number of |plan| with |rank|, one of its ranks.
   uint32_t number_of(const BoardedPlan& plan, int rank) const HETCOMM_UNDER_BATON;
 
+  // Plans that are gone here while a plan of a peer still belongs to them.
+  size_t remembered() const HETCOMM_UNDER_BATON { return entries_.size() - by_plan_.size(); }
+
   // Rank |rank| says |note|. Fills |*answers|. False: it says too much of plans that are not made
   // here. May throw std::bad_alloc.
   bool receive(int rank, const PlanNote& note, std::vector<Answer>* answers) HETCOMM_UNDER_BATON;
@@ -91,6 +94,7 @@ class PlanBoard {
   struct Peer {
     uint32_t number;             // this rank's
     uint32_t theirs = kUnknown;  // once it is known which plan of the peer belongs to it
+    bool is_gone = false;        // that plan
   };
   struct Entry {
     BoardedPlan* plan;  // null: it is gone
