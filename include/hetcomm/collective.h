@@ -9,8 +9,9 @@
  *
  * Shapes. n is the number of ranks that take part, r is this rank's place among them, and |x| is
  * the length of buffer x, a whole number of elements. A buffer that has one part for each rank has
- * them in the order of the ranks. In place means that two buffers may be one; otherwise buffers
- * that are sent and buffers that are received into do not overlap.
+ * them in the order of the ranks. In place means that two buffers may be one. A call whose buffers
+ * to send and to receive into overlap in another way gets INVALID_ARGUMENT, where they are in
+ * memory that the host reaches or in one memory handle.
  *
  *   operation        lengths                                 in place
  *   broadcast        |buffer| alike on all ranks
@@ -242,9 +243,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reduce_scatterv(
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Starts to copy part i of |send| of rank j into part j of |recv| of rank i, for each i and j.
- * |recv| is as long as |send|, on all ranks, and both have n parts of whole elements.
- * INVALID_ARGUMENT where |send| and |recv| overlap, in memory that the host reaches or in one
- * memory handle. [any-thread] */
+ * |recv| is as long as |send|, on all ranks, and both have n parts of whole elements. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_alltoall(hetcomm_communicator_t* communicator, hetcomm_buffer_t send, hetcomm_buffer_t recv,
                  hetcomm_datatype_t datatype, const hetcomm_collective_options_t* options,
@@ -252,8 +251,7 @@ hetcomm_alltoall(hetcomm_communicator_t* communicator, hetcomm_buffer_t send, he
 
 /* Starts to copy |sends|[i] of rank j into |recvs|[j] of rank i, for each i and j. Both arrays have
  * n buffers. The buffer that one rank sends to another is as long as the one that the other
- * receives it into. INVALID_ARGUMENT where a buffer of |sends| and one of |recvs| overlap, as in
- * hetcomm_alltoall. [any-thread] */
+ * receives it into. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_alltoallv(
     hetcomm_communicator_t* communicator, const hetcomm_buffer_t* sends,
     const hetcomm_buffer_t* recvs, hetcomm_datatype_t datatype,

@@ -23,7 +23,7 @@ void warn_of_short_secret(size_t bytes, Log& log) {
   if (bytes >= kLeastSecretBytes || !log.enabled(LogLevel::kWarn) || said.exchange(true)) return;
   log.warn(
       "the job secret has {} bytes and may be guessed; use {} random ones or more, such as "
-      "`openssl rand -base64 24`",
+      "`openssl rand -hex 32`",
       bytes, kLeastSecretBytes);
 }
 

@@ -34,6 +34,7 @@ Status check_options(const hetcomm_collective_options_t& options, Communicator& 
 
 // The buffers of |arguments| that belong to this rank's arguments.
 struct Used {
+  uint64_t index = 0;  // of this rank among those that take part
   bool sends = true;
   bool receives = true;
 };
@@ -48,7 +49,8 @@ Used used_buffers(const Arguments& arguments, const Communicator& own,
   }
   const bool at_root = index == arguments.root;
   const Kind kind = arguments.kind;
-  return {.sends = at_root || !(kind == Kind::kScatter || kind == Kind::kScatterv),
+  return {.index = static_cast<uint64_t>(index),
+          .sends = at_root || !(kind == Kind::kScatter || kind == Kind::kScatterv),
           .receives = at_root ||
                       !(kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kGatherv)};
 }
@@ -113,6 +115,35 @@ Status check_apart(const Arguments& arguments) {
   return {};
 }
 
+// In place, a buffer is one with its counterpart: with all of it, with this rank's part of it, or
+// with this rank's buffer of an array. Buffers may not lie over each other in another way. Lengths
+// that do not fit together are for others to refuse.
+Status check_in_place(const Arguments& arguments, uint64_t index, size_t ranks) {
+  const bool sends_whole = arguments.send_count == 1 && arguments.kind != Kind::kReduceScatter &&
+                           arguments.kind != Kind::kScatter;
+  const Range whole = range_of(sends_whole ? *arguments.sends : *arguments.receives);
+  const std::span others = sends_whole ? std::span(arguments.receives, arguments.receive_count)
+                                       : std::span(arguments.sends, arguments.send_count);
+  for (size_t i = 0; i < others.size(); ++i) {
+    const Range other = range_of(others[i]);
+    if (whole.length == 0 || other.length == 0 || !whole.overlaps(other)) continue;
+    bool is_one = false;
+    if (others.size() > 1) {
+      is_one = i == index && other.begin == whole.begin;
+    } else if (other.length == whole.length) {
+      is_one = other.begin == whole.begin;
+    } else if (other.length == ranks * whole.length) {
+      is_one = other.begin + index * whole.length == whole.begin;
+    } else {
+      is_one = true;
+    }
+    if (is_one) continue;
+    return Status(Code::kInvalidArgument,
+                  "send buffers overlap receive buffers, and not as in place; use separate memory");
+  }
+  return {};
+}
+
 // The kind of the operation determines how many buffers there are.
 Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
                 const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) {
@@ -159,6 +190,9 @@ Status try_post(hetcomm_communicator_t* communicator, Arguments& arguments,
   }
   if (arguments.kind == Kind::kAlltoall || arguments.kind == Kind::kAlltoallv) {
     HETCOMM_RETURN_IF_ERROR(check_apart(arguments));
+  } else if (used.sends && used.receives && arguments.send_count != 0 &&
+             arguments.receive_count != 0) {
+    HETCOMM_RETURN_IF_ERROR(check_in_place(arguments, used.index, ranks));
   }
   Operation* operation = nullptr;
   std::string text;

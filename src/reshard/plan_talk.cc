@@ -39,18 +39,19 @@ void PlanTalk::catch_up() {
 
 void PlanTalk::close() {
   for (const int peer : peers_) {
-    if (is_introduced_) send(peer, note_to(peer, PlanAction::kGone));
+    if (has_said_something_) send(peer, note_to(peer, PlanAction::kGone));
   }
   communicator_.channel().plans.remove(*this);
 }
 
 void PlanTalk::introduce() {
   if (is_introduced_) return;
-  is_introduced_ = true;
+  is_introduced_ = has_said_something_ = true;
   for (const int peer : peers_) send(peer, note_to(peer, PlanAction::kStarted));
 }
 
 void PlanTalk::tell(const GivenUp& given_up, int but) {
+  has_said_something_ = true;
   for (const int peer : peers_) {
     if (peer == but) continue;
     PlanNote note = note_to(peer, PlanAction::kGivenUp);
@@ -63,6 +64,7 @@ void PlanTalk::tell(const GivenUp& given_up, int but) {
 }
 
 void PlanTalk::tell(uint64_t execution, const Label& label) {
+  has_said_something_ = true;
   for (const int peer : peers_) {
     PlanNote note = note_to(peer, PlanAction::kLabelled);
     note.body.execution = execution;
@@ -134,6 +136,7 @@ PlanNote PlanTalk::note_to(int rank, PlanAction action) const {
   note.body.channel = communicator_.channel_at(rank);
   note.body.reply_channel = communicator_.id();
   note.body.number = number_with(rank);
+  note.body.older = communicator_.channel().plans.count_older(*this, rank);
   note.body.content = terms_.content;
   return note;
 }

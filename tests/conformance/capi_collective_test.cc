@@ -790,6 +790,23 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
     const hetcomm_buffer_t between[] = {part(data, 2, 2), part(data, 5, 2)};
     EXPECT_EQ(hetcomm_alltoallv(c, around, between, kType, nullptr, &request),
               HETCOMM_INVALID_ARGUMENT);
+    // Other operations work in place, and in no other way on memory that both sides share.
+    const auto shifted = [&](uint64_t from, uint64_t count) { return part(data, from, count); };
+    const int32_t root = me.rank();  // nothing is sent: each rank refuses its own call
+    const int wrong = HETCOMM_INVALID_ARGUMENT;
+    EXPECT_EQ(allreduce(shifted(0, 4), shifted(2, 4), kType, 0, nullptr), wrong);
+    EXPECT_EQ(allreduce(shifted(1, 4), shifted(0, 4), kType, 0, nullptr), wrong);
+    EXPECT_EQ(hetcomm_reduce(c, root, shifted(0, 4), shifted(1, 4), kType, 0, nullptr, &request),
+              wrong);
+    EXPECT_EQ(hetcomm_scan(c, shifted(0, 4), shifted(3, 4), kType, 0, nullptr, &request), wrong);
+    const uint64_t other = 4 * static_cast<uint64_t>(1 - me.rank());
+    EXPECT_EQ(hetcomm_allgather(c, shifted(other, 4), all, kType, nullptr, &request), wrong);
+    EXPECT_EQ(hetcomm_gather(c, root, shifted(2, 4), all, kType, nullptr, &request), wrong);
+    EXPECT_EQ(hetcomm_scatter(c, root, all, shifted(other, 4), kType, nullptr, &request), wrong);
+    EXPECT_EQ(hetcomm_reduce_scatter(c, all, shifted(2, 4), kType, 0, nullptr, &request), wrong);
+    const hetcomm_buffer_t halves[] = {shifted(0, 4), shifted(4, 4)};
+    EXPECT_EQ(hetcomm_allgatherv(c, shifted(other, 4), halves, kType, nullptr, &request), wrong);
+    EXPECT_EQ(hetcomm_scatterv(c, root, halves, shifted(2, 4), kType, nullptr, &request), wrong);
     EXPECT_EQ(hetcomm_broadcast(c, 2, all, kType, nullptr, &request), HETCOMM_OUT_OF_RANGE);
     EXPECT_EQ(hetcomm_barrier(nullptr, nullptr, &request), HETCOMM_INVALID_ARGUMENT);
     EXPECT_EQ(hetcomm_barrier(c, nullptr, nullptr), HETCOMM_INVALID_ARGUMENT);
@@ -801,6 +818,16 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
     const hetcomm_buffer_t apart[] = {part(data, 2, 2), part(data, 4, 2)};
     expect_ok(hetcomm_alltoallv(c, around, apart, kType, nullptr, &request), request, "alltoallv");
     expect_ok(allreduce(all, all, kType, 0, nullptr), request, "allreduce");
+    expect_ok(allreduce(half, part(data, 4, 4), kType, 0, nullptr), request, "allreduce");
+    const hetcomm_buffer_t mine = halves[me.rank()];
+    expect_ok(hetcomm_allgather(c, mine, all, kType, nullptr, &request), request, "allgather");
+    expect_ok(hetcomm_allgatherv(c, mine, halves, kType, nullptr, &request), request, "allgatherv");
+    expect_ok(hetcomm_reduce_scatter(c, all, mine, kType, 0, nullptr, &request), request,
+              "reduce_scatter");
+    expect_ok(hetcomm_gather(c, 1, mine, all, kType, nullptr, &request), request, "gather");
+    expect_ok(hetcomm_gatherv(c, 0, mine, halves, kType, nullptr, &request), request, "gatherv");
+    expect_ok(hetcomm_scatter(c, 0, all, mine, kType, nullptr, &request), request, "scatter");
+    expect_ok(hetcomm_scatterv(c, 1, halves, mine, kType, nullptr, &request), request, "scatterv");
   });
 }
 

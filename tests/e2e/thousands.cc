@@ -1,12 +1,12 @@
 // Measures what one item costs when there are many (thousands_test.py).
 //
-//   thousands ROW MOST ROUNDS        two rounds at least
+//   thousands ROW MOST ROUNDS
 //
 // Two ranks, which are processes of this program, do ROW with a quarter of MOST items, with half of
 // them and with all of them, ROUNDS times. It prints a line for each: the number of items, and the
 // seconds from the first call to the end of the last operation on both ranks. The last line says how
-// many bytes more a rank has allocated after a round than before it, in the round in which these were
-// the fewest ("kept BYTES").
+// many bytes more a rank has allocated after the last round than after the first ("kept BYTES").
+// Rank 0 listens at MASTER_ADDR and MASTER_PORT, which default to a port of this host.
 //
 //   thousands lost COUNT 1
 //
@@ -27,7 +27,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <map>
 #include <new>
 #include <string>
@@ -41,6 +40,7 @@ namespace {
 
 constexpr uint64_t kTimeoutNs = 300'000'000'000;
 constexpr uint64_t kFirstTag = 1000;
+constexpr size_t kMaxItems = 100'000'000;
 
 hetcomm_context_t* context = nullptr;
 hetcomm_communicator_t* world = nullptr;
@@ -545,8 +545,6 @@ void play(const std::function<void(size_t)>& row, size_t most, int rounds) {
   hetcomm_bootstrap_t* const bootstrap = join();
   row(most / 16);
   int64_t before = 0;
-  // A leak is there in every round; a pool may need one more block in some round.
-  int64_t kept = std::numeric_limits<int64_t>::max();
   for (int round = 0; round < rounds; ++round) {
     for (const size_t count : {most / 4, most / 2, most}) {
       CHECK(hetcomm_communicator_barrier(world, 0));
@@ -558,10 +556,9 @@ void play(const std::function<void(size_t)>& row, size_t most, int rounds) {
       if (rank == 0) std::printf("%zu %.6f\n", count, elapsed.count());
       std::fflush(stdout);
     }
-    const int64_t allocated = bytes_allocated();
-    if (round > 0) kept = std::min(kept, allocated - before);
-    before = allocated;
+    if (round == 0) before = bytes_allocated();
   }
+  const int64_t kept = bytes_allocated() - before;
   if (rank == 1) meeting->kept = kept;
   meet();
   if (rank == 0)
@@ -576,10 +573,16 @@ void play(const std::function<void(size_t)>& row, size_t most, int rounds) {
 int main(int argc, char** argv) {
   const auto row = rows().find(argc > 1 ? argv[1] : "");
   const bool loses = argc > 1 && std::strcmp(argv[1], "lost") == 0;
-  if (argc != 4 || (row == rows().end() && !loses)) {
-    std::printf("FAILED usage: thousands ROW MOST ROUNDS\n");
+  const size_t count = argc == 4 ? std::strtoull(argv[2], nullptr, 10) : 0;
+  const int rounds = argc == 4 ? std::atoi(argv[3]) : 0;
+  if (count == 0 || count > kMaxItems || rounds <= 0 || (row == rows().end() && !loses)) {
+    std::printf("FAILED usage: thousands ROW MOST ROUNDS, with a ROW of lost");
+    for (const auto& [name, run] : rows()) std::printf(", %s", name.c_str());
+    std::printf("\n");
     return 2;
   }
+  setenv("MASTER_ADDR", "127.0.0.1", 0);
+  setenv("MASTER_PORT", "29517", 0);
   void* const shared =
       mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return 2;
@@ -589,13 +592,12 @@ int main(int argc, char** argv) {
   if (rank == 1) prctl(PR_SET_PDEATHSIG, SIGKILL);
   setenv("WORLD_SIZE", "2", 1);
   setenv("RANK", rank == 0 ? "0" : "1", 1);
-  const size_t count = std::strtoull(argv[2], nullptr, 10);
   if (loses) {
     lose(count);
     std::fflush(stdout);
     _exit(0);
   }
-  play(row->second, count, std::atoi(argv[3]));
+  play(row->second, count, rounds);
   if (rank == 1) return 0;
   int status = 0;
   waitpid(other, &status, 0);

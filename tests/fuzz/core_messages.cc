@@ -480,14 +480,15 @@ std::vector<std::byte> FuzzEndpoint::body_of(MessageKind kind, Script& script, W
       header.value = script.byte() % 9u;
       return bytes_of(PlanNoteBody{.channel = script.byte() % 3u,
                                    .reply_channel = script.byte(),
-                                   .number = script.byte() % 4u,
+                                   .number = shape == 0 ? ~0U : script.byte() % 4u,
                                    .origin = static_cast<int32_t>(script.byte()),
                                    .content = script.byte() % 3u,
                                    .execution = script.number(),
                                    .step = script.number(),
                                    .micro_batch = script.number(),
                                    .code = static_cast<int32_t>(script.number()),
-                                   .confirmed = script.byte() % 2u});
+                                   .confirmed = static_cast<uint16_t>(script.byte() % 2u),
+                                   .older = static_cast<uint16_t>(script.byte() % 20u)});
     case MessageKind::kAnnounce:
       return bytes_of(AnnounceBody{script.number(), rail_, {{uint64_t{shape} % 2, 1, 1}}});
     case MessageKind::kPull: {

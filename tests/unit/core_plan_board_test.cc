@@ -48,6 +48,7 @@ class PlanBoardTest : public ::testing::Test {
   void say(int rank, Plan& plan, PlanAction action, uint64_t execution = 0) {
     PlanNote note{.action = action, .tag = plan.terms.tag, .body = {}, .text = {}};
     note.body.number = boards_[rank].number_of(plan, 1 - rank);
+    note.body.older = boards_[rank].count_older(plan, 1 - rank);
     note.body.content = plan.terms.content;
     note.body.execution = execution;
     send(rank, note);
@@ -141,6 +142,47 @@ TEST_F(PlanBoardTest, EqualPlansAreJoinedByNumber) {
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(others[i]->heard, std::vector<uint64_t>{10 + i});
     EXPECT_EQ(own[i]->heard, std::vector<uint64_t>{20 + i});
+  }
+}
+
+// The second of two equal plans speaks first, when the other rank has made one so far.
+TEST_F(PlanBoardTest, ALaterPlanIsNotJoinedToAnEarlierOne) {
+  Plan& first = make(0, 7);
+  Plan& second = make(0, 7);
+  Plan& their_first = make(1, 7);
+  say(0, second, PlanAction::kLabelled, 2);
+  EXPECT_TRUE(their_first.heard.empty());
+  Plan& their_second = make(1, 7);
+  say(0, first, PlanAction::kLabelled, 1);
+  EXPECT_EQ(their_first.heard, std::vector<uint64_t>{1});
+  EXPECT_EQ(their_second.heard, std::vector<uint64_t>{2});
+}
+
+// Numbers have drifted so far that no plan of the other rank has them.
+TEST_F(PlanBoardTest, EqualPlansAreJoinedInTheirOrder) {
+  for (const bool first_speaks_first : {true, false}) {
+    for (int i = 0; i < 2; ++i) boards_[0].remove(make(0, 5));
+    Plan& first = make(0, 7);
+    Plan& second = make(0, 7);
+    Plan& their_first = make(1, 7);
+    Plan& their_second = make(1, 7);
+    if (first_speaks_first) say(0, first, PlanAction::kLabelled, 1);
+    say(0, second, PlanAction::kLabelled, 2);
+    say(1, their_second, PlanAction::kLabelled, 4);
+    say(1, their_first, PlanAction::kLabelled, 3);
+    if (!first_speaks_first) say(0, first, PlanAction::kLabelled, 1);
+    EXPECT_EQ(their_first.heard, std::vector<uint64_t>{1});
+    EXPECT_EQ(their_second.heard, std::vector<uint64_t>{2});
+    EXPECT_EQ(first.heard, std::vector<uint64_t>{3});
+    EXPECT_EQ(second.heard, std::vector<uint64_t>{4});
+    for (Plan* const each : {&first, &second}) {
+      say(0, *each, PlanAction::kGone);
+      boards_[0].remove(*each);
+    }
+    for (Plan* const each : {&their_first, &their_second}) {
+      say(1, *each, PlanAction::kGone);
+      boards_[1].remove(*each);
+    }
   }
 }
 

@@ -130,6 +130,8 @@ void Group::look_after_works() noexcept {
   if (looked_after_.load(std::memory_order_relaxed) || looked_after_.exchange(true)) return;
   try {
     context_->lookout().add([weak = weak_from_this()] {
+      // The last reference to a group may take hooks of Python with it, after all scopes.
+      const WaitingThread counted;
       const std::shared_ptr<Group> self = weak.lock();
       return self && self->look_at_all();
     });

@@ -21,9 +21,10 @@ void check_signals();
 // and callbacks of Python do not come back then.
 void wait_in_steps(const char* what, const std::function<bool(std::chrono::milliseconds)>& wait);
 
-// A thread that waits for an operation. Where the interpreter ends while daemon threads wait, here
-// or for a future, their operations are ended; a thread that comes back later than that would be
-// ended by the interpreter, inside of functions of torch that no exception may leave.
+// A thread that waits for an operation, or drops what may be of Python. Where the interpreter ends
+// while daemon threads wait, here or for a future, their operations are ended; a thread that comes
+// back later than that would be ended by the interpreter, inside of functions of torch that no
+// exception may leave.
 class WaitingThread {
  public:
   WaitingThread() { count_.fetch_add(1, std::memory_order_relaxed); }

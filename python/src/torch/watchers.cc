@@ -49,7 +49,11 @@ void Watchers::call_watcher(const std::shared_ptr<void>& owner) {
   } else {
     try {
       make_room(threads_);
-      threads_.push_back(start_without_signals([this, owner] { run(owner); }));
+      threads_.push_back(start_without_signals([this, held = owner]() mutable {
+        // The last reference to a group may take hooks of Python with it, after all scopes.
+        const WaitingThread counted = run(held);
+        held.reset();
+      }));
       ++free_threads_;
     } catch (const std::exception&) {
       // One that is in a callback looks when it comes back.
@@ -70,13 +74,13 @@ void Watchers::wake_leader() {
   }
 }
 
-void Watchers::run(const std::shared_ptr<void>& owner) {
+WaitingThread Watchers::run(const std::shared_ptr<void>& owner) {
   const Completions::Scope here(completions_);
   std::unique_lock lock(mutex_);
   while (true) {
     called_.wait(lock,
                  [this] { return stops_ || (!led_ && !(watched_.empty() && added_.empty())); });
-    if (stops_) return;
+    if (stops_) return {};
     led_ = true;
     leader_ = std::this_thread::get_id();
     Report report = lead(lock);
@@ -94,7 +98,7 @@ void Watchers::run(const std::shared_ptr<void>& owner) {
     if (stops_) {
       lock.unlock();
       report.work.clear();
-      return;
+      return {};
     }
     added_.splice(added_.end(), report.work);
     call_watcher(owner);

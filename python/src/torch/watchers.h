@@ -21,6 +21,7 @@
 #include <hetcomm/hetcomm.h>
 
 #include "python/src/torch/completions.h"
+#include "python/src/torch/interrupts.h"
 #include "python/src/torch/work.h"
 
 namespace hetcomm::torch_backend {
@@ -69,7 +70,8 @@ class Watchers {
 
   void call_watcher(const std::shared_ptr<void>& owner);
   void wake_leader();
-  void run(const std::shared_ptr<void>& owner);
+  // Counts the thread before its scope ends.
+  WaitingThread run(const std::shared_ptr<void>& owner);
   Report lead(std::unique_lock<std::mutex>& lock);
   void end_lead(std::unique_lock<std::mutex>& lock);
   // The leader takes these steps of lead() without the lock.

@@ -29,6 +29,7 @@ void PlanBoard::add(BoardedPlan& plan, Terms terms) {
       entry.peers.emplace(rank, Peer{.number = number});
       own_.emplace(OwnKey{rank, terms.tag, number}, &entry);
       free_.emplace(FreeKey{rank, terms.tag, terms.content, number}, &entry);
+      silent_.insert({rank, terms.tag, terms.content, number});
     }
   } catch (const std::bad_alloc&) {
     take_back(entry);
@@ -44,6 +45,7 @@ void PlanBoard::take_back(Entry& entry) {
   for (const auto& [rank, peer] : entry.peers) {
     own_.erase({rank, entry.tag, peer.number});
     free_.erase({rank, entry.tag, entry.content, peer.number});
+    silent_.erase({rank, entry.tag, entry.content, peer.number});
     if (peer.number == 0) next_.erase({rank, entry.tag});
   }
   if (const auto count = tags_.find(entry.tag); count != tags_.end() && count->second == 0) {
@@ -60,6 +62,7 @@ void PlanBoard::unlist(Entry& entry) {
   for (auto each = entry.peers.begin(); each != entry.peers.end();) {
     const auto& [rank, peer] = *each;
     own_.erase({rank, entry.tag, peer.number});
+    silent_.erase({rank, entry.tag, entry.content, peer.number});
     if (peer.theirs != kUnknown && !peer.is_gone) {
       ++each;
       continue;
@@ -81,6 +84,18 @@ void PlanBoard::remove(BoardedPlan& plan) {
   Entry& entry = *known->second;
   unlist(entry);
   if (entry.peers.empty()) entries_.erase(entry.self);
+}
+
+uint16_t PlanBoard::count_older(const BoardedPlan& plan, int rank) {
+  const auto known = by_plan_.find(&plan);
+  if (known == by_plan_.end()) return 0;
+  const Entry& entry = *known->second;
+  const FreeKey key{rank, entry.tag, entry.content, number_of(plan, rank)};
+  uint16_t count = 0;
+  auto each = silent_.lower_bound({rank, entry.tag, entry.content, 0});
+  for (; count < kMaxOlder && each != silent_.end() && *each < key; ++each) ++count;
+  silent_.erase(key);
+  return count;
 }
 
 uint32_t PlanBoard::number_of(const BoardedPlan& plan, int rank) const {
@@ -177,7 +192,7 @@ void PlanBoard::catch_notes(Entry& entry, std::vector<Caught>* out) {
       if (joined->second == &entry) out->push_back({key, {}});
       continue;
     }
-    const auto found = find_free(key);
+    const auto found = find_free(key, waiting_.at(key).front().body.older);
     if (found == free_.end() || found->second != &entry) continue;
     theirs_.emplace(their_key, &entry);
     peer.theirs = std::get<3>(key);
@@ -202,12 +217,12 @@ PlanBoard::Match PlanBoard::find_own(int rank, uint64_t tag, uint32_t number) {
 }
 
 // The plan that belongs to the one that |key| names.
-PlanBoard::Match PlanBoard::find_partner(int rank, const NoteKey& key) {
+PlanBoard::Match PlanBoard::find_partner(int rank, const NoteKey& key, uint16_t older) {
   const TheirKey their_key = their_key_of(key);
   if (const auto known = theirs_.find(their_key); known != theirs_.end()) {
     return {known->second, &known->second->peers.at(rank)};
   }
-  const auto found = find_free(key);
+  const auto found = find_free(key, older);
   if (found == free_.end()) return {};
   Entry& entry = *found->second;
   theirs_.emplace(their_key, &entry);
@@ -217,16 +232,23 @@ PlanBoard::Match PlanBoard::find_partner(int rank, const NoteKey& key) {
   return {&entry, &peer};
 }
 
-// The plan, of those that no plan of the peer belongs to, that fits the one that |key| names.
-PlanBoard::FreePlans::iterator PlanBoard::find_free(const NoteKey& key) {
+// The plan, of those that no plan of the peer belongs to, that fits the one that |key| names: with its
+// number, or in its place behind those for |older| plans of the peer. Notes of a lower number that
+// wait have the first choice.
+PlanBoard::FreePlans::iterator PlanBoard::find_free(const NoteKey& key, uint16_t older) {
   auto found = free_.find(key);
   if (found != free_.end()) return found;
   const auto& [rank, tag, content, number] = key;
-  found = free_.lower_bound({rank, tag, content, 0});
-  if (found == free_.end()) return found;
-  const auto& [free_rank, free_tag, free_content, free_number] = found->first;
-  const bool fits = free_rank == rank && free_tag == tag && free_content == content;
-  return fits ? found : free_.end();
+  const FreeKey first{rank, tag, content, 0};
+  const auto waiting = waiting_.lower_bound(first);
+  if (older >= kMaxOlder || (waiting != waiting_.end() && waiting->first < key)) return free_.end();
+  found = free_.lower_bound(first);
+  for (; found != free_.end(); ++found, --older) {
+    const auto& [free_rank, free_tag, free_content, free_number] = found->first;
+    if (free_rank != rank || free_tag != tag || free_content != content) return free_.end();
+    if (older == 0) return found;
+  }
+  return found;
 }
 
 // The plan that stands in its place and has another hash.
@@ -354,7 +376,7 @@ bool PlanBoard::receive(int rank, const PlanNote& note, std::vector<Answer>* ans
     case PlanAction::kLabelled:
       break;
   }
-  Match match = find_partner(rank, key_of(rank, note));
+  Match match = find_partner(rank, key_of(rank, note), note.body.older);
   if (match.entry == nullptr) match = find_other(rank, note);
   if (match.entry != nullptr) {
     tell(*match.entry, rank, note, answers);

@@ -8,8 +8,9 @@
 // the same way, and wait here for a plan that is not made yet.
 //
 // Two plans belong together if tag and hash are the same; among several such ones, those with the
-// same number. Numbers of two ranks may drift apart: one of them could not make a plan. Then the one
-// with the lowest number that is free is taken.
+// same number. Numbers of two ranks may drift apart: one of them could not make a plan. Where none
+// has the number, they belong together in their order: a note says of how many older ones, equal to
+// its plan, its sender has said nothing so far.
 //
 // The cost of a plan or a note grows with the logarithm of the number of plans only.
 #pragma once
@@ -67,8 +68,12 @@ class PlanBoard {
     uint64_t content = 0;
     std::vector<int> ranks;  // of the job, this one not among them
   };
+  // No plan has this number.
+  static constexpr uint32_t kUnknown = ~uint32_t{0};
   // Text that may come with a note.
   static constexpr size_t kMaxText = 512;
+  // That many, or more.
+  static constexpr uint16_t kMaxOlder = 16;
 
   // Puts |plan| on the board, where it stays until remove(). What peers have said of it before is
   // handed over by catch_up(). May throw std::bad_alloc, and has then done nothing.
@@ -78,6 +83,9 @@ class PlanBoard {
   std::vector<Answer> catch_up(BoardedPlan& plan) HETCOMM_UNDER_BATON;
   // No effect if |plan| is not on the board.
   void remove(BoardedPlan& plan) HETCOMM_UNDER_BATON;
+  // Counts the plans that equal |plan|, are older, and of which |rank| has been told nothing, up to
+  // kMaxOlder. |plan| counts as told from now on.
+  uint16_t count_older(const BoardedPlan& plan, int rank) HETCOMM_UNDER_BATON;
   // This rank's number of |plan| with |rank|, one of its ranks.
   uint32_t number_of(const BoardedPlan& plan, int rank) const HETCOMM_UNDER_BATON;
 
@@ -90,7 +98,6 @@ class PlanBoard {
 
  private:
   static constexpr size_t kMaxWaiting = 1u << 16;
-  static constexpr uint32_t kUnknown = ~uint32_t{0};
   struct Peer {
     uint32_t number;             // this rank's
     uint32_t theirs = kUnknown;  // once it is known which plan of the peer belongs to it
@@ -130,8 +137,8 @@ class PlanBoard {
     return {rank, tag, number, content};
   }
   Match find_own(int rank, uint64_t tag, uint32_t number) HETCOMM_UNDER_BATON;
-  Match find_partner(int rank, const NoteKey& key) HETCOMM_UNDER_BATON;
-  FreePlans::iterator find_free(const NoteKey& key) HETCOMM_UNDER_BATON;
+  Match find_partner(int rank, const NoteKey& key, uint16_t older) HETCOMM_UNDER_BATON;
+  FreePlans::iterator find_free(const NoteKey& key, uint16_t older) HETCOMM_UNDER_BATON;
   Match find_other(int rank, const PlanNote& note) HETCOMM_UNDER_BATON;
   static PlanNote answer_to(const PlanNote& note, PlanAction action);
   void tell(Entry& entry, int rank, const PlanNote& note,
@@ -151,6 +158,7 @@ class PlanBoard {
   std::unordered_map<const BoardedPlan*, Entry*> by_plan_;
   std::map<OwnKey, Entry*> own_;       // of plans that are there
   FreePlans free_;                     // of those that no plan of the peer belongs to yet
+  std::set<FreeKey> silent_;           // of those of which the peer has been told nothing
   std::map<TheirKey, Entry*> theirs_;  // of those that one does, though they may be gone
   std::map<uint64_t, size_t> tags_;    // plans that are there, by tag
   std::map<std::pair<int, uint64_t>, uint32_t> next_;  // number, by rank and tag

@@ -39,7 +39,7 @@ void PlanNotes::receive(const WireHeader& header, ConstByteSpan payload) {
                 .text = printable(std::exchange(text_, {}))};
   if (!decode_body(payload, &note.body) || header.value == 0 ||
       header.value >= static_cast<uint64_t>(PlanAction::kPastLast) ||
-      note.body.execution > kMaxExecution) {
+      note.body.execution > kMaxExecution || note.body.number == PlanBoard::kUnknown) {
     association_.violated("note about a plan that means nothing");
     return;
   }

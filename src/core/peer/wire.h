@@ -238,7 +238,8 @@ struct PlanNoteBody {
   uint64_t step;
   uint64_t micro_batch;
   int32_t code;
-  uint32_t confirmed;  // kDiffers: the sender has heard of it from the receiver
+  uint16_t confirmed;  // kDiffers: the sender has heard of it from the receiver
+  uint16_t older;      // PlanBoard::count_older()
 };
 
 struct LaneOpenBody {

@@ -15,7 +15,7 @@ constexpr uint64_t kTag = 5;
 // How much of memory that is being filled has come: one byte of each piece is looked at.
 class Arrival {
  public:
-  Arrival(std::byte* bytes, uint64_t size) : bytes_(bytes), size_(size) {
+  Arrival(std::byte* bytes, uint64_t size) : bytes_(bytes) {
     for (uint64_t at = kPiece - 1; at < size; at += kPiece) {
       left_.push_back(at);
       bytes[at] = static_cast<std::byte>(~static_cast<uint8_t>(last_byte(at)));
@@ -53,7 +53,6 @@ class Arrival {
   }
 
   std::byte* bytes_;
-  uint64_t size_;
   uint64_t seed_ = 1;
   size_t total_ = 0;
   std::vector<uint64_t> left_;
