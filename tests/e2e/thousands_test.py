@@ -17,7 +17,7 @@ TIMEOUT_S = 600
 # What is left of each item of the rounds after the first: the least allocation has 32 bytes, and one for every third
 # item is too much. Pools may grow by POOL_BYTES in all, and by some blocks for data that passes through the host.
 KEPT_BYTES = 8
-POOL_BYTES = 64 << 10
+POOL_BYTES = 512 << 10
 BLOCK_BYTES = 2 << 20
 
 REQUESTS = 300_000
@@ -53,7 +53,7 @@ TRANSPORTS = ("shm", "tcp")
 # Blocks that each transfer under way may have.
 BLOCKS = {"pointers": 10_000, "plans_in_turn": 3, "plans_at_once": 3, "plans_with_tags": 3}
 # More rounds, so that a leak weighs more than some blocks.
-MORE_ROUNDS = {"plans_in_turn": 9, "plans_at_once": 9, "plans_with_tags": 9}
+MORE_ROUNDS = {"plans_in_turn": 9, "plans_at_once": 9, "plans_with_tags": 9, "communicators": 9}
 
 
 def run(program, row, count, rounds, transport):
@@ -76,8 +76,7 @@ def measure(program, row, most, transport):
         rounds = MORE_ROUNDS.get(row, ROUNDS)
         *lines, (_, kept) = run(program, row, most, rounds, transport)
         items = (rounds - 1) * most * 7 // 4
-        blocks = BLOCKS.get(row, 0) if transport == "tcp" else 0
-        bound = POOL_BYTES + items * KEPT_BYTES + blocks * BLOCK_BYTES
+        bound = POOL_BYTES + items * KEPT_BYTES + BLOCKS.get(row, 0) * BLOCK_BYTES
         assert int(kept) < bound, f"{row} over {transport}: {items} items leave {kept} bytes, at most {bound}"
     seconds = {}
     for count, time in lines:
