@@ -243,7 +243,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_reduce_scatterv(
     const hetcomm_collective_options_t* options, hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Starts to copy part i of |send| of rank j into part j of |recv| of rank i, for each i and j.
- * |recv| is as long as |send|, on all ranks, and both have n parts of whole elements. [any-thread] */
+ * |recv| is as long as |send|, on all ranks, and both have n parts of whole elements.
+ * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_alltoall(hetcomm_communicator_t* communicator, hetcomm_buffer_t send, hetcomm_buffer_t recv,
                  hetcomm_datatype_t datatype, const hetcomm_collective_options_t* options,

@@ -127,17 +127,12 @@ Status check_in_place(const Arguments& arguments, uint64_t index, size_t ranks) 
   for (size_t i = 0; i < others.size(); ++i) {
     const Range other = range_of(others[i]);
     if (whole.length == 0 || other.length == 0 || !whole.overlaps(other)) continue;
-    bool is_one = false;
-    if (others.size() > 1) {
-      is_one = i == index && other.begin == whole.begin;
-    } else if (other.length == whole.length) {
-      is_one = other.begin == whole.begin;
-    } else if (other.length == ranks * whole.length) {
-      is_one = other.begin + index * whole.length == whole.begin;
-    } else {
-      is_one = true;
-    }
-    if (is_one) continue;
+    const bool is_array = others.size() > 1;
+    const bool has_parts = !is_array && other.length == ranks * whole.length;
+    if (!is_array && !has_parts && other.length != whole.length) continue;
+    const bool is_counterpart = !is_array || i == index;
+    const uint64_t own_part = has_parts ? index * whole.length : 0;
+    if (is_counterpart && other.begin + own_part == whole.begin) continue;
     return Status(Code::kInvalidArgument,
                   "send buffers overlap receive buffers, and not as in place; use separate memory");
   }

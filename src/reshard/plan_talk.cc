@@ -38,20 +38,20 @@ void PlanTalk::catch_up() {
 }
 
 void PlanTalk::close() {
+  PlanBoard& board = communicator_.channel().plans;
   for (const int peer : peers_) {
-    if (has_said_something_) send(peer, note_to(peer, PlanAction::kGone));
+    if (board.was_told(*this, peer)) send(peer, note_to(peer, PlanAction::kGone));
   }
-  communicator_.channel().plans.remove(*this);
+  board.remove(*this);
 }
 
 void PlanTalk::introduce() {
   if (is_introduced_) return;
-  is_introduced_ = has_said_something_ = true;
+  is_introduced_ = true;
   for (const int peer : peers_) send(peer, note_to(peer, PlanAction::kStarted));
 }
 
 void PlanTalk::tell(const GivenUp& given_up, int but) {
-  has_said_something_ = true;
   for (const int peer : peers_) {
     if (peer == but) continue;
     PlanNote note = note_to(peer, PlanAction::kGivenUp);
@@ -64,7 +64,6 @@ void PlanTalk::tell(const GivenUp& given_up, int but) {
 }
 
 void PlanTalk::tell(uint64_t execution, const Label& label) {
-  has_said_something_ = true;
   for (const int peer : peers_) {
     PlanNote note = note_to(peer, PlanAction::kLabelled);
     note.body.execution = execution;
@@ -136,7 +135,7 @@ PlanNote PlanTalk::note_to(int rank, PlanAction action) const {
   note.body.channel = communicator_.channel_at(rank);
   note.body.reply_channel = communicator_.id();
   note.body.number = number_with(rank);
-  note.body.older = communicator_.channel().plans.count_older(*this, rank);
+  note.body.older = communicator_.channel().plans.note_told(*this, rank);
   note.body.content = terms_.content;
   return note;
 }

@@ -98,7 +98,6 @@ class PlanTalk final : private BoardedPlan {
   const PlanBoard::Terms terms_;
   const std::vector<int> peers_;
   bool is_introduced_ = false;
-  bool has_said_something_ = false;                   // peers are told when it goes
   std::map<int, std::string> lacking_;                // by rank: what it has instead
   std::map<std::pair<uint64_t, int>, Label> labels_;  // by execution and rank
 };

@@ -14,8 +14,8 @@ from rank_process import free_port
 MOST_FACTOR = 2.4
 ROUNDS = 5
 TIMEOUT_S = 600
-# What is left of each item of the rounds after the first: the least allocation has 32 bytes, and one for every third
-# item is too much. Pools may grow by POOL_BYTES in all, and by some blocks for data that passes through the host.
+# The items of the rounds after the first may leave KEPT_BYTES each. The least allocation has 32 bytes, so that one for
+# every third item is too much. Pools may grow by POOL_BYTES in all, and by some blocks for data that passes the host.
 KEPT_BYTES = 8
 POOL_BYTES = 512 << 10
 BLOCK_BYTES = 2 << 20

@@ -48,7 +48,7 @@ class PlanBoardTest : public ::testing::Test {
   void say(int rank, Plan& plan, PlanAction action, uint64_t execution = 0) {
     PlanNote note{.action = action, .tag = plan.terms.tag, .body = {}, .text = {}};
     note.body.number = boards_[rank].number_of(plan, 1 - rank);
-    note.body.older = boards_[rank].count_older(plan, 1 - rank);
+    note.body.older = boards_[rank].note_told(plan, 1 - rank);
     note.body.content = plan.terms.content;
     note.body.execution = execution;
     send(rank, note);

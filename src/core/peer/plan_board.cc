@@ -86,7 +86,7 @@ void PlanBoard::remove(BoardedPlan& plan) {
   if (entry.peers.empty()) entries_.erase(entry.self);
 }
 
-uint16_t PlanBoard::count_older(const BoardedPlan& plan, int rank) {
+uint16_t PlanBoard::note_told(const BoardedPlan& plan, int rank) {
   const auto known = by_plan_.find(&plan);
   if (known == by_plan_.end()) return 0;
   const Entry& entry = *known->second;
@@ -96,6 +96,13 @@ uint16_t PlanBoard::count_older(const BoardedPlan& plan, int rank) {
   for (; count < kMaxOlder && each != silent_.end() && *each < key; ++each) ++count;
   silent_.erase(key);
   return count;
+}
+
+bool PlanBoard::was_told(const BoardedPlan& plan, int rank) const {
+  const auto known = by_plan_.find(&plan);
+  if (known == by_plan_.end()) return false;
+  const Entry& entry = *known->second;
+  return !silent_.contains({rank, entry.tag, entry.content, number_of(plan, rank)});
 }
 
 uint32_t PlanBoard::number_of(const BoardedPlan& plan, int rank) const {

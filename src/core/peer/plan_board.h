@@ -83,9 +83,11 @@ class PlanBoard {
   std::vector<Answer> catch_up(BoardedPlan& plan) HETCOMM_UNDER_BATON;
   // No effect if |plan| is not on the board.
   void remove(BoardedPlan& plan) HETCOMM_UNDER_BATON;
-  // Counts the plans that equal |plan|, are older, and of which |rank| has been told nothing, up to
-  // kMaxOlder. |plan| counts as told from now on.
-  uint16_t count_older(const BoardedPlan& plan, int rank) HETCOMM_UNDER_BATON;
+  // Rank |rank| is told of |plan|. Returns how many plans equal it, are older, and are such that |rank|
+  // has been told nothing of them; at most kMaxOlder.
+  uint16_t note_told(const BoardedPlan& plan, int rank) HETCOMM_UNDER_BATON;
+  // False if |plan| is not on the board.
+  bool was_told(const BoardedPlan& plan, int rank) const HETCOMM_UNDER_BATON;
   // This rank's number of |plan| with |rank|, one of its ranks.
   uint32_t number_of(const BoardedPlan& plan, int rank) const HETCOMM_UNDER_BATON;
 

@@ -239,7 +239,7 @@ struct PlanNoteBody {
   uint64_t micro_batch;
   int32_t code;
   uint16_t confirmed;  // kDiffers: the sender has heard of it from the receiver
-  uint16_t older;      // PlanBoard::count_older()
+  uint16_t older;      // PlanBoard::note_told()
 };
 
 struct LaneOpenBody {
