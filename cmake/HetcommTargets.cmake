@@ -171,6 +171,7 @@ function(hetcomm_ctest name)
   endif()
   list(REMOVE_DUPLICATES labels)
 
+  list(APPEND arg_ENVIRONMENT HETCOMM_TEST_TIMEOUT_SCALE=${HETCOMM_TEST_TIMEOUT_SCALE})
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
   set_tests_properties(${name} PROPERTIES
     LABELS "${labels}"

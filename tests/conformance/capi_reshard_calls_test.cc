@@ -569,6 +569,7 @@ TEST_P(ReshardCalls, PlansThatAreNotThereAreNamed) {
           << outcome.text;
       me.meet();
     }
+    me.meet();             // rank 1's plan with tag 1 is gone
     if (me.rank() == 0) {  // none
       Moves moves(me, {{}}, {.tag = 5});
       const Outcome outcome = moves.execute(1, 500 * kMs);

@@ -172,8 +172,9 @@ TEST(CoreRails, LostCreditIsReturnedAgain) {
       2, "TIMEOUT=10s;LOG=error;CREDIT_BYTES=8K;",
       [&](int rank) {
         Factories result;
-        plan.seed = static_cast<uint64_t>(rank) + 1;
-        result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), plan));
+        FaultPlan own = plan;
+        own.seed = static_cast<uint64_t>(rank) + 1;
+        result.push_back(std::make_unique<FaultyFactory>(make_tcp_factory(), own));
         return result;
       },
       [&](CoreMember& me) {

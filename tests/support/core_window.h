@@ -1,7 +1,7 @@
 // Registered memory of each of two ranks of core, which the other reaches.
 #pragma once
 
-#include <cstring>
+#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -47,10 +47,10 @@ class Window {
   ConstByteSpan at(uint64_t offset, uint64_t length) const {
     return ConstByteSpan(bytes_).subspan(offset, length);
   }
+  // Peers may change the word by atomic operations at the same time.
   uint64_t word(size_t index) const {
-    uint64_t value = 0;
-    std::memcpy(&value, bytes_.data() + 8 * index, 8);
-    return value;
+    auto* const address = const_cast<std::byte*>(bytes_.data()) + 8 * index;
+    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(address)).load();
   }
 
  private:

@@ -29,10 +29,15 @@ extern "C" void watchdog_bites(int) {
   std::abort();
 }
 
+long number_of(const char* variable, long otherwise) {
+  const char* value = std::getenv(variable);
+  return value == nullptr ? otherwise : std::max(0L, std::strtol(value, nullptr, 10));
+}
+
+// Sanitizers slow every test down, so the limit of one test grows like that of its ctest entry.
 unsigned watchdog_seconds() {
-  const char* value = std::getenv("HETCOMM_TEST_WATCHDOG");
-  const long seconds = value == nullptr ? 90 : std::strtol(value, nullptr, 10);
-  return static_cast<unsigned>(std::max(0L, seconds));
+  return static_cast<unsigned>(number_of("HETCOMM_TEST_WATCHDOG", 90) *
+                               number_of("HETCOMM_TEST_TIMEOUT_SCALE", 1));
 }
 
 class Watchdog final : public testing::EmptyTestEventListener {

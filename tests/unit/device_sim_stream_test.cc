@@ -254,6 +254,9 @@ TEST(SimStream, HostMemoryThatIsNotPinnedIsReadAtTheCall) {
     ASSERT_EQ(device.write(stream, memory, 0, host.data(), 1000), HETCOMM_OK);
     device.finish(stream);
     host.assign(1000, std::byte{2});
+    // The stream is busy until both copies below have been submitted.
+    const std::byte other{3};
+    ASSERT_EQ(device.write(stream, device.allocate(1), 0, &other, 1), HETCOMM_OK);
     ASSERT_EQ(device.read(stream, host.data(), memory, 0, 1000), HETCOMM_OK);
     ASSERT_EQ(device.write(stream, memory, 0, host.data(), 1000), HETCOMM_OK);
     device.finish(stream);
