@@ -168,7 +168,7 @@ hetcomm_remote_memory_t* HetcommBackend::exchange(hetcomm_memory_t* memory) {
 // The first operations may have gone with the owner's help: until a mapping was there.
 void HetcommBackend::warm_up(Exposed exposed) {
   const uint64_t direct = direct_operations();
-  for (int i = 0; i < kMostFirstOperations && direct_operations() == direct; ++i) {
+  for (int i = 0; i < kMaxFirstOperations && direct_operations() == direct; ++i) {
     exposed == Exposed::kSend ? start_get(0) : start_put(0);
     wait_all();
   }
@@ -236,7 +236,7 @@ double HetcommBackend::copy_us(double seconds, const CopyShares& shares) {
 }
 
 std::vector<hetcomm_counters_t> HetcommBackend::counters() const {
-  std::vector<hetcomm_counters_t> entries(kMostTransports,
+  std::vector<hetcomm_counters_t> entries(kMaxTransports,
                                           {.struct_size = sizeof(hetcomm_counters_t)});
   size_t count = 0;
   if (ranks() < 2) return {};

@@ -137,9 +137,9 @@ class HetcommBackend {
   static constexpr uint64_t kData = 1;
   static constexpr uint64_t kWord = 2;
   static constexpr uint64_t kExport = 3;
-  static constexpr size_t kMostTransports = 8;
+  static constexpr size_t kMaxTransports = 8;
   // Until the peer's memory is mapped, where it can be.
-  static constexpr int kMostFirstOperations = 100;
+  static constexpr int kMaxFirstOperations = 100;
 
   // In the order of the stream, if there is one.
   const hetcomm_operation_options_t* in_order(hetcomm_group_t* group) {

@@ -30,8 +30,8 @@ constexpr double kGraceSeconds = 5;
 constexpr size_t kKeptErrorBytes = 8000;
 
 // Process groups that are running, for the signal handler.
-constexpr size_t kMostGroups = 256;
-std::array<std::atomic<pid_t>, kMostGroups> running_groups;
+constexpr size_t kMaxGroups = 256;
+std::array<std::atomic<pid_t>, kMaxGroups> running_groups;
 
 void remember_group(pid_t group) {
   for (std::atomic<pid_t>& entry : running_groups) {

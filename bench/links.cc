@@ -172,7 +172,7 @@ class Planner {
     for (int i = 0; i < count(); ++i) {
       if (host(i).second >= 0) all.emplace_back(i, i);
     }
-    if (count() > kMostAlone && !all.empty()) return {all};
+    if (count() > kMaxAlone && !all.empty()) return {all};
     std::vector<HostRound> rounds;
     for (const HostPair& pair : all) rounds.push_back({pair});
     return rounds;
@@ -202,7 +202,7 @@ class Planner {
   void measure_latencies() {
     std::vector<HostRound> pairs = insides();
     for (const HostRound& round : tournament(count())) {
-      if (count() > kMostAlone) {
+      if (count() > kMaxAlone) {
         pairs.push_back(round);
         continue;
       }
@@ -319,15 +319,15 @@ class Planner {
 
   std::vector<std::string> notes() const {
     std::vector<std::string> notes;
-    if (count() > kMostTournament) {
+    if (count() > kMaxTournament) {
       notes.push_back(
           fmt::format("of {} hosts a sample was measured: each with those at distances 1, 2, 4, 8, "
                       "... and 3, 5 "
                       "and 7 times these in the order of the ranks; up to {} hosts all pairs are",
-                      count(), kMostTournament));
-    } else if (count() > kMostAlone) {
+                      count(), kMaxTournament));
+    } else if (count() > kMaxAlone) {
       notes.push_back(fmt::format(
-          "disjoint pairs were measured at once; up to {} hosts every pair is alone", kMostAlone));
+          "disjoint pairs were measured at once; up to {} hosts every pair is alone", kMaxAlone));
     }
     return notes;
   }

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kSlots = 8;  // messages of one transfer that are under way
 constexpr uint64_t kFirstBytes = 16u << 10;
-constexpr uint64_t kMostBytes = 4u << 20;
-constexpr uint64_t kMostBytesOfRank = 64u << 20;  // of all receive buffers
+constexpr uint64_t kMaxBytes = 4u << 20;
+constexpr uint64_t kMaxBytesOfRank = 64u << 20;  // of all receive buffers
 constexpr uint64_t kDataTag = 1;
 constexpr uint64_t kLatencyTag = 2;
 
@@ -165,12 +165,12 @@ class FlowRunner {
 
   // All ranks of a round have the same limit.
   static uint64_t most_bytes(const std::vector<RankPair>& pairs) {
-    uint64_t bytes = kMostBytes;
+    uint64_t bytes = kMaxBytes;
     for (const auto& [from, to] : pairs) {
       const auto received = static_cast<uint64_t>(
           std::count_if(pairs.begin(), pairs.end(),
                         [to = to](const RankPair& pair) { return pair.second == to; }));
-      while (bytes > kFirstBytes && bytes * kSlots * received > kMostBytesOfRank) bytes /= 2;
+      while (bytes > kFirstBytes && bytes * kSlots * received > kMaxBytesOfRank) bytes /= 2;
     }
     return bytes;
   }
@@ -283,8 +283,8 @@ std::vector<Flow> run_flows(hetcomm_communicator_t* communicator, int own,
 }
 
 uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pair) {
-  constexpr size_t kMost = 100;
-  constexpr size_t kLeast = 8;
+  constexpr size_t kMax = 100;
+  constexpr size_t kMin = 8;
   constexpr size_t kWarmUp = 3;
   constexpr int64_t kEnoughNs = 200'000'000;
   // The word says whether another one follows.
@@ -300,8 +300,8 @@ uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pai
   const int64_t started = steady_ns();
   while (more != 0) {
     const int64_t sent = steady_ns();
-    const bool enough = sent - started > kEnoughNs && times.size() >= kLeast;
-    more = times.size() + 1 < kMost && !enough ? 1 : 0;
+    const bool enough = sent - started > kEnoughNs && times.size() >= kMin;
+    more = times.size() + 1 < kMax && !enough ? 1 : 0;
     uint64_t answer = 0;
     transfer_word(communicator, pair.second, true, &more);
     transfer_word(communicator, pair.second, false, &answer);

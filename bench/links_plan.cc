@@ -43,7 +43,7 @@ HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, siz
   return round;
 }
 
-// Pairs each host with up to kMostFan others, all of them at once. Others of its own cluster come first:
+// Pairs each host with up to kMaxFan others, all of them at once. Others of its own cluster come first:
 // they are not slowed by a trunk.
 void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds) {
   const int hosts = static_cast<int>(cluster_of.size());
@@ -51,7 +51,7 @@ void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds
   for (int host = 0; host < hosts; ++host) {
     HostRound fan;
     for (const bool near : {true, false}) {
-      for (int step = 1; step < hosts && fan.size() < kMostFan; ++step) {
+      for (int step = 1; step < hosts && fan.size() < kMaxFan; ++step) {
         const int other = (host + step) % hosts;
         const bool same =
             cluster_of[static_cast<size_t>(host)] == cluster_of[static_cast<size_t>(other)];
@@ -63,9 +63,9 @@ void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds
   }
 }
 
-// Divides |hosts| into groups of kMostFan + 1 or more.
+// Divides |hosts| into groups of kMaxFan + 1 or more.
 void add_groups(const std::vector<int>& hosts, std::vector<std::vector<int>>& groups) {
-  const size_t count = std::max<size_t>(hosts.size() / (kMostFan + 1), 1);
+  const size_t count = std::max<size_t>(hosts.size() / (kMaxFan + 1), 1);
   for (size_t i = 0; i < count; ++i) {
     const size_t begin = hosts.size() * i / count;
     const size_t end = hosts.size() * (i + 1) / count;
@@ -85,8 +85,7 @@ void add_fans_of_groups(const std::vector<std::vector<int>>& clusters,
   for (size_t turn = 0; turn < largest; ++turn) {
     HostRound round;
     for (const std::vector<int>& group : groups) {
-      for (size_t step = 1; turn < group.size() && step < group.size() && step <= kMostFan;
-           ++step) {
+      for (size_t step = 1; turn < group.size() && step < group.size() && step <= kMaxFan; ++step) {
         round.emplace_back(group[turn], group[(turn + step) % group.size()]);
       }
     }
@@ -165,7 +164,7 @@ std::vector<int> sampled_distances(int hosts) {
 
 std::vector<HostRound> tournament(int hosts) {
   std::vector<HostRound> rounds;
-  if (hosts > kMostTournament) {
+  if (hosts > kMaxTournament) {
     // Of each distance those that begin at an even multiple of it, then the others.
     for (const int distance : sampled_distances(hosts)) {
       for (const int parity : {0, 1}) {
@@ -184,7 +183,7 @@ std::vector<HostRound> tournament(int hosts) {
 std::vector<HostRound> first_rounds(int hosts) {
   std::vector<HostRound> rounds;
   for (const HostRound& round : tournament(hosts)) {
-    if (hosts > kMostAlone) {
+    if (hosts > kMaxAlone) {
       rounds.push_back(round);
       rounds.push_back(turned(round));
       continue;
@@ -200,20 +199,20 @@ std::vector<HostRound> first_rounds(int hosts) {
 std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of) {
   std::vector<HostRound> rounds;
   const std::vector<std::vector<int>> clusters = clusters_of(cluster_of);
-  if (static_cast<int>(cluster_of.size()) > kMostTournament) {
+  if (static_cast<int>(cluster_of.size()) > kMaxTournament) {
     add_fans_of_groups(clusters, rounds);
   } else {
     add_fans(cluster_of, rounds);
   }
-  if (clusters.size() * clusters.size() > kMostClusterPairs) {
+  if (clusters.size() * clusters.size() > kMaxClusterPairs) {
     add_sampled_clusters(clusters, rounds);
     return rounds;
   }
   for (const std::vector<int>& from : clusters) {
     for (const std::vector<int>& to : clusters) {
       if (&from == &to && from.size() < 2) continue;
-      const HostRound round = crossing(from, to, kMostAcross);
-      if (static_cast<int>(cluster_of.size()) > kMostAlone) rounds.push_back({round.front()});
+      const HostRound round = crossing(from, to, kMaxAcross);
+      if (static_cast<int>(cluster_of.size()) > kMaxAlone) rounds.push_back({round.front()});
       if (round.size() > 1) rounds.push_back(round);
     }
   }
@@ -221,8 +220,8 @@ std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of) {
   for (const std::vector<int>& cluster : clusters) {
     // As many as fill what joins the cluster to them: their own NICs must not limit it.
     const std::vector<int> others =
-        some_of_others(clusters, cluster, std::min(cluster.size(), kMostAcross));
-    const HostRound round = crossing(cluster, others, kMostAcross);
+        some_of_others(clusters, cluster, std::min(cluster.size(), kMaxAcross));
+    const HostRound round = crossing(cluster, others, kMaxAcross);
     rounds.push_back(round);
     rounds.push_back(turned(round));
   }

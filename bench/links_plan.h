@@ -16,20 +16,20 @@ using HostRound = std::vector<HostPair>;
 
 // Up to this many hosts every pair is measured alone. Beyond, the pairs of a round are measured at
 // once, which is as good as alone for hosts of one cluster.
-inline constexpr int kMostAlone = 8;
+inline constexpr int kMaxAlone = 8;
 // Up to this many hosts all pairs are measured, and each host with several others has a round of its
 // own. Beyond, each host is measured with those at distances 1, 2, 4, 8, ... in the list of hosts and
 // at 3, 5 and 7 times these, and hosts of different groups have their rounds together.
-inline constexpr int kMostTournament = 64;
+inline constexpr int kMaxTournament = 64;
 // So many hosts send to one host at once, receive from one, or send from cluster to cluster.
-inline constexpr size_t kMostFan = 8;
-inline constexpr size_t kMostAcross = 16;
+inline constexpr size_t kMaxFan = 8;
+inline constexpr size_t kMaxAcross = 16;
 // Up to this many pairs of clusters are measured one after the other, with several hosts of each.
 // Beyond, one pair of hosts stands for each two clusters, and disjoint ones are measured at once.
-inline constexpr size_t kMostClusterPairs = 256;
+inline constexpr size_t kMaxClusterPairs = 256;
 
 // Puts all pairs of |hosts| into rounds in which no host is twice: a tournament by the circle method. Each
-// pair is there once. Beyond kMostTournament a sample, as above.
+// pair is there once. Beyond kMaxTournament a sample, as above.
 std::vector<HostRound> tournament(int hosts);
 
 // Returns the rounds of |pairs| as they are measured: each way for itself.

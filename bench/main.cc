@@ -260,7 +260,7 @@ int run_launched(Launcher launcher, const Options& options, Report report) {
 // -------------------------------------------------------------------------------------------------
 
 // Deviations of the model from further measurements that --check takes for wrong.
-constexpr double kMostDeviation = 0.10;
+constexpr double kMaxDeviation = 0.10;
 constexpr size_t kCheckRounds = 4;
 
 // To where --output says.
@@ -285,7 +285,7 @@ int report_links(const Options& options, const LinksResult& result, uint32_t see
   if (options.check) {
     std::fprintf(stderr, "hetcomm_bench: the model differs by at most %.1f %% (seed %u)\n",
                  result.worst * 100, seed);
-    good &= result.worst <= kMostDeviation;
+    good &= result.worst <= kMaxDeviation;
   }
   return good ? kOk : kFailed;
 }

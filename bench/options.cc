@@ -43,7 +43,7 @@ constexpr const char* kTransports[] = {"auto", "shm", "tcp", "rdma"};
 constexpr const char* kPeers[] = {"ucx", "mpi", "gloo", "iperf3", "memcpy", "perftest"};
 constexpr const char* kFormats[] = {"table", "osu", "csv", "json"};
 // Buffers of one direction of one rank: more and fewer messages are in flight.
-constexpr uint64_t kMostWindowBytes = uint64_t{128} << 20;
+constexpr uint64_t kMaxWindowBytes = uint64_t{128} << 20;
 constexpr double kSecondsAlone = 0.05;
 constexpr double kSecondsInRound = 0.02;
 
@@ -280,8 +280,8 @@ std::string check_sizes(const std::string& first, const std::string& last, Optio
     return fmt::format("the first size (-b {}) is larger than the last (-e {})", first, last);
   }
   // MPI counts a message's bytes in an int.
-  constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
-  if (std::max(options->first_bytes, options->last_bytes) > kMostBytes) {
+  constexpr uint64_t kMaxBytes = (uint64_t{1} << 31) - 1;
+  if (std::max(options->first_bytes, options->last_bytes) > kMaxBytes) {
     return "-b and -e have to be below 2G";
   }
   if (options->factor != 0 && options->factor <= 1) return "-f must be above 1";
@@ -624,7 +624,7 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
   const int window = options.window > 0 ? options.window : defaults.window;
   const bool windowed = !smaller_is_better(work.workload.test);
   if (defaults.first_bytes == defaults.last_bytes) first = last = defaults.first_bytes;
-  work.workload.points = make_points(first, last, factor, windowed ? window : 1, kMostWindowBytes);
+  work.workload.points = make_points(first, last, factor, windowed ? window : 1, kMaxWindowBytes);
   work.first_memory = options.first_memory;
   work.second_memory = options.second_memory;
   if (is_staging(work.workload.test) && work.first_memory == "host" &&

@@ -183,12 +183,12 @@ std::string failure_text(const Device& device, hetcomm_status_t status) {
 Result<DeviceTable> complete_table(const DeviceTable* given) {
   if (given == nullptr) return Status(Code::kUnsupported, "the device has no table");
   // All entries up to here were in the first version.
-  constexpr uint64_t kLeast = offsetof(DeviceTable, release) + sizeof(given->release);
-  if (given->struct_size < kLeast) {
+  constexpr uint64_t kMin = offsetof(DeviceTable, release) + sizeof(given->release);
+  if (given->struct_size < kMin) {
     return Status(Code::kUnsupported,
                   fmt::format("the device's table says that it has {} bytes, and the first version "
                               "has {}: set its struct_size",
-                              given->struct_size, kLeast));
+                              given->struct_size, kMin));
   }
   DeviceTable table{};
   // Half of an entry is none.

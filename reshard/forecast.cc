@@ -10,7 +10,7 @@ namespace {
 // bytes / rate in nanoseconds, rounded up.
 uint64_t ns_of(uint64_t bytes, uint64_t bytes_per_s) {
   // Three digits at a time: rates are at most 10^15, so nothing overflows before 500 years.
-  static_assert(topology::kMostBytesPerS <= UINT64_MAX / 1000);
+  static_assert(topology::kMaxBytesPerS <= UINT64_MAX / 1000);
   uint64_t ns = bytes / bytes_per_s;
   uint64_t rest = bytes % bytes_per_s;
   for (int i = 0; i < 3; ++i) {

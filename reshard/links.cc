@@ -42,7 +42,7 @@ Result<Links> Links::create(topology::LinkModel model, const std::vector<RankEnd
     }
   }
   links.routes_.emplace_back();
-  links.rates_.push_back(topology::kMostBytesPerS);
+  links.rates_.push_back(topology::kMaxBytesPerS);
   return links;
 }
 

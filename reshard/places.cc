@@ -65,7 +65,7 @@ class Steps {
     uint64_t inverse = 0;
   };
   // More is a search of milliseconds.
-  static constexpr uint32_t kMostTries = 1u << 16;
+  static constexpr uint32_t kMaxTries = 1u << 16;
 
   // Joins steps that together leave no gap.
   void join() {
@@ -121,21 +121,21 @@ class Steps {
       number += (first + step.period - number % step.period) % step.period;
     }
     for (; number <= last; number += step.period) {
-      if (++tries_ > kMostTries) return Meeting::kUnknown;
+      if (++tries_ > kMaxTries) return Meeting::kUnknown;
       const Meeting found = search(index + 1, left - number * step.length);
       if (found != Meeting::kApart) return found;
     }
     return Meeting::kApart;
   }
 
-  std::array<Step, 2 * Places::kMostDimensions> steps_{};
+  std::array<Step, 2 * Places::kMaxExtents> steps_{};
   size_t count_ = 0;
   uint32_t tries_ = 0;
 };
 
 // In the order of the strides, each step is longer than all that the shorter ones reach together.
 bool is_nested(const Places& places) {
-  std::array<std::pair<uint64_t, uint64_t>, Places::kMostDimensions> steps;  // stride, most
+  std::array<std::pair<uint64_t, uint64_t>, Places::kMaxExtents> steps;  // stride, most
   size_t count = 0;
   for (size_t d = 0; d < places.dimensions; ++d) {
     if (places.extents[d] > 1) steps[count++] = {places.strides[d], places.extents[d] - 1};

@@ -19,8 +19,8 @@ namespace hetcomm::reshard {
 // 2^56.
 struct Places {
   // Those of a box, and the bytes of an element.
-  static constexpr size_t kMostDimensions = kMaxDimensions + 1;
-  using Sizes = std::array<uint64_t, kMostDimensions>;
+  static constexpr size_t kMaxExtents = kMaxDimensions + 1;
+  using Sizes = std::array<uint64_t, kMaxExtents>;
   uint64_t offset = 0;
   size_t dimensions = 0;
   Sizes extents{};  // at least 1

@@ -51,7 +51,7 @@ std::string name_of(const Plan& plan, size_t layout) {
 
 // --- picture ---------------------------------------------------------------------------------
 
-constexpr size_t kMostRanks = 128;
+constexpr size_t kMaxRanks = 128;
 constexpr int kMargin = 24;
 constexpr int kTop = 76;
 constexpr int kRow = 22;
@@ -67,7 +67,7 @@ class Picture {
       for (const Part& part : layout(i).parts) ranks.insert(part.rank);
       std::map<int, int>& rows = rows_.emplace_back();
       for (const int rank : ranks) {
-        if (rows.size() == kMostRanks) break;
+        if (rows.size() == kMaxRanks) break;
         rows.emplace(rank, static_cast<int>(rows.size()));
       }
       rows_left_out_.push_back(ranks.size() - rows.size());

@@ -69,12 +69,12 @@ Strategy without_links(const Tensor& tensor) {
 uint64_t slices_for(uint64_t bytes, size_t stages, uint64_t batch_bytes) {
   constexpr uint64_t kOverlap = 16;
   constexpr uint64_t kSmallest = 64;
-  constexpr uint64_t kMost = 64;
+  constexpr uint64_t kMax = 64;
   uint64_t slice = std::max<uint64_t>(batch_bytes, 1);
   if (stages > 1) {
     slice = std::clamp(bytes / kOverlap, std::max<uint64_t>(slice / kSmallest, 1), slice);
   }
-  return std::clamp<uint64_t>((bytes + slice - 1) / slice, 1, kMost);
+  return std::clamp<uint64_t>((bytes + slice - 1) / slice, 1, kMax);
 }
 
 std::string_view name_of(Strategy strategy) { return kNames[static_cast<size_t>(strategy)]; }

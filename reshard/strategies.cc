@@ -209,9 +209,9 @@ Layout scattered(const Layout& source, const Layout& destination) {
     box.begin = range.first;
     box.end = range.second;
     // As many for each receiver, and for each sender where that is a small number.
-    constexpr uint64_t kMostPieces = 64;
+    constexpr uint64_t kMaxPieces = 64;
     uint64_t pieces = std::lcm(senders, ranks.size());
-    if (pieces > kMostPieces) pieces = ranks.size();
+    if (pieces > kMaxPieces) pieces = ranks.size();
     const std::vector<Box> boxes = cut(box, pieces);
     for (size_t i = 0; i < boxes.size(); ++i) {
       add_dense(result, ranks[i * ranks.size() / boxes.size()], boxes[i]);

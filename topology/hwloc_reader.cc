@@ -273,7 +273,7 @@ class Conversion {
 
 // hwloc goes down one function call for each level.
 bool nests_too_deeply(std::string_view xml) {
-  constexpr int kMost = 200;
+  constexpr int kMax = 200;
   constexpr std::string_view kOpen = "<object";
   constexpr std::string_view kClose = "</object";
   int depth = 0;
@@ -284,7 +284,7 @@ bool nests_too_deeply(std::string_view xml) {
     } else if (rest.starts_with(kOpen)) {
       const size_t end = rest.find('>');
       const bool is_empty = end != std::string_view::npos && rest[end - 1] == '/';
-      if (!is_empty && ++depth > kMost) return true;
+      if (!is_empty && ++depth > kMax) return true;
     }
   }
   return false;

@@ -224,7 +224,7 @@ class Estimator {
     model_.resources.push_back(
         {.name = names_.unique(name),
          .kind = kind,
-         .bytes_per_s = std::clamp<uint64_t>(bytes_per_s, 1, kMostBytesPerS)});
+         .bytes_per_s = std::clamp<uint64_t>(bytes_per_s, 1, kMaxBytesPerS)});
     return static_cast<int>(model_.resources.size()) - 1;
   }
 
@@ -237,7 +237,7 @@ class Estimator {
       added.cluster = host.cluster;
       const std::string prefix = fitting(added.label, kMaxPrefix);
       if (const EstimatedTransport* const inside = quickest(host.transports, false)) {
-        added.latency_ns = std::min(inside->latency_ns, kMostLatencyNs);
+        added.latency_ns = std::min(inside->latency_ns, kMaxLatencyNs);
         if (inside->bytes_per_s != 0) {
           added.inside = {
               add_resource(prefix + " memory", ResourceKind::kMemory, inside->bytes_per_s)};
@@ -285,8 +285,8 @@ class Estimator {
         const EstimatedTransport* const joins =
             quickest(clusters_[from].transports & clusters_[to].transports, true);
         if (joins == nullptr) continue;
-        path.latency_ns = std::min(joins->latency_ns, kMostLatencyNs);
-        path.single_bytes_per_s = std::min(joins->bytes_per_s, kMostBytesPerS);
+        path.latency_ns = std::min(joins->latency_ns, kMaxLatencyNs);
+        path.single_bytes_per_s = std::min(joins->bytes_per_s, kMaxBytesPerS);
       }
     }
   }

@@ -19,7 +19,7 @@ using Transfers = std::vector<MeasuredTransfer>;
 
 bool leaves_host(const MeasuredTransfer& transfer) { return transfer.from != transfer.to; }
 
-// |part| of |whole|, both up to kMostBytesPerS, in parts of a million.
+// |part| of |whole|, both up to kMaxBytesPerS, in parts of a million.
 uint64_t share_of(uint64_t part, uint64_t whole) {
   return std::min<uint64_t>(part * 1000 / std::max<uint64_t>(whole / 1000, 1), kMillion);
 }
@@ -46,7 +46,7 @@ uint64_t capacity_of(const std::vector<uint64_t>& totals) {
     ++count;
   }
   return std::clamp<uint64_t>(sum / count * 1000 + (count == 1 ? most % 1000 : 0), 1,
-                              kMostBytesPerS);
+                              kMaxBytesPerS);
 }
 
 using Crosses = std::function<bool(const MeasuredTransfer&)>;
@@ -59,7 +59,7 @@ std::vector<uint64_t> totals_of(const std::vector<Transfers>& rounds, const Cros
     for (const MeasuredTransfer& each : round) {
       if (crosses(each)) total += each.bytes_per_s;
     }
-    if (total > 0) totals.push_back(std::min(total, kMostBytesPerS));
+    if (total > 0) totals.push_back(std::min(total, kMaxBytesPerS));
   }
   return totals;
 }
@@ -83,7 +83,7 @@ struct HostRates {
       }
       for (int i = 0; i < 3; ++i) {
         for (const auto& [host, sum] : sums[i]) {
-          totals[i][static_cast<size_t>(host)].push_back(std::min(sum, kMostBytesPerS));
+          totals[i][static_cast<size_t>(host)].push_back(std::min(sum, kMaxBytesPerS));
         }
       }
     }
@@ -271,7 +271,7 @@ class Inference {
       most = std::max(most, total);
     }
     const uint64_t seen = capacity_of(totals);
-    return is_clearly_less(seen, std::min(most, kMostBytesPerS)) ? seen : 0;
+    return is_clearly_less(seen, std::min(most, kMaxBytesPerS)) ? seen : 0;
   }
 
   // All are compared with the model without any of them.
@@ -372,7 +372,7 @@ Status check(const LinkMeasurements& measured) {
       const auto name = [&](int host) {
         return printable(measured.hosts[static_cast<size_t>(host)]);
       };
-      if (each.bytes_per_s == 0 || each.bytes_per_s > kMostBytesPerS) {
+      if (each.bytes_per_s == 0 || each.bytes_per_s > kMaxBytesPerS) {
         return broken(
             fmt::format("the transfer from '{}' to '{}' has a rate of {} bytes per second",
                         name(each.from), name(each.to), each.bytes_per_s));

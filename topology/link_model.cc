@@ -41,9 +41,9 @@ Status check_resources(const LinkModel& model) {
   std::set<std::string> names;
   for (const LinkResource& resource : model.resources) {
     HETCOMM_RETURN_IF_ERROR(check_name(resource.name, "resource", &names));
-    if (resource.bytes_per_s == 0 || resource.bytes_per_s > kMostBytesPerS) {
+    if (resource.bytes_per_s == 0 || resource.bytes_per_s > kMaxBytesPerS) {
       return broken(fmt::format("resource '{}' has a rate of {} bytes per second; 1 to {} can be",
-                                resource.name, resource.bytes_per_s, kMostBytesPerS));
+                                resource.name, resource.bytes_per_s, kMaxBytesPerS));
     }
   }
   return {};
@@ -64,9 +64,9 @@ Status check_crossed(const LinkModel& model, const std::vector<int>& crossed,
 }
 
 Status check_latency(uint64_t latency_ns, const std::string& whose) {
-  if (latency_ns <= kMostLatencyNs) return {};
+  if (latency_ns <= kMaxLatencyNs) return {};
   return broken(
-      fmt::format("{} has a latency of {} ns; {} is the most", whose, latency_ns, kMostLatencyNs));
+      fmt::format("{} has a latency of {} ns; {} is the most", whose, latency_ns, kMaxLatencyNs));
 }
 
 Status check_host(const LinkModel& model, const LinkHost& host) {
@@ -110,9 +110,9 @@ Status check_paths(const LinkModel& model) {
       }
       HETCOMM_RETURN_IF_ERROR(check_latency(path.latency_ns, whose));
       HETCOMM_RETURN_IF_ERROR(check_crossed(model, path.resources, whose));
-      if (path.single_bytes_per_s > kMostBytesPerS) {
+      if (path.single_bytes_per_s > kMaxBytesPerS) {
         return broken(fmt::format("{} has a rate of {} bytes per second; {} is the most", whose,
-                                  path.single_bytes_per_s, kMostBytesPerS));
+                                  path.single_bytes_per_s, kMaxBytesPerS));
       }
     }
   }
@@ -293,12 +293,12 @@ std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& ro
     }
   }
   const auto limit_of = [&](const Route& route) {
-    return route.single_bytes_per_s != 0 ? route.single_bytes_per_s : kMostBytesPerS;
+    return route.single_bytes_per_s != 0 ? route.single_bytes_per_s : kMaxBytesPerS;
   };
   std::vector<uint64_t> result(routes.size(), 0);
   std::vector<bool> settled(routes.size(), false);
   for (size_t open = routes.size(); open > 0;) {
-    uint64_t level = kMostBytesPerS;
+    uint64_t level = kMaxBytesPerS;
     for (size_t i = 0; i < left.size(); ++i) {
       if (crossings[i] > 0) level = std::min(level, left[i] / crossings[i]);
     }

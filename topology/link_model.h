@@ -90,8 +90,8 @@ inline constexpr size_t kMaxLinkResources = 32768;
 inline constexpr size_t kMaxLinkNics = 64;   // of a host
 inline constexpr size_t kMaxCrossed = 32;    // resources of one list
 inline constexpr size_t kMaxLinkName = 127;  // bytes of a name or a label
-inline constexpr uint64_t kMostLatencyNs = 3'600'000'000'000;
-inline constexpr uint64_t kMostBytesPerS = 1'000'000'000'000'000;
+inline constexpr uint64_t kMaxLatencyNs = 3'600'000'000'000;
+inline constexpr uint64_t kMaxBytesPerS = 1'000'000'000'000'000;
 
 // Says what is wrong with |model|, naming the object: a rate of 0, two hosts with one label, a pair
 // of clusters without a path, an index that leads nowhere, more than there may be.
@@ -120,7 +120,7 @@ Result<Route> route(const LinkModel& model, const LinkEnd& from, const LinkEnd& 
 
 // The rate of each of |routes| while all of them are used at once: max-min fair shares. Every route
 // has a rate that can only grow at the expense of one with no more. A route without resources and
-// without a limit of its own has kMostBytesPerS.
+// without a limit of its own has kMaxBytesPerS.
 std::vector<uint64_t> rates(const LinkModel& model, const std::vector<Route>& routes);
 // The rate of |route| while it is used alone.
 uint64_t rate_alone(const LinkModel& model, const Route& route);

@@ -15,8 +15,8 @@
 namespace hetcomm::topology {
 namespace {
 
-constexpr size_t kMostInTable = 16;
-constexpr size_t kMostInPicture = 256;
+constexpr size_t kMaxInTable = 16;
+constexpr size_t kMaxInPicture = 256;
 
 // --- hosts and rates -------------------------------------------------------------------------
 
@@ -42,7 +42,7 @@ uint64_t pair_rate(const LinkModel& model, int from, int to) {
       route(model, {host_of(model, from).label, ""}, {host_of(model, to).label, ""});
   if (!found.ok()) return 0;
   const uint64_t rate = rate_alone(model, found.value());
-  return rate == kMostBytesPerS ? 0 : rate;
+  return rate == kMaxBytesPerS ? 0 : rate;
 }
 
 std::string latency_text(uint64_t ns) {
@@ -59,12 +59,12 @@ std::string crossed_text(const LinkModel& model, const std::vector<int>& crossed
 }
 
 std::string matrix(const LinkModel& model) {
-  std::vector<int> shown = in_clusters(model, kMostInTable + 1);
+  std::vector<int> shown = in_clusters(model, kMaxInTable + 1);
   std::string title = "rate of each pair alone, MB/s, from row to column";
-  if (shown.size() > kMostInTable) {
+  if (shown.size() > kMaxInTable) {
     title += ", of the first host of each cluster";
     shown.clear();
-    for (size_t i = 0; i < model.clusters.size() && shown.size() < kMostInTable; ++i) {
+    for (size_t i = 0; i < model.clusters.size() && shown.size() < kMaxInTable; ++i) {
       const auto first =
           std::find_if(model.hosts.begin(), model.hosts.end(),
                        [i](const LinkHost& host) { return host.cluster == static_cast<int>(i); });
@@ -127,7 +127,7 @@ class HeatMap {
  public:
   explicit HeatMap(const LinkModel& model)
       : model_(model),
-        hosts_(in_clusters(model, kMostInPicture)),
+        hosts_(in_clusters(model, kMaxInPicture)),
         cell_(std::clamp(640 / static_cast<int>(hosts_.size()), 3, 44)) {
     size_t longest = 1;
     for (const int host : hosts_) longest = std::max(longest, host_of(model, host).label.size());

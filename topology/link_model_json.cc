@@ -17,7 +17,7 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr std::string_view kModelFormat = "hetcomm link model";
 constexpr std::string_view kMeasurementsFormat = "hetcomm link measurements";
 constexpr uint64_t kLinkModelVersion = 1;
-constexpr int kMostLinkModelNesting = 8;
+constexpr int kMaxLinkModelNesting = 8;
 
 constexpr const char* kResourceKinds[] = {"memory", "pcie", "nic", "uplink", "trunk"};
 
@@ -129,7 +129,7 @@ class ModelReader {
     resource.name = fields.text("name");
     if (!fields.has("kind")) fields.fail("kind", "is missing");
     resource.kind = fields.word("kind", kResourceKinds, ResourceKind::kNic);
-    resource.bytes_per_s = fields.number("bytes_per_s", kMostBytesPerS);
+    resource.bytes_per_s = fields.number("bytes_per_s", kMaxBytesPerS);
     resources_.emplace(resource.name, static_cast<int>(model_.resources.size()));
     model_.resources.push_back(std::move(resource));
   }
@@ -162,7 +162,7 @@ class ModelReader {
     LinkHost host;
     host.label = fields.text("label");
     host.cluster = cluster(fields, "cluster");
-    host.latency_ns = fields.number("latency_ns", kMostLatencyNs);
+    host.latency_ns = fields.number("latency_ns", kMaxLatencyNs);
     host.inside = crossed(fields, "inside");
     fields.each(
         "nics",
@@ -183,8 +183,8 @@ class ModelReader {
     ClusterPath& path = model_.path(from, to);
     if (path.exists) return fields.fail("", "is the second one of these clusters");
     path.exists = true;
-    path.latency_ns = fields.number("latency_ns", kMostLatencyNs);
-    path.single_bytes_per_s = fields.number("single_bytes_per_s", kMostBytesPerS);
+    path.latency_ns = fields.number("latency_ns", kMaxLatencyNs);
+    path.single_bytes_per_s = fields.number("single_bytes_per_s", kMaxBytesPerS);
     if (fields.has("single_bytes_per_s") && path.single_bytes_per_s == 0) {
       fields.fail("single_bytes_per_s", "is 0");
     }
@@ -218,7 +218,7 @@ class MeasurementsReader {
           Fields entry(json, path, failure_);
           entry.allow_only({"from", "to", "latency_ns"});
           measured_.latencies.push_back(
-              {host(entry, "from"), host(entry, "to"), entry.number("latency_ns", kMostLatencyNs)});
+              {host(entry, "from"), host(entry, "to"), entry.number("latency_ns", kMaxLatencyNs)});
         },
         kMaxMeasuredTransfers);
     fields.each(
@@ -247,8 +247,8 @@ class MeasurementsReader {
         [&](const Json& json, const std::string& path) {
           Fields entry(json, path, failure_);
           entry.allow_only({"from", "to", "bytes_per_s"});
-          round.push_back({host(entry, "from"), host(entry, "to"),
-                           entry.number("bytes_per_s", kMostBytesPerS)});
+          round.push_back(
+              {host(entry, "from"), host(entry, "to"), entry.number("bytes_per_s", kMaxBytesPerS)});
         },
         kMaxMeasuredTransfers);
   }
@@ -299,7 +299,7 @@ bool claims_to_be_link_model(std::string_view json) {
 Result<LinkModel> parse_link_model(std::string_view json) {
   HETCOMM_RETURN_IF_ERROR(check_size(json));
   Result<Json> document =
-      parse_document(json, kModelFormat, kLinkModelVersion, kMostLinkModelNesting);
+      parse_document(json, kModelFormat, kLinkModelVersion, kMaxLinkModelNesting);
   if (!document.ok()) return document.status();
   return ModelReader().read(*document);
 }
@@ -336,7 +336,7 @@ std::string to_json(const LinkMeasurements& measured) {
 Result<LinkMeasurements> parse_link_measurements(std::string_view json) {
   HETCOMM_RETURN_IF_ERROR(check_size(json));
   Result<Json> document =
-      parse_document(json, kMeasurementsFormat, kLinkModelVersion, kMostLinkModelNesting);
+      parse_document(json, kMeasurementsFormat, kLinkModelVersion, kMaxLinkModelNesting);
   if (!document.ok()) return document.status();
   return MeasurementsReader().read(*document);
 }

@@ -16,7 +16,7 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr std::string_view kFormat = "hetcomm topology";
 constexpr uint64_t kVersion = 1;
 // check() allows 64 bridges below each other, each in an object and a list.
-constexpr int kMostNesting = 140;
+constexpr int kMaxNesting = 140;
 
 constexpr const char* kPciKinds[] = {"root complex", "bridge", "function"};
 constexpr const char* kNicStates[] = {"up", "down", "unknown"};
@@ -342,7 +342,7 @@ std::string to_json(const Machine& machine) {
 }
 
 Result<Machine> parse_machine(std::string_view json) {
-  Result<Json> document = parse_document(json, kFormat, kVersion, kMostNesting);
+  Result<Json> document = parse_document(json, kFormat, kVersion, kMaxNesting);
   if (!document.ok()) return document.status();
   Machine machine;
   HETCOMM_RETURN_IF_ERROR(Reader(machine).read(*document));
@@ -351,7 +351,7 @@ Result<Machine> parse_machine(std::string_view json) {
 }
 
 Status add_nics(std::string_view json, Machine& machine) {
-  Result<Json> document = parse_document(json, kFormat, kVersion, kMostNesting);
+  Result<Json> document = parse_document(json, kFormat, kVersion, kMaxNesting);
   if (!document.ok()) return document.status();
   Machine changed = machine;
   HETCOMM_RETURN_IF_ERROR(Reader(changed).add_nics(*document));

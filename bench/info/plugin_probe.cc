@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kPlugins = "HETCOMM_DEVICE_PLUGINS";
 constexpr const char* kDevices = "HETCOMM_DEVICES";
-constexpr unsigned kMostSeconds = 60;
+constexpr unsigned kMaxSeconds = 60;
 constexpr int kCameBack = 113;  // a plug-in that ends the process has another status
 
 // A program with more rights than its caller loads nothing that the caller names.
@@ -37,7 +37,7 @@ std::string end_of(const std::string& plugins, const std::string& devices) {
     if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
     setenv(kPlugins, plugins.c_str(), 1);
     setenv(kDevices, devices.c_str(), 1);
-    alarm(kMostSeconds);
+    alarm(kMaxSeconds);
     const Context context = create_context();
     _exit(kCameBack);
   }
@@ -47,7 +47,7 @@ std::string end_of(const std::string& plugins, const std::string& devices) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == kCameBack) return "";
   if (!WIFSIGNALED(status)) return "exits with status " + std::to_string(WEXITSTATUS(status));
   if (WTERMSIG(status) == SIGALRM) {
-    return "did not return within " + std::to_string(kMostSeconds) + " s";
+    return "did not return within " + std::to_string(kMaxSeconds) + " s";
   }
   return std::string("ends the process: ") + strsignal(WTERMSIG(status));
 }

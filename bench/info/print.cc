@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kCellWidth = 24;
 constexpr size_t kGap = 2;
 // The last column is never narrower, however small the terminal.
-constexpr size_t kLeastLastColumn = 20;
+constexpr size_t kMinLastColumn = 20;
 
 using Rows = std::vector<std::vector<std::string>>;
 using Json = nlohmann::ordered_json;
@@ -81,7 +81,7 @@ std::vector<size_t> column_widths(const Rows& rows, size_t width) {
     if (i > 0) widths[i] = std::min(widths[i], kCellWidth);
     used += widths[i] + kGap;
   }
-  widths.back() = width > used + kLeastLastColumn ? width - used : kLeastLastColumn;
+  widths.back() = width > used + kMinLastColumn ? width - used : kMinLastColumn;
   return widths;
 }
 

@@ -45,7 +45,7 @@ class Measuring {
 
   int64_t whole_steps(double iterations) const {
     const int step = self().step();
-    const double steps = std::clamp(iterations / step, 1.0, double{kMostIterations} / step);
+    const double steps = std::clamp(iterations / step, 1.0, double{kMaxIterations} / step);
     return static_cast<int64_t>(steps) * step;
   }
 
@@ -67,7 +67,7 @@ class Measuring {
     if (!workload_.samples) return;
     const int64_t step = self().step();
     const int64_t sampled =
-        std::min(iterations, whole_steps(double{kMostSamples} * static_cast<double>(step)));
+        std::min(iterations, whole_steps(double{kMaxSamples} * static_cast<double>(step)));
     Samples samples(sampled / step, parts);
     barrier();
     self().pass(sampled, samples);
@@ -79,8 +79,8 @@ class Measuring {
   Point point_;
 
  private:
-  static constexpr int64_t kMostIterations = 50000000;
-  static constexpr int64_t kMostSamples = 100000;
+  static constexpr int64_t kMaxIterations = 50000000;
+  static constexpr int64_t kMaxSamples = 100000;
 
   Derived& self() { return static_cast<Derived&>(*this); }
   const Derived& self() const { return static_cast<const Derived&>(*this); }
@@ -110,7 +110,7 @@ class Measuring {
       double seconds = timed(iterations);
       // Once more: a pass that was interrupted looks like one that was long enough.
       if (seconds >= workload_.seconds / 8) seconds = std::min(seconds, timed(iterations));
-      if (seconds >= workload_.seconds / 8 || iterations * 4 > kMostIterations) {
+      if (seconds >= workload_.seconds / 8 || iterations * 4 > kMaxIterations) {
         return whole_steps(workload_.seconds / std::max(seconds, 1e-9) *
                            static_cast<double>(iterations));
       }

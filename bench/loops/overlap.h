@@ -27,7 +27,7 @@ class Overlap {
   // Rank 0 sends once for every positive word that it gets, and stops at 0.
   void receive(Measurement* measurement) {
     measurement->idle_us = idle_us();
-    const double target_us = std::max(kLeastComputeUs, kComputeOverTransfer * measurement->idle_us);
+    const double target_us = std::max(kMinComputeUs, kComputeOverTransfer * measurement->idle_us);
     const int64_t units = units_for(target_us);
     const int64_t iterations = workload_.iterations > 0 ? workload_.iterations : fitting(target_us);
     Samples done(iterations, 1);
@@ -50,7 +50,7 @@ class Overlap {
  private:
   static constexpr int kUnitSteps = 500;
   static constexpr double kComputeOverTransfer = 4;
-  static constexpr double kLeastComputeUs = 100;
+  static constexpr double kMinComputeUs = 100;
   static constexpr uint64_t kWatchStride = 4096;
   static constexpr int kIdleTransfers = 20;
   static constexpr int kWarmupTransfers = 10;

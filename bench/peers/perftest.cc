@@ -37,7 +37,7 @@ constexpr int64_t kLatencyIterations = 1000;
 constexpr int64_t kFewestIterations = 5;
 // A bandwidth is measured over these bytes: a moment for an adapter, seconds in emulation.
 constexpr int64_t kBandwidthBytes = 256 << 20;
-constexpr int64_t kMostIterations = 5000;
+constexpr int64_t kMaxIterations = 5000;
 
 void add_device(std::vector<std::string>* command) {
   const std::string first = first_nic();
@@ -68,7 +68,7 @@ std::vector<std::string> command_for(const Workload& workload, const std::string
   if (count == 0 && is_latency(workload.test)) count = kLatencyIterations;
   if (count == 0) {
     const auto in_all = kBandwidthBytes / static_cast<int64_t>(std::max<uint64_t>(point.bytes, 1));
-    count = std::min(std::max<int64_t>(in_all, 2 * point.window), kMostIterations);
+    count = std::min(std::max<int64_t>(in_all, 2 * point.window), kMaxIterations);
   }
   command.insert(command.end(), {"-n", std::to_string(std::max(count, kFewestIterations))});
   return command;

@@ -44,15 +44,15 @@ bool read_word(const void* address, uintptr_t* out_word) {
 
 // The tables of functions of the vendors that were noted, in the first |count|.
 struct Vendors {
-  static constexpr size_t kMost = 32;
-  std::array<std::atomic<uintptr_t>, kMost> tables{};
+  static constexpr size_t kMax = 32;
+  std::array<std::atomic<uintptr_t>, kMax> tables{};
   std::atomic<size_t> count{0};
 };
 Vendors vendors;
 
 bool is_table(uintptr_t word) {
   const size_t count = vendors.count.load(std::memory_order_acquire);
-  for (size_t i = 0; i < count && i < Vendors::kMost; ++i) {
+  for (size_t i = 0; i < count && i < Vendors::kMax; ++i) {
     if (vendors.tables[i].load(std::memory_order_relaxed) == word) return true;
   }
   return false;
@@ -71,13 +71,13 @@ void note_vendor(const void* known) {
   uintptr_t table = 0;
   if (!read_word(known, &table) || table == 0 || is_table(table)) return;
   size_t place = vendors.count.load(std::memory_order_relaxed);
-  while (place < Vendors::kMost) {
+  while (place < Vendors::kMax) {
     uintptr_t none = 0;
     if (vendors.tables[place].compare_exchange_strong(none, table)) break;
     ++place;
   }
   size_t count = vendors.count.load(std::memory_order_relaxed);
-  while (count < place + 1 && place < Vendors::kMost &&
+  while (count < place + 1 && place < Vendors::kMax &&
          !vendors.count.compare_exchange_weak(count, place + 1, std::memory_order_release)) {
   }
 }

@@ -51,13 +51,13 @@ enum class Function : uint8_t {
 
 constexpr uint32_t kPendingBit = 1u << 31;
 constexpr uint32_t kLostBit = 1u << 30;
-constexpr hetcomm_status_t kLeast = -29;  // of those that have a bit of their own
+constexpr hetcomm_status_t kMin = -29;  // of those that have a bit of their own
 
 // The bit of a status; 0: no device may return it.
 constexpr uint32_t bit(hetcomm_status_t status) {
   if (status == HETCOMM_PENDING) return kPendingBit;
   if (status == HETCOMM_DEVICE_LOST) return kLostBit;
-  return status <= 0 && status >= kLeast ? 1u << static_cast<uint32_t>(-status) : 0;
+  return status <= 0 && status >= kMin ? 1u << static_cast<uint32_t>(-status) : 0;
 }
 
 constexpr uint32_t kAlways = bit(HETCOMM_OK) | bit(HETCOMM_OUT_OF_MEMORY) |

@@ -14,7 +14,7 @@ namespace hetcomm {
 namespace {
 
 // The first version has both.
-constexpr uint64_t kLeastPluginBytes =
+constexpr uint64_t kMinPluginBytes =
     offsetof(hetcomm_device_plugin_t, create) + sizeof(hetcomm_device_plugin_t::create);
 
 // Loads |path| and asks it what it brings.
@@ -36,11 +36,11 @@ Result<const hetcomm_device_plugin_t*> open_plugin(const std::string& path) {
   const hetcomm_device_plugin_t* const plugin =
       reinterpret_cast<hetcomm_device_plugin_function_t>(symbol)();
   if (plugin == nullptr) return refusal("the plug-in says that it cannot be used here");
-  if (plugin->struct_size < kLeastPluginBytes) {
+  if (plugin->struct_size < kMinPluginBytes) {
     return refusal(
         fmt::format("the plug-in's description has {} bytes, and the first version has {}: set "
                     "its struct_size",
-                    plugin->struct_size, kLeastPluginBytes));
+                    plugin->struct_size, kMinPluginBytes));
   }
   if (plugin->version != HETCOMM_DEVICE_PLUGIN_VERSION) {
     return refusal(

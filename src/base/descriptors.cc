@@ -39,10 +39,10 @@ uint64_t open_descriptors(uint64_t limit) {
 }  // namespace
 
 bool descriptors_run_short() {
-  constexpr rlim_t kMostSpare = 64;
+  constexpr rlim_t kMaxSpare = 64;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
-  const rlim_t spare = std::min(limit.rlim_cur / 8, kMostSpare);
+  const rlim_t spare = std::min(limit.rlim_cur / 8, kMaxSpare);
   return open_descriptors(limit.rlim_cur) + spare >= limit.rlim_cur;
 }
 

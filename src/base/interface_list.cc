@@ -74,8 +74,8 @@ bool complete(int fd, ListedAddress* listed) {
 
 // Adds all IPv4 addresses.
 Status add_ipv4(int fd, std::vector<ListedAddress>* result) {
-  constexpr size_t kMost = 512;
-  std::vector<ifreq> entries(kMost);
+  constexpr size_t kMax = 512;
+  std::vector<ifreq> entries(kMax);
   ifconf all{};
   all.ifc_len = static_cast<int>(entries.size() * sizeof(ifreq));
   all.ifc_req = entries.data();

@@ -15,7 +15,7 @@ namespace hetcomm {
 namespace {
 
 // The kernel has at most this many nodes, and refuses longer masks that say more.
-constexpr size_t kMostNodes = 1024;
+constexpr size_t kMaxNodes = 1024;
 constexpr size_t kBitsOfWord = sizeof(unsigned long) * CHAR_BIT;
 
 size_t page_bytes() {
@@ -31,17 +31,17 @@ size_t whole_pages(size_t bytes) {
 
 int prefer_numa_node(std::byte* begin, size_t bytes, int node) {
   if (node == kAnyNumaNode) return 0;
-  if (node < 0 || static_cast<size_t>(node) >= kMostNodes) return EINVAL;
+  if (node < 0 || static_cast<size_t>(node) >= kMaxNodes) return EINVAL;
   const auto skipped = -reinterpret_cast<uintptr_t>(begin) & (page_bytes() - 1);
   if (bytes < skipped) return 0;
   const size_t length = (bytes - skipped) / page_bytes() * page_bytes();
   if (length == 0) return 0;
-  std::array<unsigned long, kMostNodes / kBitsOfWord> mask{};
+  std::array<unsigned long, kMaxNodes / kBitsOfWord> mask{};
   const auto index = static_cast<size_t>(node);
   mask[index / kBitsOfWord] = 1UL << index % kBitsOfWord;
   // The kernel reads one bit less than it is told.
   const long done =
-      syscall(SYS_mbind, begin + skipped, length, MPOL_PREFERRED, mask.data(), kMostNodes + 1, 0);
+      syscall(SYS_mbind, begin + skipped, length, MPOL_PREFERRED, mask.data(), kMaxNodes + 1, 0);
   return done == 0 ? 0 : errno;
 }
 

@@ -15,7 +15,7 @@ std::optional<size_t> parse_number(std::string_view text) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  if (number >= ProcessorSet::kMost) return std::nullopt;
+  if (number >= ProcessorSet::kMax) return std::nullopt;
   return number;
 }
 
@@ -36,7 +36,7 @@ std::optional<ProcessorSet> ProcessorSet::parse(std::string_view list) {
 
 ProcessorSet ProcessorSet::of_thread(pthread_t thread) {
   // The kernel refuses masks that are shorter than its own.
-  for (size_t processors = 1024; processors <= kMost; processors *= 4) {
+  for (size_t processors = 1024; processors <= kMax; processors *= 4) {
     ProcessorSet set;
     set.words_.resize(processors / kBits);
     const int error = pthread_getaffinity_np(thread, processors / 8,

@@ -14,10 +14,10 @@ namespace hetcomm {
 
 class ProcessorSet {
  public:
-  static constexpr size_t kMost = 1 << 16;
+  static constexpr size_t kMax = 1 << 16;
 
   // Reads the kernel's form, such as "0-31,64,80-95". Nothing where |list| is not of that form, or
-  // has numbers from kMost on.
+  // has numbers from kMax on.
   static std::optional<ProcessorSet> parse(std::string_view list);
   // Those that |thread| may use. Empty: the kernel does not say.
   static ProcessorSet of_thread(pthread_t thread);

@@ -15,16 +15,16 @@ namespace hetcomm {
 namespace {
 
 constexpr size_t kMaxSecretBytes = 4096;
-constexpr size_t kLeastSecretBytes = 16;
+constexpr size_t kMinSecretBytes = 16;
 
 // Says so once in a process.
 void warn_of_short_secret(size_t bytes, Log& log) {
   static std::atomic<bool> said = false;
-  if (bytes >= kLeastSecretBytes || !log.enabled(LogLevel::kWarn) || said.exchange(true)) return;
+  if (bytes >= kMinSecretBytes || !log.enabled(LogLevel::kWarn) || said.exchange(true)) return;
   log.warn(
       "the job secret has {} bytes and may be guessed; use {} random ones or more, such as "
       "`openssl rand -hex 32`",
-      bytes, kLeastSecretBytes);
+      bytes, kMinSecretBytes);
 }
 
 Result<std::string> read_secret_file(const std::string& path, Log& log) {

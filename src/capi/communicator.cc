@@ -103,7 +103,7 @@ Status tell_link(hetcomm_communicator_t* communicator, const DeviceOfRank& from,
   return capi::write_output(
       hetcomm_link_t{.struct_size = 0,
                      .latency_ns = route.latency_ns,
-                     .bytes_per_s = rate == topology::kMostBytesPerS ? 0 : rate},
+                     .bytes_per_s = rate == topology::kMaxBytesPerS ? 0 : rate},
       outputs.link);
 }
 

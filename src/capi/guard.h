@@ -209,9 +209,9 @@ Status read_options(const Options* given, Options* options) {
   std::memset(options, 0, sizeof(*options));
   options->struct_size = sizeof(*options);
   if (given == nullptr) return {};
-  constexpr size_t kMost = 4096;
+  constexpr size_t kMax = 4096;
   const size_t size = given->struct_size;
-  if (size < sizeof(size_t) || size > kMost) {
+  if (size < sizeof(size_t) || size > kMax) {
     return Status(Code::kInvalidArgument, size == 0
                                               ? "options: struct_size is not set"
                                               : "options: struct_size is " + std::to_string(size) +

@@ -38,9 +38,9 @@ template <typename Output>
 Status check_output(const Output& output) {
   constexpr size_t least = kFirstSize<Output>;
   static_assert(least > sizeof(size_t) && least <= sizeof(Output));
-  constexpr size_t kMost = 4096;  // more is no size, but memory that was never written
+  constexpr size_t kMax = 4096;  // more is no size, but memory that was never written
   const size_t size = output.struct_size;
-  if (size >= least && size <= kMost) return {};
+  if (size >= least && size <= kMax) return {};
   return Status(Code::kInvalidArgument, size == 0 ? "the output's struct_size is not set"
                                                   : "the output's struct_size is " +
                                                         std::to_string(size) +

@@ -97,9 +97,9 @@ hetcomm_status_t hetcomm_link_model_rates(const char* model, size_t count,
                                           const hetcomm_link_ends_t* transfers,
                                           uint64_t* out_bytes_per_s) noexcept {
   return capi::guard([&]() -> Status {
-    constexpr size_t kMost = 65536;
+    constexpr size_t kMax = 65536;
     if (model == nullptr) return {Code::kInvalidArgument, "model is NULL"};
-    if (count > kMost) return {Code::kInvalidArgument, "count is above 65536"};
+    if (count > kMax) return {Code::kInvalidArgument, "count is above 65536"};
     if (count > 0 && (transfers == nullptr || out_bytes_per_s == nullptr)) {
       return {Code::kInvalidArgument, "transfers or out_bytes_per_s is NULL"};
     }

@@ -22,7 +22,7 @@ constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 // Records of one send() that go to the kernel together.
 constexpr size_t kBatchBytes = 128u << 10;
 // Far more than what one call can leave: the records of a handshake, or one of data.
-constexpr size_t kMostKept = 1u << 20;
+constexpr size_t kMaxKept = 1u << 20;
 // Every message of the plain protocol starts with this byte (handshake.cc), and no TLS record does.
 constexpr char kFirstOfPlain = '\x89';
 
@@ -74,7 +74,7 @@ int TlsSession::put(const char* data, int size) {
     }
   }
   if (sent == length) return size;
-  if (out_.size() - out_done_ + length - sent > kMostKept) {
+  if (out_.size() - out_done_ + length - sent > kMaxKept) {
     write_error_ = ENOBUFS;
     return size;
   }

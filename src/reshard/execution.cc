@@ -144,7 +144,7 @@ void Execution::reset() {
 }
 
 bool Execution::advance(bool oldest) {
-  budget_ = kMostBytesAtOnce;
+  budget_ = kMaxBytesAtOnce;
   try {
     if (stage_ == Stage::kLoading && copies_ == 0) stage_ = Stage::kMoving;
     if (stage_ == Stage::kMoving) move(oldest);

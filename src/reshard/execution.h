@@ -179,7 +179,7 @@ class Execution final : public CompositeOperation,
   static constexpr size_t kWindow = 32;
   // The processor copies so much before others have their turn. To start a copy of a device takes
   // it as long as so many bytes.
-  static constexpr uint64_t kMostBytesAtOnce = 1u << 20;
+  static constexpr uint64_t kMaxBytesAtOnce = 1u << 20;
   static constexpr uint64_t kBytesOfACopy = 16u << 10;
 
   void move(bool oldest) HETCOMM_UNDER_BATON;

@@ -10,7 +10,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-constexpr uint64_t kMostRows = 1024;  // of a message that is not packed
+constexpr uint64_t kMaxRows = 1024;  // of a message that is not packed
 constexpr uint64_t kScratchAlign = 64;
 
 // The batches of a list of tensors. All ranks form the same ones.
@@ -168,7 +168,7 @@ class Compiler {
     const auto index = static_cast<size_t>(peer);
     const bool near = index < options_.near.size() && options_.near[index];
     const uint64_t least = near ? options_.least_row_near : options_.least_row_far;
-    return rows <= kMostRows && message.bytes / rows >= least;
+    return rows <= kMaxRows && message.bytes / rows >= least;
   }
 
   // Puts messages in the order of peers.

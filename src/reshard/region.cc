@@ -165,7 +165,7 @@ bool find_common_rows(const Region& from, const Region& to, CommonRows* out) {
     const uint64_t to_inner = count == 0 ? 1 : rows.to_strides[count - 1];
     if (source.stride() == inner * from_inner && target.stride() == inner * to_inner) {
       (count == 0 ? rows.row_bytes : rows.extents[count - 1]) *= part;
-    } else if (count == CommonRows::kMostDimensions) {
+    } else if (count == CommonRows::kMaxExtents) {
       return false;
     } else {
       rows.extents[count] = part;

@@ -84,8 +84,8 @@ class RowCursor {
 // Rows that two regions have in common. Row (i, j, ...) lies i * from_strides[0] + ... bytes after
 // the first byte of one region, and i * to_strides[0] + ... after that of the other.
 struct CommonRows {
-  static constexpr size_t kMostDimensions = 2 * std::tuple_size_v<Numbers>;
-  using Sizes = std::array<uint64_t, kMostDimensions>;
+  static constexpr size_t kMaxExtents = 2 * std::tuple_size_v<Numbers>;
+  using Sizes = std::array<uint64_t, kMaxExtents>;
   uint64_t row_bytes = 0;
   size_t dimensions = 0;
   Sizes extents{};

@@ -18,8 +18,8 @@ bool SideMemory::worth_staging() const {
   // One copy is one copy, here as there.
   if (side_->rows == 1) return true;
   if (!copies_rows()) return side_->used_bytes >= side_->rows * kLongRow;
-  return side_->used_bytes >= side_->planes * kLeastCopy &&
-         side_->used_bytes >= side_->rows * kLeastRow;
+  return side_->used_bytes >= side_->planes * kMinCopyBytes &&
+         side_->used_bytes >= side_->rows * kMinRow;
 }
 
 void SideMemory::bind(const hetcomm_buffer_t& buffer, const ProgramSide& side) {

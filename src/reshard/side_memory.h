@@ -50,8 +50,8 @@ class SideMemory {
  private:
   static constexpr uint64_t kLongRow = 64u << 10;
   // Less on average is not worth a copy of its own, and rows not a place among those of a copy.
-  static constexpr uint64_t kLeastCopy = 4u << 10;
-  static constexpr uint64_t kLeastRow = 64;
+  static constexpr uint64_t kMinCopyBytes = 4u << 10;
+  static constexpr uint64_t kMinRow = 64;
   bool worth_staging() const;
 
   static std::byte* make_room(std::unique_ptr<std::byte[]>& memory, uint64_t& size, uint64_t bytes);

@@ -93,11 +93,11 @@ void count(Member& me, hetcomm_buffer_t out, hetcomm_buffer_t in, uint64_t bytes
 
 TEST_P(Allocation, NoneForMessagesOfHostMemory) {
   run_two([](Member& me) {
-    constexpr uint64_t kMost = 2 << 20;
-    std::vector<std::byte> out(kMost * kWindow);
-    std::vector<std::byte> in(kMost * kWindow);
+    constexpr uint64_t kMax = 2 << 20;
+    std::vector<std::byte> out(kMax * kWindow);
+    std::vector<std::byte> in(kMax * kWindow);
     for (const uint64_t bytes :
-         {uint64_t{8}, uint64_t{4096}, uint64_t{65536}, uint64_t{300000}, kMost}) {
+         {uint64_t{8}, uint64_t{4096}, uint64_t{65536}, uint64_t{300000}, kMax}) {
       count(me, hetcomm_buffer_host(out.data(), out.size()),
             hetcomm_buffer_host(in.data(), in.size()), bytes);
     }

@@ -27,7 +27,7 @@ namespace hetcomm_test {
 namespace {
 
 constexpr size_t kCount = 12;  // elements of a buffer; all ranks' parts together
-constexpr int32_t kMostRanks = 4;
+constexpr int32_t kMaxRanks = 4;
 
 enum class Kind : uint8_t {
   kBarrier,
@@ -201,9 +201,9 @@ std::vector<Difference> differences(int32_t ranks) {
     for (const Arguments& other : kCalls) {
       if (&one >= &other) continue;
       ++number;
-      if (!all && number % (kMostRanks - 1) != static_cast<size_t>(ranks) - 2) continue;
+      if (!all && number % (kMaxRanks - 1) != static_cast<size_t>(ranks) - 2) continue;
       const uint32_t groups = (1u << ranks) - 2;  // not all, and not none
-      const size_t turn = number / (kMostRanks - 1);
+      const size_t turn = number / (kMaxRanks - 1);
       for (const bool waits : {false, true}) {
         if (!all && waits != (turn % 2 == 0)) continue;
         made.push_back({&one, &other, 1 + static_cast<uint32_t>(turn * 5) % groups, waits,
@@ -217,7 +217,7 @@ std::vector<Difference> differences(int32_t ranks) {
 class Differences : public CapiTest {};
 
 TEST_P(Differences, AreToldByTheNextCallOnEveryRank) {
-  for (int32_t ranks = 2; ranks <= kMostRanks; ++ranks) {
+  for (int32_t ranks = 2; ranks <= kMaxRanks; ++ranks) {
     run(ranks, [ranks](Member& me) {
       for (const Difference& difference : differences(ranks)) {
         SCOPED_TRACE(testing::Message()
@@ -272,7 +272,7 @@ struct RootedCall {
 };
 
 // The calls of all ranks, by rank.
-using RootedCalls = std::array<RootedCall, kMostRanks>;
+using RootedCalls = std::array<RootedCall, kMaxRanks>;
 
 // Whether |rank| waits for no rank that has made another call (hetcomm/collective.h). A rank that the
 // root sends to needs the root. The root of a reduction or a gather needs all, some of which differ.
@@ -287,7 +287,7 @@ class Rooted {
  public:
   Rooted(hetcomm_communicator_t* on, int32_t rank, const RootedCall& call)
       : call_(call), rank_(rank) {
-    const uint64_t n = kMostRanks;
+    const uint64_t n = kMaxRanks;
     const bool at_root = rank == call.root;
     const uint64_t bytes = call.bytes;
     // The root of these has the parts of all ranks, on one side.
@@ -299,8 +299,8 @@ class Rooted {
     if (call.kind == RootedKind::kBroadcast && at_root) received_ = sent_;
     const hetcomm_buffer_t all_sent = hetcomm_buffer_host(sent_.data(), sent_.size());
     const hetcomm_buffer_t all_received = hetcomm_buffer_host(received_.data(), received_.size());
-    std::array<hetcomm_buffer_t, kMostRanks> sends{};
-    std::array<hetcomm_buffer_t, kMostRanks> receives{};
+    std::array<hetcomm_buffer_t, kMaxRanks> sends{};
+    std::array<hetcomm_buffer_t, kMaxRanks> receives{};
     for (uint64_t i = 0; i < n && has_parts; ++i) {
       (call.hands_out() ? sends : receives)[i] =
           hetcomm_buffer_host((call.hands_out() ? sent_ : received_).data() + i * bytes, bytes);
@@ -352,7 +352,7 @@ class Rooted {
   // What the root has for this rank.
   std::vector<std::byte> expected() const {
     const bool is_broadcast = call_.kind == RootedKind::kBroadcast;
-    std::vector<std::byte> all(is_broadcast ? call_.bytes : kMostRanks * call_.bytes);
+    std::vector<std::byte> all(is_broadcast ? call_.bytes : kMaxRanks * call_.bytes);
     fill_pattern(all, static_cast<uint64_t>(call_.root));
     if (is_broadcast) return all;
     const auto begin =
@@ -385,7 +385,7 @@ void differ_in_root_or_length(Member& me, const RootedDifference& difference) {
     EXPECT_EQ(before.end().status, HETCOMM_OK);
   }
   RootedCalls calls{};
-  for (uint32_t rank = 0; rank < kMostRanks; ++rank) {
+  for (uint32_t rank = 0; rank < kMaxRanks; ++rank) {
     calls[rank] = (difference.others >> rank & 1) != 0 ? difference.other : difference.one;
   }
   const bool may_end_well = may_be_ok(calls, me.rank());
@@ -430,13 +430,13 @@ std::vector<std::pair<RootedCall, RootedCall>> rooted_pairs(RootedKind kind, int
 // Short runs let some ranks differ, and long ones every set of them, in both ways.
 std::vector<RootedDifference> rooted_differences() {
   const bool all = std::getenv("HETCOMM_TEST_LONG") != nullptr;
-  constexpr uint32_t kGroups = (1u << kMostRanks) - 2;  // not all, and not none
+  constexpr uint32_t kGroups = (1u << kMaxRanks) - 2;  // not all, and not none
   // Barrier, and allreduce.
   const std::array<const Arguments*, 2> next = {&kWaiting[0], &kWaiting[1]};
   std::vector<RootedDifference> made;
   uint32_t turn = 0;
   for (const RootedKind kind : kRootedKinds) {
-    const int32_t other_root = 1 + static_cast<int32_t>(kind) % (kMostRanks - 1);
+    const int32_t other_root = 1 + static_cast<int32_t>(kind) % (kMaxRanks - 1);
     for (const auto& [one, other] : rooted_pairs(kind, other_root)) {
       for (uint32_t i = 0; i < (all ? 2 * kGroups : 3); ++i, ++turn) {
         const uint32_t others = 1 + (all ? i / 2 : turn * 5) % kGroups;
@@ -449,7 +449,7 @@ std::vector<RootedDifference> rooted_differences() {
 }
 
 TEST_P(Differences, OfRootsAndLengthsAreToldByTheNextCall) {
-  run(kMostRanks, [](Member& me) {
+  run(kMaxRanks, [](Member& me) {
     for (const RootedDifference& difference : rooted_differences()) {
       SCOPED_TRACE(testing::Message()
                    << name_of(difference.one.kind) << ": " << difference.one.bytes << " bytes to "

@@ -314,7 +314,7 @@ void play(CoreMember& me, const Scenario& scenario) {
     ++calls;
   };
   meet(me);
-  constexpr int kMostActive = 8;
+  constexpr int kMaxActive = 8;
   if (me.rank() == 0) {
     // Its data is there when the other rank calls.
     if (scenario.place != Place::kBehind) call(scenario.kind, scenario.on_device);
@@ -327,7 +327,7 @@ void play(CoreMember& me, const Scenario& scenario) {
     }
     for (auto& each : used) each->take_away();
   } else {
-    for (int i = 0; i < kMostActive && scenario.place == Place::kBehind; ++i) {
+    for (int i = 0; i < kMaxActive && scenario.place == Place::kBehind; ++i) {
       call(Kind::kAllreduce, scenario.on_device);
     }
     meet(me);

@@ -87,9 +87,9 @@ TEST_P(LateWriter, NeverTouchesWhatWasGivenBack) {
   };
   exchange_word();  // connects
 
-  constexpr int kMostSteps = 400;
+  constexpr int kMaxSteps = 400;
   int stopped = 0;
-  for (int steps = 0; steps < kMostSteps; ++steps) {
+  for (int steps = 0; steps < kMaxSteps; ++steps) {
     fill_bytes(in, std::byte{0});
     ++tag;
     Operation* receive =

@@ -388,14 +388,14 @@ bool puts_end_though_one_fails(int64_t allocation) {
 }
 
 TEST(OutOfMemory, PutsThatWaitForCreditEnd) {
-  constexpr int64_t kMost = 400;
+  constexpr int64_t kMax = 400;
   int64_t allocation = 0;
-  while (allocation < kMost && puts_end_though_one_fails(allocation)) {
+  while (allocation < kMax && puts_end_though_one_fails(allocation)) {
     if (HasFailure()) return;
     ++allocation;
   }
   EXPECT_GT(allocation, 3) << "the test tests something";
-  EXPECT_LT(allocation, kMost);
+  EXPECT_LT(allocation, kMax);
 }
 
 }  // namespace

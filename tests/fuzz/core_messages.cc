@@ -690,8 +690,8 @@ class Job {
 
   // Messages that nothing matches cost the peer its credit, so that a job serves some inputs only.
   bool usable() {
-    constexpr uint64_t kMostInputs = 64;
-    if (inputs_ > kMostInputs) return false;
+    constexpr uint64_t kMaxInputs = 64;
+    if (inputs_ > kMaxInputs) return false;
     const Pair* pair = me_->communicator().job().find_pair(1);
     return pair == nullptr || pair->state() != PairState::kLost;
   }

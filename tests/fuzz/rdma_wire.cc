@@ -71,7 +71,7 @@ void read_heads(ConstByteSpan input) {
       require(header == before);
       continue;
     }
-    require(head->size <= message.size() && head->size <= kMostHeadBytes);
+    require(head->size <= message.size() && head->size <= kMaxHeadBytes);
     if (head->type == HeadType::kFragment) {
       require(head->size < message.size() && header == before);
       std::array<std::byte, kFragmentHeadBytes> same;
@@ -84,7 +84,7 @@ void read_heads(ConstByteSpan input) {
       continue;
     }
     // The shortest head that says the same is understood to be the same.
-    std::array<std::byte, kMostHeadBytes> bytes;
+    std::array<std::byte, kMaxHeadBytes> bytes;
     MessageHeader sent = before;
     const size_t shortest = encode_head(bytes.data(), head->credits, header, sent);
     require(shortest <= head->size && sent == header);

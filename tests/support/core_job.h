@@ -30,7 +30,7 @@ class CoreMember {
  public:
   // How long an operation may take where HETCOMM_TIMEOUT promises more or nothing, and how much
   // later than promised it may end.
-  static constexpr uint64_t kMostPatienceNs = 60'000'000'000;
+  static constexpr uint64_t kMaxPatienceNs = 60'000'000'000;
   static constexpr uint64_t kMarginNs = 10'000'000'000;
 
   CoreMember(hetcomm_test::LocalStore& store, int rank, int size, const std::string& settings,
@@ -114,7 +114,7 @@ class CoreMember {
   Status finish(Operation* operation) {
     const uint32_t generation = operation->generation();
     const uint64_t promised_ns = context_->config().number(Variable::kTimeout);
-    const uint64_t limit_ns = std::min(promised_ns, kMostPatienceNs) + kMarginNs;
+    const uint64_t limit_ns = std::min(promised_ns, kMaxPatienceNs) + kMarginNs;
     const bool done = context_->engine().wait(
         now_ns() + limit_ns, [&] { return operation->is(generation, OperationState::kComplete); });
     if (!done) return Status(Code::kInternal, "the operation never ended");

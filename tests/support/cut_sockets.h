@@ -19,7 +19,7 @@ struct SocketEnds {
   uint16_t peer = 0;
 };
 
-inline constexpr int kMostDescriptors = 1024;
+inline constexpr int kMaxDescriptors = 1024;
 
 inline bool drop_what_arrives(int fd) {
   sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
@@ -30,7 +30,7 @@ inline bool drop_what_arrives(int fd) {
 // Nobody reaches the listeners of this process any more, as if their host were gone.
 inline int cut_listeners() {
   int cut = 0;
-  for (int fd = 3; fd < kMostDescriptors; ++fd) {
+  for (int fd = 3; fd < kMaxDescriptors; ++fd) {
     int listening = 0;
     socklen_t length = sizeof(listening);
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0) continue;
@@ -56,7 +56,7 @@ inline std::optional<SocketEnds> ends_of(int fd) {
 template <typename Which>
 int cut_sockets(Which&& which) {
   int cut = 0;
-  for (int fd = 3; fd < kMostDescriptors; ++fd) {
+  for (int fd = 3; fd < kMaxDescriptors; ++fd) {
     const std::optional<SocketEnds> ends = ends_of(fd);
     if (!ends || !which(*ends)) continue;
     if (drop_what_arrives(fd)) ++cut;

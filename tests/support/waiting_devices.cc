@@ -26,7 +26,7 @@ class Holds {
   }
   // Waits for those that there are now.
   void wait(const char* call) {
-    constexpr std::chrono::seconds kMost(15);
+    constexpr std::chrono::seconds kMax(15);
     std::unique_lock lock(mutex_);
     const std::set<void*> now = holds_;
     const auto have_ended = [&] {
@@ -35,7 +35,7 @@ class Holds {
       }
       return true;
     };
-    if (!changed_.wait_for(lock, kMost, have_ended)) {
+    if (!changed_.wait_for(lock, kMax, have_ended)) {
       ADD_FAILURE() << call << " waits for a stream that is held back, and the hold does not end";
     }
   }

@@ -30,22 +30,22 @@ class Pages {
 };
 
 TEST(Copy, EachByteArrivesAndNoOtherIsTouched) {
-  constexpr size_t kMost = 9000;
-  Pages source(kMost + kPage);
-  Pages target(kMost + kPage);
-  test::fill_pattern({source.at(0), kMost + kPage}, 1);
+  constexpr size_t kMax = 9000;
+  Pages source(kMax + kPage);
+  Pages target(kMax + kPage);
+  test::fill_pattern({source.at(0), kMax + kPage}, 1);
   const std::array lengths = {size_t{0},    size_t{1},    size_t{63},   size_t{64},  size_t{2047},
                               size_t{2048}, size_t{2049}, size_t{4096}, size_t{8999}};
   for (const size_t from : {size_t{0}, size_t{5}, size_t{48}, kPage - 3}) {
     for (size_t to = 0; to < 130; to += to < 70 ? 1 : 7) {
       for (const size_t length : lengths) {
         for (const auto copy : {copy_long, copy_by_lines, copy_streaming}) {
-          test::fill_bytes({target.at(0), kMost + kPage}, std::byte{0xcd});
+          test::fill_bytes({target.at(0), kMax + kPage}, std::byte{0xcd});
           copy(target.at(to), source.at(from), length);
           ASSERT_EQ(std::memcmp(target.at(to), source.at(from), length), 0)
               << from << " " << to << " " << length;
           ASSERT_TRUE(test::all_bytes({target.at(0), to}, std::byte{0xcd}));
-          ASSERT_TRUE(test::all_bytes({target.at(to + length), kMost - length}, std::byte{0xcd}));
+          ASSERT_TRUE(test::all_bytes({target.at(to + length), kMax - length}, std::byte{0xcd}));
         }
       }
     }

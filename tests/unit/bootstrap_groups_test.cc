@@ -342,20 +342,20 @@ TEST(StoreProtocolGroupsTest, MembersOutsideOfTheJobAreRefused) {
     const std::vector<std::byte> frame = encode_request(request);
     return decode_request(ConstByteSpan(frame).subspan(kFrameHeaderBytes)).ok();
   };
-  constexpr int kMost = std::numeric_limits<int>::max();
+  constexpr int kMax = std::numeric_limits<int>::max();
   EXPECT_TRUE(accepts([](StoreRequest&) {}));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.first = -1; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.first = 16; }));
-  EXPECT_FALSE(accepts([](StoreRequest& request) { request.first = kMost; }));
+  EXPECT_FALSE(accepts([](StoreRequest& request) { request.first = kMax; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.step = 0; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.step = -8; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.step = 10; }));
-  EXPECT_FALSE(accepts([](StoreRequest& request) { request.step = kMost; }));
+  EXPECT_FALSE(accepts([](StoreRequest& request) { request.step = kMax; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.size = 8; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.rank = 7; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.ranks = 0; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.ranks = 56; }));
-  EXPECT_FALSE(accepts([](StoreRequest& request) { request.ranks = kMost; }));
+  EXPECT_FALSE(accepts([](StoreRequest& request) { request.ranks = kMax; }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.form = ExchangeForm(2); }));
   EXPECT_FALSE(accepts([](StoreRequest& request) { request.form = ExchangeForm::kWhole; }));
   // Only the first member of a broadcast says something.

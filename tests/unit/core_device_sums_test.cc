@@ -187,7 +187,7 @@ TEST_F(DeviceSumsTest, OnlyOfDevicesThatReduce) {
 TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
   DeviceSums sums(devices_, staging_, Mode::kMeasured);
   const DeviceSum sum = plain_sum(kLong);
-  const DeviceSum brief = plain_sum(DeviceSums::kLeastBytes - 1);
+  const DeviceSum brief = plain_sum(DeviceSums::kMinBytes - 1);
   EXPECT_FALSE(sums.takes(sum)) << "the host is measured first";
   sums.note(sum, /*on_device=*/false, 100'000);
   EXPECT_FALSE(sums.takes(brief));
@@ -219,14 +219,14 @@ TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
 // A trial that changes nothing makes the next one later, up to a bound; one that changes something makes
 // it early again.
 TEST_F(DeviceSumsTest, TrialsBecomeRare) {
-  constexpr uint32_t kLeast = DeviceSums::kLeastTrialDistance;
-  constexpr uint32_t kMost = DeviceSums::kMostTrialDistance;
+  constexpr uint32_t kMin = DeviceSums::kMinTrialDistance;
+  constexpr uint32_t kMax = DeviceSums::kMaxTrialDistance;
   DeviceSums sums(devices_, staging_, Mode::kMeasured);
   const DeviceSum sum = plain_sum(kLong);
   uint64_t device_ns = 1'000'000;
   // How many sums there are until the next one that this place makes.
   const auto distance_to = [&](bool on_device) {
-    for (uint32_t count = 1; count < 4 * kMost; ++count) {
+    for (uint32_t count = 1; count < 4 * kMax; ++count) {
       const bool there = sums.takes(sum);
       sums.note(sum, there, there ? device_ns : 100'000);
       if (there == on_device) return count;
@@ -235,13 +235,13 @@ TEST_F(DeviceSumsTest, TrialsBecomeRare) {
   };
   distance_to(true);  // the first one, which says nothing
   EXPECT_EQ(distance_to(true), 1U) << "then it is measured";
-  for (uint32_t distance = kLeast; distance < kMost; distance *= 2) {
+  for (uint32_t distance = kMin; distance < kMax; distance *= 2) {
     EXPECT_EQ(distance_to(true), distance);
   }
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(distance_to(true), kMost);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(distance_to(true), kMax);
   device_ns = 10'000;
-  EXPECT_EQ(distance_to(true), kMost);
-  EXPECT_EQ(distance_to(false), kLeast) << "the device is quicker now";
+  EXPECT_EQ(distance_to(true), kMax);
+  EXPECT_EQ(distance_to(false), kMin) << "the device is quicker now";
 }
 
 // A device whose table fails at some calls, from the next one of each on.

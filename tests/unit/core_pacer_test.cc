@@ -180,11 +180,11 @@ TEST_F(CorePacer, ASlowRateIsKept) {
   push(slow);
   // One piece at once, and a timer.
   ASSERT_EQ(way_.size(), 1u);
-  ASSERT_EQ(way_.front().bytes, Pacer::kLeastPieceBytes);
+  ASSERT_EQ(way_.front().bytes, Pacer::kMinPieceBytes);
   arrive();
   EXPECT_TRUE(way_.empty());
   EXPECT_NEAR(static_cast<double>(pacer_.next_timer_ns() - now_ns_),
-              static_cast<double>(Pacer::kLeastPieceBytes) * 1e6, 3e7);
+              static_cast<double>(Pacer::kMinPieceBytes) * 1e6, 3e7);
   now_ns_ = pacer_.next_timer_ns();
   resume();
   EXPECT_EQ(way_.size(), 1u);

@@ -65,10 +65,10 @@ TEST(RailNeeds, AreNotedOnce) {
 
 TEST(RailNeeds, AreBounded) {
   RailNeeds needs;
-  for (uint64_t i = 1; i <= RailNeeds::kMostNeeds; ++i) EXPECT_TRUE(needs.note({i, 1}));
+  for (uint64_t i = 1; i <= RailNeeds::kMaxNeeds; ++i) EXPECT_TRUE(needs.note({i, 1}));
   EXPECT_FALSE(needs.note({1, 2}));
   EXPECT_FALSE(needs.knows({1, 2}));
-  EXPECT_EQ(needs.all().size(), RailNeeds::kMostNeeds);
+  EXPECT_EQ(needs.all().size(), RailNeeds::kMaxNeeds);
 }
 
 TEST(RailNeeds, DataWaitsUntilItsTimeOrUntilThereIsNoHope) {

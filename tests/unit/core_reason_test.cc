@@ -54,7 +54,7 @@ TEST(Reason, TheWireIsNotBelieved) {
   const WireHeader header{.kind = MessageKind::kStop,
                           .value = static_cast<uint64_t>(Code::kDeviceLost)};
   const Status told = PeerReason(4, header, bytes_of(hostile)).status();
-  EXPECT_LT(told.text().size(), 2 * kMostReasonBytes);
+  EXPECT_LT(told.text().size(), 2 * kMaxReasonBytes);
   EXPECT_EQ(told.text().find('\x1b'), std::string::npos);
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kKi = 1024;
 constexpr uint64_t kMi = 1024 * kKi;
-constexpr uint64_t kMostKept = 4 * kMi;
+constexpr uint64_t kMaxKept = 4 * kMi;
 
 // Those that are pinned now, and how many have been.
 std::set<void*> pinned;
@@ -70,7 +70,7 @@ class StandInsTest : public testing::Test {
 
   static constexpr StandIns::Place kPlace{.node = kAnyNumaNode, .allocator = nullptr, .pins = true};
   DeviceSet devices_;
-  StandIns stand_ins_{devices_, kMostKept};
+  StandIns stand_ins_{devices_, kMaxKept};
 };
 
 TEST_F(StandInsTest, AreUsedAgain) {
@@ -106,12 +106,12 @@ TEST_F(StandInsTest, NoMoreAreKeptThanAllowed) {
     for (int i = 0; i < 10; ++i) many.push_back(take(kMi));
     EXPECT_EQ(pinned.size(), 10u);
   }
-  EXPECT_EQ(pinned.size(), kMostKept / kMi);
+  EXPECT_EQ(pinned.size(), kMaxKept / kMi);
   // Two that are larger than the bound are kept.
   std::set<std::byte*> large;
   for (int round = 0; round < 3; ++round) {
-    StandIns::Memory one = take(3 * kMostKept);
-    StandIns::Memory other = take(3 * kMostKept);
+    StandIns::Memory one = take(3 * kMaxKept);
+    StandIns::Memory other = take(3 * kMaxKept);
     large.insert({one.get(), other.get()});
   }
   EXPECT_EQ(large.size(), 2u);
@@ -137,7 +137,7 @@ TEST_F(StandInsTest, NothingIsPinnedOrUnpinnedWhileAStreamIsHeldBack) {
   devices_.calls().drop_hold();
   // It may be pinned again, and what is too much goes.
   EXPECT_TRUE(is_pinned(take(2 * kMi)));
-  EXPECT_LE(pinned.size(), kMostKept / kMi + 1);
+  EXPECT_LE(pinned.size(), kMaxKept / kMi + 1);
 }
 
 TEST_F(StandInsTest, AVendorThatCannotPin) {

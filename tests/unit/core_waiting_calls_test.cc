@@ -130,7 +130,7 @@ TEST_F(WaitingCallsTest, MoreEventsThanMayWait) {
   calls.expect_holds();
   begin_hold();
   releases_wait = true;
-  for (uintptr_t i = 0; i < WaitingCalls::kMostEvents + 100; ++i) release(i + 1);
+  for (uintptr_t i = 0; i < WaitingCalls::kMaxEvents + 100; ++i) release(i + 1);
   EXPECT_TRUE(take_made().empty());
   releases_wait = false;
   std::vector<std::string> released;
@@ -144,7 +144,7 @@ TEST_F(WaitingCallsTest, MoreEventsThanMayWait) {
   calls.drop_hold();
   int left = 0;
   while (calls.may_make()) left += calls.make_put_off();
-  EXPECT_EQ(left, static_cast<int>(WaitingCalls::kMostEvents));
+  EXPECT_EQ(left, static_cast<int>(WaitingCalls::kMaxEvents));
 }
 
 TEST_F(WaitingCallsTest, OfAStreamThatGoes) {

@@ -22,7 +22,7 @@ using reduce::Operator;
 using reduce::Type;
 
 constexpr uint64_t kElements = 3000;
-constexpr uint64_t kMostBytes = (kElements + 16) * 16;
+constexpr uint64_t kMaxBytes = (kElements + 16) * 16;
 
 uint64_t bytes_of(int32_t type) { return reduce::size_of(static_cast<Type>(type)); }
 
@@ -148,7 +148,7 @@ class DevicesThatReduce : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     stream_ = device_.stream();
-    for (void*& memory : memories_) memory = device_.allocate(kMostBytes);
+    for (void*& memory : memories_) memory = device_.allocate(kMaxBytes);
   }
   void TearDown() override {
     for (void* const memory : memories_) device_.free(memory);
@@ -291,12 +291,12 @@ TEST_P(DevicesThatReduce, WhatIsWrongIsRefused) {
   for (uint64_t DeviceReduction::*offset :
        {&DeviceReduction::first_offset, &DeviceReduction::second_offset,
         &DeviceReduction::out_offset}) {
-    for (const uint64_t value : {kMostBytes - 2, ~uint64_t{0} - 1}) {
+    for (const uint64_t value : {kMaxBytes - 2, ~uint64_t{0} - 1}) {
       EXPECT_EQ(after([&](DeviceReduction& wrong) { wrong.*offset = value; }),
                 HETCOMM_OUT_OF_RANGE);
     }
   }
-  for (const uint64_t elements : {kMostBytes, ~uint64_t{0}}) {
+  for (const uint64_t elements : {kMaxBytes, ~uint64_t{0}}) {
     EXPECT_EQ(after([&](DeviceReduction& wrong) { wrong.elements = elements; }),
               HETCOMM_OUT_OF_RANGE);
   }

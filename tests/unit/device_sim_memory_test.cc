@@ -42,7 +42,7 @@ TEST_P(EverySim, RangesAreChecked) {
   void* const memory = device.allocate(100);
   static_cast<void>(device.allocate(100));  // a neighbour to run into
   std::vector<std::byte> host(256);
-  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
   const struct {
     uint64_t offset;
     uint64_t size;
@@ -55,9 +55,9 @@ TEST_P(EverySim, RangesAreChecked) {
       {100, 1, HETCOMM_OUT_OF_RANGE},
       {101, 0, HETCOMM_OUT_OF_RANGE},
       {50, 51, HETCOMM_OUT_OF_RANGE},
-      {kMost, 1, HETCOMM_OUT_OF_RANGE},
-      {1, kMost, HETCOMM_OUT_OF_RANGE},
-      {kMost, kMost, HETCOMM_OUT_OF_RANGE},
+      {kMax, 1, HETCOMM_OUT_OF_RANGE},
+      {1, kMax, HETCOMM_OUT_OF_RANGE},
+      {kMax, kMax, HETCOMM_OUT_OF_RANGE},
   };
   for (const auto& [offset, size, status] : cases) {
     EXPECT_EQ(device.write(stream, memory, offset, host.data(), size), status) << offset;

@@ -756,9 +756,9 @@ TEST_P(EveryDevice, WrongArgumentsAreRefused) {
   EXPECT_EQ(device_.read(stream, nullptr, memory, 0, 1), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(device_.write(stream, nullptr, 0, host, 1), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(device_.read(stream, host, nullptr, 0, 1), HETCOMM_INVALID_ARGUMENT);
-  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
-  EXPECT_EQ(device_.write(stream, memory, kMost, host, 16), HETCOMM_OUT_OF_RANGE);
-  EXPECT_EQ(device_.read(stream, host, memory, 16, kMost), HETCOMM_OUT_OF_RANGE);
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(device_.write(stream, memory, kMax, host, 16), HETCOMM_OUT_OF_RANGE);
+  EXPECT_EQ(device_.read(stream, host, memory, 16, kMax), HETCOMM_OUT_OF_RANGE);
   device_.finish(stream);
   device_.free(memory);
   device_.destroy_stream(stream);

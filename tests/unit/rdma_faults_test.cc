@@ -560,7 +560,7 @@ TEST_F(RdmaFaults, MalformedMessagesFailTheConnection) {
   MessageHeader before{};
   MessageHeader header{};
   header.fill(std::byte{1});
-  std::vector<std::byte> cut(rdma::kMostHeadBytes);
+  std::vector<std::byte> cut(rdma::kMaxHeadBytes);
   ASSERT_EQ(rdma::encode_head(cut.data(), 0, header, before), cut.size());
   cut.pop_back();
   bad.push_back(cut);

@@ -378,7 +378,7 @@ TEST(RdmaHead, TellsWhatDiffers) {
       if (changes >> byte & 1) header[byte] = static_cast<std::byte>(random());
     }
     const auto credits = static_cast<uint16_t>(random());
-    std::array<std::byte, rdma::kMostHeadBytes> bytes;
+    std::array<std::byte, rdma::kMaxHeadBytes> bytes;
     const size_t size = rdma::encode_head(bytes.data(), credits, header, sent);
     ASSERT_LE(size, bytes.size());
     const auto head = rdma::decode_head(bytes.data(), size + 10, received);
@@ -390,7 +390,7 @@ TEST(RdmaHead, TellsWhatDiffers) {
   }
   header[4] = ~header[4];    // a sequence number
   header[16] = ~header[16];  // what was received
-  std::array<std::byte, rdma::kMostHeadBytes> bytes;
+  std::array<std::byte, rdma::kMaxHeadBytes> bytes;
   EXPECT_EQ(rdma::encode_head(bytes.data(), 1, header, sent), 9u);
 }
 

@@ -178,7 +178,7 @@ TEST_F(RdmaQueuePair, WhatComesEarlyComesFirst) {
   ASSERT_TRUE(pair.run([] { return FakeFabric::queue_pairs().size() == 2; }));
   MessageHeader before{};
   for (uint64_t i = 0; i < 3; ++i) {
-    std::array<std::byte, rdma::kMostHeadBytes> bytes;
+    std::array<std::byte, rdma::kMaxHeadBytes> bytes;
     const size_t size = rdma::encode_head(bytes.data(), 0, numbered(100 + i), before);
     FakeFabric::inject_message(FakePair::pair_of_b(), ConstByteSpan(bytes).first(size));
   }

@@ -191,12 +191,12 @@ TEST_F(ShmHostile, RandomMemoryNeverDoesHarm) {
 // --- the exchange ----------------------------------------------------------------------------
 
 // The kernel takes as many with one message.
-constexpr size_t kMostPassed = 253;
+constexpr size_t kMaxPassed = 253;
 
 // The result is that of sendmsg().
 ssize_t send_with_all(int socket, ConstByteSpan bytes, const std::vector<int>& descriptors) {
   iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMostPassed)> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxPassed)> control{};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -308,7 +308,7 @@ void drip(ShmNode& node, int socket, ConstByteSpan bytes, const std::vector<int>
 
 TEST_F(ShmHostile, DescriptorsOfAnOfferAreCountedAsTheyCome) {
   const UniqueFd event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  for (const size_t each : {size_t{1}, size_t{2}, kMostPassed}) {
+  for (const size_t each : {size_t{1}, size_t{2}, kMaxPassed}) {
     ProvedSocket proved(node_.node, node_.credentials);
     const UniqueFd socket = proved.take();
     drip(node_, socket.get(), ConstByteSpan(valid_offer()).first(255),
@@ -320,7 +320,7 @@ TEST_F(ShmHostile, DescriptorsOfAnOfferAreCountedAsTheyCome) {
 
 TEST_F(ShmHostile, DescriptorsOfParcelsAreCountedAsTheyCome) {
   const UniqueFd event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  for (const size_t each : {size_t{1}, size_t{2}, kMostPassed}) {
+  for (const size_t each : {size_t{1}, size_t{2}, kMaxPassed}) {
     RawPeer peer(node_.node, node_.credentials);
     (void)peer.rail();
     const std::vector<std::byte> parcels(3 * sizeof(shm::Parcel), std::byte{1});

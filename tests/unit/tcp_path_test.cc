@@ -426,7 +426,7 @@ TEST(TcpPath, SocketsAskWhenTheyAreIdleAndHaveNoTimeLimit) {
   ASSERT_EQ(pair.eb().send(make_header(1), {}), Code::kOk);
   pair.idle(1'200'000'000);
   int seen = 0;
-  for (int fd = 3; fd < kMostDescriptors; ++fd) {
+  for (int fd = 3; fd < kMaxDescriptors; ++fd) {
     const std::optional<SocketEnds> ends = ends_of(fd);
     if (!ends || (ends->local != listener && ends->peer != listener)) continue;
     const auto option = [&](int level, int name) {

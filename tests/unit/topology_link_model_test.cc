@@ -98,7 +98,7 @@ TEST(LinkModel, ARouteIsWhatItsBytesCross) {
   EXPECT_EQ(inside.latency_ns, 300U);
   EXPECT_EQ(rate_alone(model, route_of(model, {"a0", ""}, {"a1", ""})), 900U);
   // Nothing is known of the inside of a1.
-  EXPECT_EQ(rate_alone(model, route_of(model, {"a1", ""}, {"a1", ""})), kMostBytesPerS);
+  EXPECT_EQ(rate_alone(model, route_of(model, {"a1", ""}, {"a1", ""})), kMaxBytesPerS);
 }
 
 TEST(LinkModel, SaysWhichEndItLacks) {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kAddressGone = "the address of this side's port has gone";
 constexpr uint64_t kShortLimitNs = 3'000'000'000;
-constexpr uint32_t kMostDoublings = 10;
+constexpr uint32_t kMaxDoublings = 10;
 
 bool send_all(int fd, ConstByteSpan bytes) {
   // A fresh connection takes so little at once.
@@ -140,7 +140,7 @@ void ConnectAttempt::take(Result<StreamSocket> socket) {
     const uint64_t now = now_ns();
     const bool silent = now >= last_reached_ns_ + detection_ns(port_.environment());
     if (now >= round_ends_ns_ && now < deadline_ns_ && !silent) {
-      if (reached_) doublings_ = std::min(doublings_ + 1, kMostDoublings);
+      if (reached_) doublings_ = std::min(doublings_ + 1, kMaxDoublings);
       start_round();
     } else {
       fail(socket.status());

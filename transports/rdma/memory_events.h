@@ -61,8 +61,8 @@ class MemoryEvents {
 
   std::atomic<uint64_t> sequence_{0};
   std::mutex lost_mutex_;
-  std::array<MemoryRange, MemoryMonitor::kMost> lost_{};  // a ring
-  uint64_t lost_count_ = 0;                               // of all times
+  std::array<MemoryRange, MemoryMonitor::kMax> lost_{};  // a ring
+  uint64_t lost_count_ = 0;                              // of all times
 
   // Left behind in a forked child, in which its name may be that of another one.
   std::unique_ptr<std::thread> thread_;

@@ -56,9 +56,9 @@ class MemoryMonitor {
   // system call.
   bool settle();
 
-  static constexpr size_t kMost = 256;
+  static constexpr size_t kMax = 256;
   struct Lost {
-    std::array<MemoryRange, kMost> ranges;
+    std::array<MemoryRange, kMax> ranges;
     size_t count = 0;
     bool all = false;  // too many to name
   };

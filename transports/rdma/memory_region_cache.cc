@@ -14,7 +14,7 @@ namespace hetcomm::rdma {
 namespace {
 
 // At most so many memory regions are kept: each may split a mapping of the process in three.
-constexpr size_t kMostKept = 1024;
+constexpr size_t kMaxKept = 1024;
 constexpr int kRemote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 std::string lock_limit() {
@@ -121,7 +121,7 @@ bool MemoryRegionCache::begin_keeping(const MemoryRegion::Id& id, const Attached
     return false;
   }
   trim(id.length);
-  if (known_.size() < kMostKept && cached_bytes_ + id.length <= limit_bytes_) return true;
+  if (known_.size() < kMaxKept && cached_bytes_ + id.length <= limit_bytes_) return true;
   if (device == nullptr) monitor_->unwatch(pages_of(id));
   return false;
 }
@@ -240,7 +240,7 @@ void MemoryRegionCache::forget_lost() {
 
 void MemoryRegionCache::trim(uint64_t room_bytes) {
   while (!idle_.empty() &&
-         (known_.size() >= kMostKept || cached_bytes_ + room_bytes > limit_bytes_)) {
+         (known_.size() >= kMaxKept || cached_bytes_ + room_bytes > limit_bytes_)) {
     forget(idle_.back());
   }
 }

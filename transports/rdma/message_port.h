@@ -31,12 +31,12 @@ class MessagePort {
 
   // False: no message of this connection is so long.
   bool fits(uint64_t payload_bytes) const {
-    return payload_bytes + kMostHeadBytes <= peer_slot_bytes_;
+    return payload_bytes + kMaxHeadBytes <= peer_slot_bytes_;
   }
   // There is room for a message now.
   bool can_send(uint64_t payload_bytes) const {
     if (!credits_.allow_message() || pair_.room() < 4) return false;
-    return payload_bytes + kMostHeadBytes <= pair_.max_inline() || pair_.free_slots() > 0;
+    return payload_bytes + kMaxHeadBytes <= pair_.max_inline() || pair_.free_slots() > 0;
   }
   // False: the device refuses.
   [[nodiscard, gnu::always_inline]] bool send(const MessageHeader& header,

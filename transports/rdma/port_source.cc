@@ -20,7 +20,7 @@ namespace hetcomm::rdma {
 namespace {
 
 // No port has a longer table.
-constexpr uint32_t kMostGids = 65536;
+constexpr uint32_t kMaxPortGids = 65536;
 
 // Speeds above NDR (128) have a field of their own, which older headers lack.
 template <typename Attributes>
@@ -123,7 +123,7 @@ Result<PortState> PortFiles::read(uint8_t port) const {
   told.lid = static_cast<uint16_t>(
       std::strtoul(first_line(folder + "/lid").value_or("").c_str(), nullptr, 16));
   told.rate_mbit = rate_of(first_line(folder + "/rate").value_or(""));
-  while (told.gids < kMostGids && is_there(fmt::format("{}/gids/{}", folder, told.gids))) {
+  while (told.gids < kMaxPortGids && is_there(fmt::format("{}/gids/{}", folder, told.gids))) {
     ++told.gids;
   }
   return told;

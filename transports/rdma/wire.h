@@ -80,7 +80,7 @@ inline constexpr std::byte kReadyByte{0x52};
 // a short message is a shorter packet: 64 B of payload with a head of 12 instead of 40.
 enum class HeadType : uint8_t { kMessage = 1, kCredits = 2, kFragment = 3 };
 inline constexpr size_t kCreditsHeadBytes = 3;
-inline constexpr size_t kMostHeadBytes = kCreditsHeadBytes + 4 + kHeaderBytes;
+inline constexpr size_t kMaxHeadBytes = kCreditsHeadBytes + 4 + kHeaderBytes;
 void encode_credits(std::byte* out, uint16_t credits);
 // Returns the size of the head. |before| becomes |header|.
 size_t encode_head(std::byte* out, uint16_t credits, const MessageHeader& header,

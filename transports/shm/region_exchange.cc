@@ -9,7 +9,7 @@ void RegionExchange::map(const RemoteKey& key, uint64_t length) {
 }
 
 void RegionExchange::ask() {
-  while (!to_ask_.empty() && wanted_.size() < kMostWanted) {
+  while (!to_ask_.empty() && wanted_.size() < kMaxWanted) {
     const auto [id, length] = to_ask_.front();
     to_ask_.pop_front();
     wanted_.emplace(id, length);
@@ -26,7 +26,7 @@ void RegionExchange::flush() {
 }
 
 Status RegionExchange::receive(EndpointHandler& handler) {
-  for (int i = 0; i < kMostParcels && !socket_failed_; ++i) {
+  for (int i = 0; i < kMaxParcels && !socket_failed_; ++i) {
     Parcel parcel{};
     UniqueFd file;
     Status status = port_.receive(!wanted_.empty(), &parcel, &file);
@@ -85,7 +85,7 @@ Status RegionExchange::take(const Parcel& parcel, const UniqueFd& file, Endpoint
 }
 
 Status RegionExchange::answer_want(uint64_t id) {
-  if (port_.answers_waiting() >= kMostWanted) {
+  if (port_.answers_waiting() >= kMaxWanted) {
     return Status(Code::kInvalidArgument, "shm: peer asks for more regions at once than it may");
   }
   Refusal refusal{};

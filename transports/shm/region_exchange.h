@@ -58,10 +58,10 @@ class RegionExchange {
 
  private:
   // Parcels that are taken at a time: a peer that sends without end gets its turn and no more.
-  static constexpr int kMostParcels = 64;
+  static constexpr int kMaxParcels = 64;
   // Regions that a side may have asked for and not been answered. The owner holds a descriptor for
   // each answer that the peer does not read.
-  static constexpr size_t kMostWanted = 64;
+  static constexpr size_t kMaxWanted = 64;
 
   void ask();
   void send(const Parcel& parcel);

@@ -8,7 +8,7 @@ namespace hetcomm::tcp {
 namespace {
 
 constexpr uint64_t kShortLimitNs = 3'000'000'000;
-constexpr uint32_t kMostDoublings = 10;
+constexpr uint32_t kMaxDoublings = 10;
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void ConnectAttempt::on_connect(Result<StreamSocket> socket) {
   const uint64_t now = now_ns();
   const bool silent = now >= last_reached_ns_ + context_.detection_ns;
   if (!socket.ok() && now >= round_ends_ns_ && now < deadline_ns_ && !silent) {
-    if (reached_) doublings_ = std::min(doublings_ + 1, kMostDoublings);
+    if (reached_) doublings_ = std::min(doublings_ + 1, kMaxDoublings);
     start_round();
     return;
   }

@@ -76,8 +76,8 @@ void set_option(int fd, int level, int name, int value) {
 }
 
 int in_seconds(uint64_t ns) {
-  constexpr uint64_t kMost = 32'767;
-  return static_cast<int>(std::clamp<uint64_t>(ns / kNsPerSecond, 1, kMost));
+  constexpr uint64_t kMax = 32'767;
+  return static_cast<int>(std::clamp<uint64_t>(ns / kNsPerSecond, 1, kMax));
 }
 
 }  // namespace
@@ -136,8 +136,8 @@ bool read_receipt(int fd, PathReceipt& out) {
 
 void bound_probes(int fd, uint64_t limit_ns) {
   constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, 1 s to 120 s
-  constexpr uint64_t kMost = 120'000;
-  const uint64_t limit_ms = std::clamp<uint64_t>(limit_ns / kNsPerMs, 1000, kMost);
+  constexpr uint64_t kMax = 120'000;
+  const uint64_t limit_ms = std::clamp<uint64_t>(limit_ns / kNsPerMs, 1000, kMax);
   set_option(fd, IPPROTO_TCP, kRtoMaxMs, static_cast<int>(limit_ms));
 }
 

@@ -22,7 +22,7 @@
 namespace hetcomm::torch_backend {
 namespace {
 
-constexpr uint64_t kMostBytes = std::numeric_limits<int64_t>::max();
+constexpr uint64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
 DeviceState& of(void* device) { return *static_cast<DeviceState*>(device); }
 const c10::Stream& stream_of(void* stream) { return *static_cast<const c10::Stream*>(stream); }
@@ -75,7 +75,7 @@ void destroy(void* device) { delete &of(device); }
 
 hetcomm_status_t allocate(void* device, uint64_t size, void** out_address) {
   if (out_address == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  if (size > kMostBytes) return no_room_for(device, size);
+  if (size > kMaxBytes) return no_room_for(device, size);
   return guarded(device, [&] {
     *out_address = of(device).allocate(size);
     return HETCOMM_OK;
@@ -339,7 +339,7 @@ hetcomm_status_t event_notify(void* device, void* event, int file) {
 
 hetcomm_status_t allocate_host(void* device, uint64_t size, void** out_host) {
   if (size == 0 || out_host == nullptr) return HETCOMM_INVALID_ARGUMENT;
-  if (size > kMostBytes) return no_room_for(device, size);
+  if (size > kMaxBytes) return no_room_for(device, size);
   return guarded(device, [&] {
     void* const host = of(device).allocate_host(size);
     TORCH_CHECK_WITH(OutOfMemoryError, host != nullptr, "no pinned memory of ", size, " bytes");

@@ -29,9 +29,9 @@ void wait_in_steps(const char* what, const std::function<bool(std::chrono::milli
 }
 
 void WaitingThread::let_all_return() {
-  constexpr std::chrono::milliseconds kMost(500);
+  constexpr std::chrono::milliseconds kMax(500);
   constexpr std::chrono::milliseconds kToTakeTheLock(30);
-  const auto deadline = std::chrono::steady_clock::now() + kMost;
+  const auto deadline = std::chrono::steady_clock::now() + kMax;
   while (any() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

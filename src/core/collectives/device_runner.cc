@@ -9,8 +9,8 @@ namespace {
 
 // Measured with two run-times of OpenCL: each copy takes some 10 to 40 us beside its bytes. Shorter
 // ones, or what fits into caches, are no quicker than through memory that stands for the devices'.
-constexpr uint64_t kLeastCopy = 256u << 10;
-constexpr uint64_t kLeastMoved = 12u << 20;
+constexpr uint64_t kMinCopyBytes = 256u << 10;
+constexpr uint64_t kMinMovedBytes = 12u << 20;
 
 // Whether other ranks read what this one sends.
 bool others_read_inputs(const Problem& problem) {
@@ -56,8 +56,8 @@ bool DeviceRunner::carries(const Task& task) const {
   const uint64_t received = receives_blocks(problem.kind) ? problem.ranks : 1;
   const uint64_t moved = problem.kind == Kind::kBroadcast ? 1 : sent + received;
   const uint64_t parts = problem.kind == Kind::kAllreduce ? problem.ranks : sent;
-  return longest_block(problem) >= kLeastMoved / moved &&
-         arena_.long_slot_bytes() / parts >= kLeastCopy;
+  return longest_block(problem) >= kMinMovedBytes / moved &&
+         arena_.long_slot_bytes() / parts >= kMinCopyBytes;
 }
 
 void DeviceRunner::start(Task& task, TaskCopies& copies) {

@@ -18,7 +18,7 @@ constexpr uint64_t kMinPackedBytes = 4u << 10;
 // Pipelines of what is only moved let copies of devices run beside it. All ranks have the same ones,
 // those with memory of the host too. The few that run at once are the whole of a short block, and
 // with this length enough for a wire of long delay.
-constexpr uint64_t kMostMovedBytes = 4 * kPipelineBytes;
+constexpr uint64_t kMaxMovedBytes = 4 * kPipelineBytes;
 
 // Whether two levels put blocks of several ranks into one message.
 bool packs_blocks(Kind kind) {
@@ -37,7 +37,7 @@ uint64_t bytes_per_pipeline(const Problem& problem) {
   if (moves && !packs) {
     if (problem.kind == Kind::kBarrier || !blocks_are_known(problem.kind)) return UINT64_MAX;
     const uint64_t part = longest_block(problem) / plan::Runner::kPipelinesAtOnce;
-    const uint64_t slice = std::clamp(part, kPipelineBytes, kMostMovedBytes);
+    const uint64_t slice = std::clamp(part, kPipelineBytes, kMaxMovedBytes);
     return slice / problem.element_bytes * problem.element_bytes;
   }
   if (!cuts) return UINT64_MAX;

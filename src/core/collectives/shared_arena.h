@@ -96,9 +96,9 @@ class SharedArena {
     return ranks <= 32 ? 16 : ranks <= 64 ? 8 : kFewestSlots;
   }
   static uint64_t long_bytes_for(uint32_t ranks) {
-    constexpr uint64_t kMostOfAll = 64u << 20;  // pages that are not used take no memory
-    constexpr uint64_t kMost = 2u << 20;
-    return std::min(kMost, std::bit_floor(kMostOfAll / kLongSlots / ranks));
+    constexpr uint64_t kMaxTotalBytes = 64u << 20;  // pages that are not used take no memory
+    constexpr uint64_t kMax = 2u << 20;
+    return std::min(kMax, std::bit_floor(kMaxTotalBytes / kLongSlots / ranks));
   }
 
   uint32_t ranks_;

@@ -90,7 +90,7 @@ class Poster {
         [[unlikely]] {
       return nullptr;
     }
-    if (remote.mapped == nullptr || length > kMostCopiedAtOnce) {
+    if (remote.mapped == nullptr || length > kMaxCopiedAtOnce) {
       return kPuts || kGets ? start_access(kKind, remote, offset, *buffer) : nullptr;
     }
     Operation* operation = engine_.pool().allocate();

@@ -24,8 +24,8 @@ std::string OperationEnder::trouble_with(int rank) {
 }
 
 std::string OperationEnder::awaited_text(const Operation& operation) {
-  constexpr size_t kMostTold = 3;
-  constexpr size_t kMostAsked = 64;  // of the ranks that a receive from any source waits for
+  constexpr size_t kMaxNamed = 3;
+  constexpr size_t kMaxSenders = 64;  // of the ranks that a receive from any source waits for
   const bool of_many = operation.kind == OperationKind::kCollective;
   // It waits for nobody yet, and other ranks may have said something of it.
   if (operation.stage == OperationStage::kBehind || operation.stage == OperationStage::kCollected) {
@@ -40,12 +40,12 @@ std::string OperationEnder::awaited_text(const Operation& operation) {
     ranks = {operation.peer};
   } else if (!of_many) {
     ranks = communicator.ranks();
-    ranks.resize(std::min(ranks.size(), kMostAsked));
+    ranks.resize(std::min(ranks.size(), kMaxSenders));
   }
   std::string text;
   size_t told = 0;
   for (const int rank : ranks) {
-    const std::string trouble = told < kMostTold ? trouble_with(rank) : std::string();
+    const std::string trouble = told < kMaxNamed ? trouble_with(rank) : std::string();
     if (!trouble.empty()) ++told;
     if (of_many) {
       text += fmt::format("{} rank {}", text.empty() ? "; still waits for" : ",",

@@ -204,7 +204,7 @@ uint64_t PeerDirectory::rails_bytes_per_s(int one, int other) const {
   }
   uint64_t sum = 0;
   for (const uint64_t each : topology::rates(*model_, routes)) {
-    sum = std::min(sum + each, topology::kMostBytesPerS);
+    sum = std::min(sum + each, topology::kMaxBytesPerS);
   }
   return sum;
 }

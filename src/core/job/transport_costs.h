@@ -27,9 +27,9 @@ struct LinkCost {
   // The time of |bytes| without the latency.
   uint64_t moving_ns(uint64_t bytes) const {
     constexpr uint64_t kSecond = 1'000'000'000;
-    constexpr uint64_t kMost = UINT64_MAX / kSecond;
+    constexpr uint64_t kMax = UINT64_MAX / kSecond;
     const uint64_t rate = std::max<uint64_t>(bytes_per_s, 1);
-    return bytes <= kMost ? bytes * kSecond / rate : bytes / rate * kSecond;
+    return bytes <= kMax ? bytes * kSecond / rate : bytes / rate * kSecond;
   }
   uint64_t time_ns(uint64_t bytes) const { return latency_ns + moving_ns(bytes); }
   friend bool operator==(const LinkCost&, const LinkCost&) = default;

@@ -20,17 +20,17 @@ class BlockingChunks {
 
   // A chunk of |bytes|. May throw std::bad_alloc.
   Memory take(uint64_t bytes) {
-    if (bytes > kLeastKept) {
+    if (bytes > kMinKeptBytes) {
       const std::lock_guard lock(mutex_);
       for (Memory& kept : kept_) {
         if (kept != nullptr) return std::move(kept);
       }
     }
-    return Memory(new std::byte[bytes > kLeastKept ? kBytes : bytes]);
+    return Memory(new std::byte[bytes > kMinKeptBytes ? kBytes : bytes]);
   }
   // Gives back what take(bytes) gave.
   void give(Memory memory, uint64_t bytes) {
-    if (bytes <= kLeastKept) return;
+    if (bytes <= kMinKeptBytes) return;
     const std::lock_guard lock(mutex_);
     for (Memory& kept : kept_) {
       if (kept != nullptr) continue;
@@ -40,7 +40,7 @@ class BlockingChunks {
   }
 
  private:
-  static constexpr uint64_t kLeastKept = 64u << 10;  // shorter ones are cheap
+  static constexpr uint64_t kMinKeptBytes = 64u << 10;  // shorter ones are cheap
   std::mutex mutex_;
   std::array<Memory, 2> kept_;  // under |mutex_|
 };

@@ -30,7 +30,7 @@ StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length
   constexpr uint64_t kSmallestChunk = 32u << 10;
   // Bytes under way at once. They suffice for each stage and for the request of the next chunk.
   constexpr uint64_t kDepthBytes = 1u << 20;
-  constexpr uint64_t kLeastDepth = 4;
+  constexpr uint64_t kMinDepth = 4;
   StagingShape shape;
   shape.chunk_bytes = options.chunk_bytes;
   if (shape.chunk_bytes == 0) {
@@ -46,8 +46,8 @@ StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length
     shape.chunk_bytes = uint64_t{1} << std::lround(std::log2(within));
   }
   shape.depth = static_cast<size_t>(std::clamp<uint64_t>(
-      options.depth != 0 ? options.depth : std::max(kDepthBytes / shape.chunk_bytes, kLeastDepth),
-      1, ChunkPools::kMaxDepth));
+      options.depth != 0 ? options.depth : std::max(kDepthBytes / shape.chunk_bytes, kMinDepth), 1,
+      ChunkPools::kMaxDepth));
   return shape;
 }
 

@@ -11,7 +11,7 @@ namespace {
 // as long as it took.
 constexpr uint64_t kFirstPauseNs = 100'000'000;
 constexpr uint64_t kPauses = 50;
-constexpr uint32_t kMostDoublings = 8;
+constexpr uint32_t kMaxDoublings = 8;
 
 bool is_on_device(const BufferPiece& piece) {
   return piece.memory != nullptr && !piece.memory->host_accessible() && piece.length > 0;
@@ -60,7 +60,7 @@ const Status& DeviceAccess::verdict(Path& path, size_t device) {
   if (may_pass(*known.status)) {
     const uint64_t end = now_ns();
     const uint64_t pause = std::max(kFirstPauseNs, kPauses * (end - begin));
-    known.again_ns = end + (pause << std::min(known.failures++, kMostDoublings));
+    known.again_ns = end + (pause << std::min(known.failures++, kMaxDoublings));
     if (!hangs) {
       path.resume_ns = known.again_ns;
       path.failure = *known.status;

@@ -14,7 +14,7 @@ namespace hetcomm {
 
 class DeviceKinds {
  public:
-  static constexpr size_t kMostDevices = 256;
+  static constexpr size_t kMaxDevices = 256;
 
   // Where an address leads: an allocation of a device, by the device's number in the context.
   struct Place {
@@ -28,7 +28,7 @@ class DeviceKinds {
   DeviceKinds(const DeviceKinds&) = delete;
   DeviceKinds& operator=(const DeviceKinds&) = delete;
 
-  // Makes room for one more device, of which there are fewer than kMostDevices. False: there is no
+  // Makes room for one more device, of which there are fewer than kMaxDevices. False: there is no
   // memory. One thread at a time makes room and adds.
   bool make_room();
   // Notes device number |index|, which lives as long as this. make_room() has made room for it.
@@ -46,14 +46,14 @@ class DeviceKinds {
   // Devices that one call asks.
   struct Kind {
     const DeviceTable* table;  // of the first one
-    std::array<void*, kMostDevices> instances;
-    std::array<uint16_t, kMostDevices> numbers;
+    std::array<void*, kMaxDevices> instances;
+    std::array<uint16_t, kMaxDevices> numbers;
     std::atomic<size_t> count{0};
   };
   static Code ask(const Kind& kind, size_t count, const void* address, Place* out_place,
                   size_t* out_failed);
 
-  std::array<std::unique_ptr<Kind>, kMostDevices> kinds_;
+  std::array<std::unique_ptr<Kind>, kMaxDevices> kinds_;
   std::atomic<size_t> count_{0};
 };
 

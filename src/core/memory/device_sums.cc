@@ -156,7 +156,7 @@ DeviceSums::Layout DeviceSums::layout_of(const DeviceSum& sum) {
 bool DeviceSums::takes(const DeviceSum& sum) {
   if (!serves(sum.device) || sum.elements == 0 || devices_.is_abandoned(sum.device)) return false;
   if (mode_ != Mode::kMeasured) return can_make(sum);
-  if (size_of_out(sum) < kLeastBytes || !prefers_device(sum)) return false;
+  if (size_of_out(sum) < kMinBytes || !prefers_device(sum)) return false;
   if (can_make(sum)) return true;
   // A trial waits for the next sum that the device can make.
   Speed& speed = speeds_[{sum.device, sum.datatype}];
@@ -198,7 +198,7 @@ bool DeviceSums::prefers_device(const DeviceSum& sum) {
 
 void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
   constexpr double kNew = 0.25;  // share of the latest one
-  if (mode_ != Mode::kMeasured || size_of_out(sum) < kLeastBytes) return;
+  if (mode_ != Mode::kMeasured || size_of_out(sum) < kMinBytes) return;
   Speed& speed = speeds_[{sum.device, sum.datatype}];
   // The first one of a device makes streams and loads kernels.
   if (on_device && !std::exchange(speed.has_warmed_up, true)) return;
@@ -208,9 +208,9 @@ void DeviceSums::note(const DeviceSum& sum, bool on_device, uint64_t ns) {
   const double latest = static_cast<double>(ns) * 1e-9 / static_cast<double>(size_of_operands(sum));
   known = known == 0 || is_other_place ? latest : known + kNew * (latest - known);
   if (speed.is_device_quicker() != was_quicker) {
-    speed.trial_distance = kLeastTrialDistance;
+    speed.trial_distance = kMinTrialDistance;
   } else if (is_other_place && speed.is_trying) {
-    speed.trial_distance = std::min(2 * speed.trial_distance, kMostTrialDistance);
+    speed.trial_distance = std::min(2 * speed.trial_distance, kMaxTrialDistance);
   }
   if (is_other_place) speed.is_trying = false;
 }

@@ -50,11 +50,11 @@ class DeviceSums {
   // kMeasured: where it was quicker lately.
   enum class Mode : uint8_t { kMeasured, kHost, kDevice };
   // Shorter results are calculated on the host, where it is measured.
-  static constexpr uint64_t kLeastBytes = 128u << 10;
+  static constexpr uint64_t kMinBytes = 128u << 10;
   // After so many sums the slower place is tried again. Each trial that changes nothing doubles the
   // distance: a sum may take ten times as long there, and it holds up all ranks of its operation.
-  static constexpr uint32_t kLeastTrialDistance = 256;
-  static constexpr uint32_t kMostTrialDistance = 4096;
+  static constexpr uint32_t kMinTrialDistance = 256;
+  static constexpr uint32_t kMaxTrialDistance = 4096;
 
   // The devices and |staging| outlive this.
   DeviceSums(DeviceSet& devices, Staging& staging, Mode mode);
@@ -92,7 +92,7 @@ class DeviceSums {
     double device = 0;
     bool has_warmed_up = false;  // the device has made a sum
     uint32_t since_trial = 0;
-    uint32_t trial_distance = kLeastTrialDistance;
+    uint32_t trial_distance = kMinTrialDistance;
     bool is_trying = false;  // the slower place has been chosen, and no time of it is known yet
     bool is_device_quicker() const { return device != 0 && device < host; }
   };

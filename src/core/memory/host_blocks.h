@@ -47,7 +47,7 @@ class HostBlocks {
     // No other lists have any that fit.
     const size_t list = list_of(bytes);
     for (size_t at = list; at < std::min(list + 2, lists_.size()); ++at) {
-      size_t left = kMostLookedAt;
+      size_t left = kMaxLookedAt;
       for (Kept* each = lists_[at]; each != nullptr && left > 0; each = each->next, --left) {
         const bool fits =
             each->size >= bytes && each->size / 2 <= bytes && each->size <= std::max(bytes, most);
@@ -82,7 +82,7 @@ class HostBlocks {
     Kept* previous;
   };
   // Where so many of one size do not fit, others of it are not looked at.
-  static constexpr size_t kMostLookedAt = 16;
+  static constexpr size_t kMaxLookedAt = 16;
 
   // Blocks whose sizes have the same highest bit are in one list.
   static size_t list_of(uint64_t size) { return std::bit_width(std::max<uint64_t>(size, 1)) - 1u; }

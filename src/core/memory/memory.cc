@@ -22,7 +22,7 @@
 
 namespace hetcomm {
 
-static_assert(DeviceSet::kMostDevices == HETCOMM_MAX_DEVICES);
+static_assert(DeviceSet::kMaxDevices == HETCOMM_MAX_DEVICES);
 
 namespace {
 
@@ -101,9 +101,9 @@ Result<size_t> DeviceSet::add(Device device) {
   Result<DeviceTable> table = complete_table(device.table);
   if (!table.ok()) return table.status();
   const size_t index = size();
-  if (index == kMostDevices) {
+  if (index == kMaxDevices) {
     return Status(Code::kOutOfResources,
-                  fmt::format("a context has at most {} devices", kMostDevices));
+                  fmt::format("a context has at most {} devices", kMaxDevices));
   }
   entries_[index].reset(new (std::nothrow) Entry(table.value(), device));
   if (entries_[index] == nullptr) return Status(Code::kOutOfMemory);

@@ -71,7 +71,7 @@ class CopyWarden {
 // direction. Devices may be added at any time, and stay.
 class DeviceSet {
  public:
-  static constexpr size_t kMostDevices = DeviceKinds::kMostDevices;
+  static constexpr size_t kMaxDevices = DeviceKinds::kMaxDevices;
   DeviceSet() { calls_.set_abandoned(abandoned_, &some_hang, this); }
   ~DeviceSet();
   DeviceSet(const DeviceSet&) = delete;
@@ -195,7 +195,7 @@ class DeviceSet {
   void end(size_t index, void* thing);
   void arrange_look(uint64_t now_ns) HETCOMM_UNDER_BATON;
   CopyNotice notice_;  // goes after the devices
-  std::array<std::unique_ptr<Entry>, kMostDevices> entries_;
+  std::array<std::unique_ptr<Entry>, kMaxDevices> entries_;
   std::atomic<size_t> size_{0};
   DeviceKinds kinds_;
   std::vector<MemoryUser*> users_ HETCOMM_GUARDED_BY_BATON;

@@ -98,14 +98,14 @@ CopyCosts Staging::costs(StreamDirection direction, const std::vector<BufferPiec
 // Measured with 4 to 64 MiB, from 1 GB/s to 40 GB/s: shorter copies cost more than what moves
 // meanwhile gains, and of longer ones little is left in caches.
 uint64_t Staging::slice_bytes(StreamDirection direction, const std::vector<BufferPiece>& pieces) {
-  constexpr double kLeastTimeS = 1e-3;
+  constexpr double kMinTimeS = 1e-3;
   constexpr double kUsualRate = 10e9;
   constexpr uint64_t kSmallestSlice = 256u << 10;
   constexpr uint64_t kLargestSlice = 4u << 20;
   if (chunks_.options().chunk_bytes != 0) return chunks_.options().chunk_bytes;
   const CopyCosts known = costs(direction, pieces);
   const double rate = known.bytes_per_s > 0 ? known.bytes_per_s : kUsualRate;
-  return std::clamp(static_cast<uint64_t>(rate * kLeastTimeS), kSmallestSlice, kLargestSlice);
+  return std::clamp(static_cast<uint64_t>(rate * kMinTimeS), kSmallestSlice, kLargestSlice);
 }
 
 size_t Staging::place_of(const std::vector<BufferPiece>& pieces) {

@@ -80,7 +80,7 @@ void WaitingCalls::make_or_put_off(EndingCall call) {
   }
   put_off_.fetch_add(1, std::memory_order_relaxed);
   if (!is_event) others_left_.fetch_add(1, std::memory_order_relaxed);
-  if (events_.size() > kMostEvents) start_helper();
+  if (events_.size() > kMaxEvents) start_helper();
 }
 
 bool WaitingCalls::take(std::deque<EndingCall>& from, EndingCall* call) {
@@ -99,11 +99,11 @@ void WaitingCalls::make(EndingCall& call) {
 }
 
 int WaitingCalls::make_put_off() {
-  constexpr int kMostAtOnce = 256;
+  constexpr int kMaxAtOnce = 256;
   const NoHolds none(*this);
   if (!none) return 0;
   int made = 0;
-  for (EndingCall call; made < kMostAtOnce; ++made) {
+  for (EndingCall call; made < kMaxAtOnce; ++made) {
     {
       const std::lock_guard lock(mutex_);
       if (!take(others_, &call) && !take(events_, &call)) break;
@@ -159,7 +159,7 @@ void WaitingCalls::start_helper() {
 void WaitingCalls::help() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stops_ || events_.size() > kMostEvents; });
+    changed_.wait(lock, [this] { return stops_ || events_.size() > kMaxEvents; });
     if (stops_) return;
     EndingCall call;
     take(events_, &call);

@@ -12,7 +12,7 @@
 // copies that were abandoned have ended (AbandonedCopies).
 //
 // Memory that is put off still counts where it came from. Of events, which nobody counts, at most
-// kMostEvents wait; the oldest of more are released by a thread of its own, which may wait.
+// kMaxEvents wait; the oldest of more are released by a thread of its own, which may wait.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ struct EndingCall {
 
 class WaitingCalls {
  public:
-  static constexpr size_t kMostEvents = 4096;
+  static constexpr size_t kMaxEvents = 4096;
 
   WaitingCalls() = default;
   ~WaitingCalls() { make_all(); }

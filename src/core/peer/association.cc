@@ -66,7 +66,7 @@ void Association::send_protocol(MessageKind kind, uint64_t tag, uint64_t value, 
 
 void Association::send_reason(MessageKind kind, uint64_t tag, const Status& why, Place place) {
   const Status told = reason_for_others(common_.rank, why);
-  const size_t size = std::min(told.text().size(), kMostReasonBytes);
+  const size_t size = std::min(told.text().size(), kMaxReasonBytes);
   send_protocol(kind, tag, static_cast<uint64_t>(why.code()), told.text().data(), size, place);
 }
 

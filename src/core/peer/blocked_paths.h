@@ -1,7 +1,7 @@
 // BlockedPaths: the paths to one peer that take connections and carry nothing behind the opening. A
 // network that drops long packets only is the usual cause. Under the baton.
 //
-// A path is blocked after kMostBreaks breaks of connections that had data under way, of which the
+// A path is blocked after kMaxBreaks breaks of connections that had data under way, of which the
 // peer's host acknowledged nothing. One acknowledgement, on whatever path, clears all counts. A
 // break of a connection without data counts nothing.
 #pragma once
@@ -18,7 +18,7 @@ namespace hetcomm {
 
 class BlockedPaths {
  public:
-  static constexpr uint32_t kMostBreaks = 3;
+  static constexpr uint32_t kMaxBreaks = 3;
 
   // A connection between |ends| works in both directions, as far as its opening tells.
   void opened(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).missed = 0; }
@@ -36,14 +36,14 @@ class BlockedPaths {
     return true;
   }
   // Every path is blocked. A path without an open connection that could not be opened during
-  // kMostBreaks breaks of others is none. |is_open(ends)| says whether a connection is open.
+  // kMaxBreaks breaks of others is none. |is_open(ends)| says whether a connection is open.
   template <typename IsOpen>
   bool all_blocked(IsOpen&& is_open) const HETCOMM_UNDER_BATON {
     bool some = false;
     for (const Path& each : paths_) {
-      const bool blocked = each.breaks >= kMostBreaks;
+      const bool blocked = each.breaks >= kMaxBreaks;
       some = some || blocked;
-      if (!blocked && (each.missed < kMostBreaks || is_open(each.ends))) return false;
+      if (!blocked && (each.missed < kMaxBreaks || is_open(each.ends))) return false;
     }
     return some;
   }

@@ -38,7 +38,7 @@ class CoolDowns {
       own.failures = 0;
     }
     own.up_since_ns = 0;
-    own.not_before_ns = now_ns + (first_ns_ << std::min<uint32_t>(own.failures, kMostDoublings));
+    own.not_before_ns = now_ns + (first_ns_ << std::min<uint32_t>(own.failures, kMaxDoublings));
     ++own.failures;
   }
 
@@ -59,7 +59,7 @@ class CoolDowns {
   // Ends are taken after all others for so long after they have cooled down: a pair without a
   // connection has no time to find out that they fail again.
   static constexpr uint64_t kDoubtNs = 1'000'000'000;
-  static constexpr uint32_t kMostDoublings = 6;
+  static constexpr uint32_t kMaxDoublings = 6;
 
   struct Known {
     RailEnds ends;

@@ -16,7 +16,7 @@ DirectAccess::DirectAccess(DirectAccesses& all, Association& association, Operat
 
 void DirectAccess::start() {
   Rail& rail = *association_.rail();
-  const bool is_little = operation_.length < 2 * kLeastPiece;
+  const bool is_little = operation_.length < 2 * kMinPiece;
   if (is_little && association_.choose_rails(near_).admit(rail.ends) &&
       all_.may_go(operation_, rail)) [[likely]] {
     next_ = operation_.length;
@@ -102,7 +102,7 @@ size_t DirectAccess::running_on(const Rail& rail) {
 // Gives pieces to connections that have few.
 void DirectAccess::feed() {
   if (code_ != Code::kOk || !may_fail_again() || !is_missing_some()) return;
-  std::array<Rail*, kMostRails> rails{};
+  std::array<Rail*, kMaxRails> rails{};
   size_t count = 0;
   double total = 0;
   association_.for_each_bulk_rail(near_, [&](Rail& rail) HETCOMM_UNDER_BATON {
@@ -114,7 +114,7 @@ void DirectAccess::feed() {
     for (size_t i = 0; i < count && is_missing_some(); ++i) {
       Rail& rail = *rails[i];
       // A connection of one that failed may have taken its place, and all parts be in use.
-      if (running_on(rail) >= depth || running_ == kMostParts) continue;
+      if (running_on(rail) >= depth || running_ == kMaxParts) continue;
       issue(rail, take(count, rail.rate_of(rail.sending) / total));
     }
   }
@@ -124,12 +124,12 @@ void DirectAccess::feed() {
 DirectAccess::Range DirectAccess::take(size_t rails, double share) {
   if (missing_count_ > 0) return missing_[--missing_count_];
   const uint64_t rest = operation_.length - next_;
-  uint64_t length = std::min(rest, kMostPiece);
+  uint64_t length = std::min(rest, kMaxPiece);
   if (rails > 1) {
     const auto fair = static_cast<uint64_t>(static_cast<double>(rest) * share / kDepth);
-    length = std::clamp((fair + kPieceUnit - 1) / kPieceUnit * kPieceUnit, kLeastPiece, kMostPiece);
+    length = std::clamp((fair + kPieceUnit - 1) / kPieceUnit * kPieceUnit, kMinPiece, kMaxPiece);
   }
-  if (rest < length + kLeastPiece) length = rest;
+  if (rest < length + kMinPiece) length = rest;
   const Range range{next_, length};
   next_ += length;
   return range;

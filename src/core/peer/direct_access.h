@@ -58,19 +58,19 @@ class DirectAccess final : public BulkOwner, public Mortal {
     uint64_t offset;
     uint64_t length;
   };
-  static constexpr size_t kMostRails = 8;
+  static constexpr size_t kMaxRails = 8;
   static constexpr size_t kDepth = 2;  // pieces that a connection has at a time
-  static constexpr size_t kMostParts = kMostRails * kDepth;
-  static constexpr uint64_t kLeastPiece = 64 << 10;
-  static constexpr uint64_t kMostPiece = 4 << 20;
+  static constexpr size_t kMaxParts = kMaxRails * kDepth;
+  static constexpr uint64_t kMinPiece = 64 << 10;
+  static constexpr uint64_t kMaxPiece = 4 << 20;
   static constexpr uint64_t kPieceUnit = 4 << 10;
   // The cause may be the operation itself: the owner says so when it goes by message. Other
   // connections shall not fail for it, too, where there is little to lose by that.
-  static constexpr uint32_t kMostFailures = 2;
+  static constexpr uint32_t kMaxFailures = 2;
 
   void on_bulk(Bulk& bulk, Code code) override HETCOMM_UNDER_BATON;
   bool may_fail_again() const HETCOMM_UNDER_BATON {
-    return failures_ < (operation_.length < 2 * kLeastPiece ? 1 : kMostFailures);
+    return failures_ < (operation_.length < 2 * kMinPiece ? 1 : kMaxFailures);
   }
   bool is_missing_some() const HETCOMM_UNDER_BATON {
     return missing_count_ > 0 || next_ < operation_.length;
@@ -90,19 +90,19 @@ class DirectAccess final : public BulkOwner, public Mortal {
   Operation& operation_;
   const RailMasks near_;  // between these it goes, while there are such connections
   // The first |count_| parts; most have one, and the rest is not touched.
-  alignas(OwnedBulk) std::array<std::byte, kMostParts * sizeof(OwnedBulk)> storage_;
+  alignas(OwnedBulk) std::array<std::byte, kMaxParts * sizeof(OwnedBulk)> storage_;
   size_t count_ = 0;
   size_t running_ = 0;
   uint64_t next_ = 0;  // from here on nothing was given to anybody yet
   // Was under way on a connection that failed; whole pieces, so that there are never more than
   // parts.
-  std::array<Range, kMostParts> missing_;
+  std::array<Range, kMaxParts> missing_;
   size_t missing_count_ = 0;
   uint32_t failures_ = 0;
   Code code_ = Code::kOk;
   // Cancelled, and waits for these connections to fail, and then for the barrier.
   bool cancelled_ = false;
-  std::array<const Rail*, kMostParts> breaking_{};
+  std::array<const Rail*, kMaxParts> breaking_{};
   size_t breaking_count_ = 0;
   std::string text_;
 };

@@ -51,7 +51,7 @@ HoldingTrial::Step HoldingTrial::advance(int64_t left, bool holding, uint64_t un
     case Phase::kOff:
       return Step::kNone;
     case Phase::kSettling:
-      if (passed_ns >= kMostSettlingNs ||
+      if (passed_ns >= kMaxSettlingNs ||
           (passed_ns >= kSettlingNs && left_ >= static_cast<int64_t>(settling_))) {
         begin(Phase::kFree, now_ns);
       }
@@ -72,11 +72,11 @@ HoldingTrial::Step HoldingTrial::advance(int64_t left, bool holding, uint64_t un
 
 HoldingTrial::Step HoldingTrial::measure(uint64_t passed_ns, uint64_t now_ns) {
   if (passed_ns < kMeasuredNs) return Step::kNone;
-  if (left_ < static_cast<int64_t>(kMeasuredBytes) && passed_ns < kMostMeasuredNs) {
+  if (left_ < static_cast<int64_t>(kMeasuredBytes) && passed_ns < kMaxMeasuredNs) {
     return Step::kNone;
   }
   // There was a pause, or nothing has left: that says nothing of the interface.
-  if (passed_ns > 2 * kMostMeasuredNs || left_ <= 0) {
+  if (passed_ns > 2 * kMaxMeasuredNs || left_ <= 0) {
     begin(Phase::kFree, now_ns);
     return Step::kNone;
   }

@@ -25,10 +25,10 @@ class HoldingTrial {
   // The rate without holding is measured over so many bytes, and so long.
   static constexpr uint64_t kMeasuredBytes = 4u << 20;
   static constexpr uint64_t kMeasuredNs = 200'000'000;
-  static constexpr uint64_t kMostMeasuredNs = 500'000'000;
+  static constexpr uint64_t kMaxMeasuredNs = 500'000'000;
   // Before that, connections fill up again: so long, and until what was under way has left.
   static constexpr uint64_t kSettlingNs = 100'000'000;
-  static constexpr uint64_t kMostSettlingNs = 200'000'000;
+  static constexpr uint64_t kMaxSettlingNs = 200'000'000;
   // A measurement that is as near to the last one counts half.
   static constexpr double kSimilar = 0.3;
   // While queues are held so much of that rate is expected. More than this time's worth of it is not

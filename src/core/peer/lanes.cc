@@ -183,8 +183,8 @@ void Lanes::tell_closed(const Lane& lane, const Status& why, const LaneClosedBod
 
 void Lanes::tell_closed(uint64_t end, const Status& why, const LaneClosedBody& body) {
   const Status told = reason_for_others(common().rank, why);
-  std::array<std::byte, sizeof(body) + kMostReasonBytes> payload;
-  const size_t size = std::min(told.text().size(), kMostReasonBytes);
+  std::array<std::byte, sizeof(body) + kMaxReasonBytes> payload;
+  const size_t size = std::min(told.text().size(), kMaxReasonBytes);
   std::memcpy(payload.data(), &body, sizeof(body));
   std::memcpy(payload.data() + sizeof(body), told.text().data(), size);
   association_.send_protocol(MessageKind::kLaneClosed, end, static_cast<uint64_t>(why.code()),
@@ -333,7 +333,7 @@ void Lanes::start_send(Lane& lane, Operation& run) {
   }
   entry->state = SendRun::State::kStarted;
   if (entry->grants.empty()) return;
-  if (run.length <= kMostAtOnce) {
+  if (run.length <= kMaxAtOnce) {
     take_grants(lane, number);
   } else {
     if (!std::exchange(lane.is_left, true)) left_.push_back(lane.number());
@@ -510,7 +510,7 @@ void Lanes::granted(const Grant& grant) {
       lane->runs().drop_old();
       break;
     case SendRun::State::kAhead:
-      if (entry.grants.size() >= kMostGrants || holds_too_many(*lane, run)) {
+      if (entry.grants.size() >= kMaxGrants || holds_too_many(*lane, run)) {
         association_.violated("too many grants for runs that have not begun");
         return;
       }
@@ -529,7 +529,7 @@ bool Lanes::holds_too_many(Lane& lane, uint64_t run) {
     return false;
   size_t held = 0;
   lane.runs().for_each([&](const SendRun& each) { held += each.grants.size(); });
-  return held >= 2 * depth * kMostGrants;
+  return held >= 2 * depth * kMaxGrants;
 }
 
 void Lanes::stopped(uint64_t id, const PeerReason& why) {

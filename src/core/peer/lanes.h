@@ -107,10 +107,10 @@ class Lanes {
     bool is_gone() const { return lane == nullptr; }
   };
   static constexpr size_t kMaxOpenings = 1u << 16;
-  static constexpr size_t kMostGrants = 64;  // of one run, that come before its start
+  static constexpr size_t kMaxGrants = 64;  // of one run, that come before its start
   // The data of longer runs does not move in the call that starts them: who pushes an item wants to
   // compute, and the progress thread copies.
-  static constexpr uint64_t kMostAtOnce = 32u << 10;
+  static constexpr uint64_t kMaxAtOnce = 32u << 10;
 
   PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
   void open_sending(Lane& lane) HETCOMM_UNDER_BATON;

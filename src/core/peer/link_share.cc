@@ -91,14 +91,14 @@ void LinkShare::ended(Member& member, uint64_t bytes, uint64_t now_ns) {
 
 uint64_t LinkShare::piece_bytes() const {
   if (trial_.free_rate() <= 0) return kUnknownPieceBytes;
-  return std::clamp(static_cast<uint64_t>(trial_.free_bytes(kPieceNs)), kLeastPieceBytes,
-                    kMostPieceBytes);
+  return std::clamp(static_cast<uint64_t>(trial_.free_bytes(kPieceNs)), kMinPieceBytes,
+                    kMaxPieceBytes);
 }
 
 uint64_t LinkShare::window_bytes() const {
   if (trial_.free_rate() <= 0) return kUnknownWindowBytes;
-  return std::clamp(static_cast<uint64_t>(trial_.free_bytes(kWindowNs)), kLeastWindowBytes,
-                    kMostWindowBytes);
+  return std::clamp(static_cast<uint64_t>(trial_.free_bytes(kWindowNs)), kMinWindowBytes,
+                    kMaxWindowBytes);
 }
 
 // Those that were held and are not ahead any more go on.
@@ -218,7 +218,7 @@ void LinkShare::pass_over(Member& suspect, uint64_t now_ns) {
 }
 
 uint64_t LinkShare::most_owed(const Member& member) const {
-  return over_weight(member, static_cast<uint64_t>(trial_.free_bytes(kMostOwedNs)));
+  return over_weight(member, static_cast<uint64_t>(trial_.free_bytes(kMaxOwedNs)));
 }
 
 // Nobody waits for long until others have caught up.

@@ -34,7 +34,7 @@ class LinkShare {
   // So many of its bytes a queue may be ahead.
   static constexpr uint64_t kLeadBytes = 1u << 20;
   // At most so much is made up for, in time of the rate of the link.
-  static constexpr uint64_t kMostOwedNs = 500'000'000;
+  static constexpr uint64_t kMaxOwedNs = 500'000'000;
   // A queue is passed over so long, and four times as long each time.
   static constexpr uint64_t kFirstPassNs = 500'000'000;
   static constexpr uint64_t kLongestPassNs = 16'000'000'000;
@@ -43,13 +43,13 @@ class LinkShare {
   static constexpr uint64_t kRecentNs = 200'000'000;
   // Pieces take so long, within bounds, where queues to several ranks share the interface.
   static constexpr uint64_t kPieceNs = 10'000'000;
-  static constexpr uint64_t kLeastPieceBytes = 64u << 10;
-  static constexpr uint64_t kMostPieceBytes = 1u << 20;
+  static constexpr uint64_t kMinPieceBytes = 64u << 10;
+  static constexpr uint64_t kMaxPieceBytes = 1u << 20;
   // What is under way over a connection takes so long if it has the link alone, within bounds. It is
   // longer than most ways are, and short enough that holding a queue is felt soon.
   static constexpr uint64_t kWindowNs = 150'000'000;
-  static constexpr uint64_t kLeastWindowBytes = 512u << 10;
-  static constexpr uint64_t kMostWindowBytes = 16u << 20;
+  static constexpr uint64_t kMinWindowBytes = 512u << 10;
+  static constexpr uint64_t kMaxWindowBytes = 16u << 20;
 
   // This is one queue. The first three are its owner's, the rest is the link's.
   struct Member {

@@ -114,7 +114,7 @@ bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
     if (!is_aligned_word(at)) return false;
     const uint64_t before = do_atomic(at, atomic_body_of(operation));
     if (operation.access.result != nullptr) *operation.access.result = before;
-  } else if (operation.length > kMostCopiedAtOnce) {
+  } else if (operation.length > kMaxCopiedAtOnce) {
     count_access(operation, rail.counters());
     ++rail.counters().direct;
     operation.stage = OperationStage::kDirect;
@@ -138,7 +138,7 @@ bool MappedAccess::copy_some() {
   if (copies_.empty()) return false;
   Copy& copy = copies_.front();
   Operation& operation = *copy.operation;
-  const uint64_t length = std::min(kMostCopiedAtOnce, operation.length - copy.done);
+  const uint64_t length = std::min(kMaxCopiedAtOnce, operation.length - copy.done);
   copy_range(operation, copy.done, length);
   copy.done += length;
   if (copy.done < operation.length) return true;

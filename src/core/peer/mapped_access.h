@@ -17,7 +17,7 @@
 namespace hetcomm {
 
 // One call copies so many bytes to or from mapped memory; progress does the rest.
-inline constexpr uint64_t kMostCopiedAtOnce = 4 << 20;
+inline constexpr uint64_t kMaxCopiedAtOnce = 4 << 20;
 
 class MappedAccess {
  public:

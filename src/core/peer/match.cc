@@ -6,7 +6,7 @@ namespace hetcomm {
 namespace {
 
 // A search that walks along more messages makes an index for searches like it.
-constexpr uint64_t kMostWalked = 32;
+constexpr uint64_t kMaxWalked = 32;
 // Tables of receives with wildcards. With more of them an empty one goes.
 constexpr size_t kMaxIdleTables = 8;
 constexpr size_t kPlacesAtOnce = 64;
@@ -143,7 +143,7 @@ Incoming* MatchTable::search_unexpected(int32_t source, uint64_t tag, uint64_t i
     ++walked;
   }
   steps_ += walked;
-  if (walked > kMostWalked) make_index(mask);
+  if (walked > kMaxWalked) make_index(mask);
   return message;
 }
 

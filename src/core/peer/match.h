@@ -113,12 +113,12 @@ class HashedLists {
   // one list before. Throws std::bad_alloc if there are no lists at all.
   template <typename Move>
   void make_room(size_t count, Move&& move) HETCOMM_UNDER_BATON {
-    if (count >= kMostInList * lists_.size()) [[unlikely]]
+    if (count >= kMaxListLength * lists_.size()) [[unlikely]]
       grow(move);
   }
 
  private:
-  static constexpr size_t kMostInList = 4;
+  static constexpr size_t kMaxListLength = 4;
   static constexpr size_t kFirst = 64;
   static constexpr unsigned kGrowthBits = 3;
 

@@ -78,7 +78,7 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
     if (receive != nullptr) common().completer.complete(*receive, Code::kOutOfMemory);
     return;
   }
-  arriving_sampled_ = length >= PullClass::kLeastBytes && samples(length);
+  arriving_sampled_ = length >= PullClass::kMinBytes && samples(length);
   arriving_fragments_ = 0;
   arriving_ns_ = 0;
   await_bytes(*message, table, receive, header);
@@ -209,7 +209,7 @@ void MessageReceiver::receive_pull(const WireHeader& header, ConstByteSpan paylo
   PullBody body;
   const uint64_t length = length_of(header);
   if (!decode_body(payload, &body) || body.sender_id == 0 ||
-      length > association_.receive_credit().granted() || length > PullClass::kMostBytes) {
+      length > association_.receive_credit().granted() || length > PullClass::kMaxBytes) {
     association_.violated("message to be pulled where none may be");
     return;
   }

@@ -68,7 +68,7 @@ class MessageReceiver {
       association_.violated("eager message of a wrong length");
       return;
     }
-    const bool sampled = payload.size() >= PullClass::kLeastBytes && samples(payload.size());
+    const bool sampled = payload.size() >= PullClass::kMinBytes && samples(payload.size());
     const uint64_t started_ns = sampled ? now_ns() : 0;
     const bool copied = take_eager(header, payload);
     if (sampled && copied) [[unlikely]]

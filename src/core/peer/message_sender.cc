@@ -21,7 +21,7 @@ bool MessageSender::send_at_once(uint32_t channel, uint64_t tag, iovec bytes) {
   const Capabilities& can = current().capabilities();
   const uint64_t length = bytes.iov_len;
   const uint64_t cost = length + kMessageCost;
-  if (!can.lossless || length >= PullClass::kLeastBytes || length > can.eager_limit_bytes ||
+  if (!can.lossless || length >= PullClass::kMinBytes || length > can.eager_limit_bytes ||
       length > can.max_payload_bytes || cost > association_.send_credit().available()) {
     return false;
   }
@@ -41,7 +41,7 @@ bool MessageSender::send_at_once(uint32_t channel, uint64_t tag, iovec bytes) {
 // Sends an eager message that the receiver may want to pull.
 bool MessageSender::start_long(Operation& send) {
   const uint64_t length = send.length;
-  if (!current().capabilities().gets_now || length > PullClass::kMostBytes) {
+  if (!current().capabilities().gets_now || length > PullClass::kMaxBytes) {
     return start_copied(send);
   }
   if (rule_.pulls(length, &now_ns)) {

@@ -34,7 +34,7 @@ class MessageSender {
     const uint64_t cost = send.length + kMessageCost;
     if (send.buffers.on_host && send.length <= current().capabilities().eager_limit_bytes &&
         cost <= association_.send_credit().available()) [[likely]] {
-      return send.length < PullClass::kLeastBytes ? start_copied(send) : start_long(send);
+      return send.length < PullClass::kMinBytes ? start_copied(send) : start_long(send);
     }
     return start_rendezvous(send);
   }

@@ -16,7 +16,7 @@ Result<MappedRegion> Offers::find(Rail& rail, const RemoteKey& key, uint64_t len
     if (known->region.ok() && known->region->length != length) return Code::kInvalidArgument;
     return known->region;
   }
-  if (!rail.capabilities().map || regions_.size() >= kMostRegions) return Code::kUnsupported;
+  if (!rail.capabilities().map || regions_.size() >= kMaxRegions) return Code::kUnsupported;
   regions_.push_back({rail.id, key, Code::kPending});
   rail.abilities().mapper->map(key, length);
   return Code::kPending;

@@ -35,12 +35,12 @@ class Offers {
   // The peer has refused an offer. After some of them this rank makes none any more.
   void refused() HETCOMM_UNDER_BATON { ++refusals_; }
   bool may_offer_on(const Rail& rail) const HETCOMM_UNDER_BATON {
-    return rail.capabilities().map && rail.capabilities().lossless && refusals_ < kMostRefusals;
+    return rail.capabilities().map && rail.capabilities().lossless && refusals_ < kMaxRefusals;
   }
 
  private:
-  static constexpr size_t kMostRegions = 256;  // that a peer makes this side map
-  static constexpr uint32_t kMostRefusals = 16;
+  static constexpr size_t kMaxRegions = 256;  // that a peer makes this side map
+  static constexpr uint32_t kMaxRefusals = 16;
   struct Known {
     uint64_t rail;
     RemoteKey key;

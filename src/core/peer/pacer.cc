@@ -19,7 +19,7 @@ uint64_t duration_ns(uint64_t bytes, uint64_t bytes_per_second) {
 uint64_t piece_of(const LaneShare& share) {
   if (share.bytes_per_second == 0) return Pacer::kPieceBytes;
   return std::clamp(share.bytes_per_second / (kNsPerSecond / Pacer::kPieceNs),
-                    Pacer::kLeastPieceBytes, Pacer::kPieceBytes);
+                    Pacer::kMinPieceBytes, Pacer::kPieceBytes);
 }
 
 }  // namespace

@@ -66,10 +66,10 @@ class Pacer {
   // queue with much to send does not fill it for the others. More where there is only one queue.
   static constexpr uint64_t kWindowBytes = 4u << 20;
   static constexpr uint64_t kWindowAloneBytes = 16u << 20;
-  static constexpr uint64_t kPieceBytes = LinkShare::kMostPieceBytes;
+  static constexpr uint64_t kPieceBytes = LinkShare::kMaxPieceBytes;
   // A piece of a queue with a rate takes so long, within bounds.
   static constexpr uint64_t kPieceNs = 10'000'000;
-  static constexpr uint64_t kLeastPieceBytes = 16u << 10;
+  static constexpr uint64_t kMinPieceBytes = 16u << 10;
   // So much may leave at once after a pause, in time of the rate.
   static constexpr uint64_t kBurstNs = 20'000'000;
 

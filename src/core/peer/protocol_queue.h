@@ -17,15 +17,15 @@
 namespace hetcomm {
 
 // The longest is a LaneClosedBody with its reason.
-inline constexpr size_t kMostProtocolBytes = 240;
-static_assert(sizeof(LaneClosedBody) + kMostReasonBytes <= kMostProtocolBytes);
+inline constexpr size_t kMaxProtocolBytes = 240;
+static_assert(sizeof(LaneClosedBody) + kMaxReasonBytes <= kMaxProtocolBytes);
 
 struct ProtocolMessage {
   WireHeader header;
   uint32_t size;
   uint32_t received;  // last message received when it was queued: what it may acknowledge
   Place place;        // kept until the peer has acknowledged the message
-  std::array<std::byte, kMostProtocolBytes> body;
+  std::array<std::byte, kMaxProtocolBytes> body;
 };
 
 class ProtocolQueue {

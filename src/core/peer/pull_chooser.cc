@@ -112,7 +112,7 @@ bool PullChooser::Class::measured(Way way, double sample, double elapsed_ns, uin
   if (way != in_use() && !only_alone()) {
     // The sender had not heard of the end of a trial. If it goes on, it has reasons of its own.
     astray += count;
-    if (astray <= kMostAstray) ways.charge(extra_ns(in_use(), bytes) * count);
+    if (astray <= kMaxAstray) ways.charge(extra_ns(in_use(), bytes) * count);
     return false;
   }
   const Way other = other_way(way);
@@ -132,7 +132,7 @@ void PullRule::late(uint64_t bytes) {
   Class& c = classes_[PullClass::of(bytes)];
   if (c.to_copy > 0) return;  // one of the same time
   c.to_copy = c.copied_next;
-  c.copied_next = std::min(2 * c.copied_next, kMostCopied);
+  c.copied_next = std::min(2 * c.copied_next, kMaxCopied);
 }
 
 bool PullRule::samples_next(uint64_t bytes) {

@@ -20,9 +20,9 @@ namespace hetcomm {
 
 // Size classes of eager messages that may be pulled.
 struct PullClass {
-  static constexpr uint64_t kLeastBytes = 16 << 10;  // smaller messages are not pulled
-  static constexpr uint64_t kMostBytes = 512 << 10;  // nor larger ones: a read is not interrupted
-  static constexpr size_t kCount = 4;                // up to 32 KiB, 64 KiB, 128 KiB, more
+  static constexpr uint64_t kMinBytes = 16 << 10;   // smaller messages are not pulled
+  static constexpr uint64_t kMaxBytes = 512 << 10;  // nor larger ones: a read is not interrupted
+  static constexpr size_t kCount = 4;               // up to 32 KiB, 64 KiB, 128 KiB, more
   static size_t of(uint64_t bytes) {
     size_t c = 0;
     for (uint64_t limit = 32 << 10; c + 1 < kCount && bytes > limit; limit *= 2) ++c;
@@ -63,7 +63,7 @@ class PullChooser {
   // follow.
   static constexpr uint32_t kLongestTrial = 256;
   // So many messages that go the other way after a trial count as its cost.
-  static constexpr uint32_t kMostAstray = 16;
+  static constexpr uint32_t kMaxAstray = 16;
   // Pulling costs two short messages more.
   static constexpr double kExtraNs = 300;
 
@@ -123,7 +123,7 @@ class PullRule {
   }
   // The receiver has read a message of |bytes|.
   void answered(uint64_t bytes) HETCOMM_UNDER_BATON {
-    classes_[PullClass::of(bytes)].copied_next = kLeastCopied;
+    classes_[PullClass::of(bytes)].copied_next = kMinCopied;
   }
   // It has not, for long: it calls the library rarely, and the next messages are copied.
   void late(uint64_t bytes) HETCOMM_UNDER_BATON;
@@ -137,14 +137,14 @@ class PullRule {
  private:
   static constexpr uint32_t kSampled = 16;  // one of so many messages is measured
   static constexpr size_t kSamples = 3;
-  static constexpr uint32_t kLeastCopied = 16;  // messages that are copied after a late one
-  static constexpr uint32_t kMostCopied = 1 << 16;
+  static constexpr uint32_t kMinCopied = 16;  // messages that are copied after a late one
+  static constexpr uint32_t kMaxCopied = 1 << 16;
 
   struct Class {
     uint64_t pause = kPullNone;
     uint32_t to_copy = 0;
-    uint32_t copied_next = kLeastCopied;  // after the next late one
-    uint32_t to_sample = 0;               // messages until the next one that is
+    uint32_t copied_next = kMinCopied;  // after the next late one
+    uint32_t to_sample = 0;             // messages until the next one that is
     uint32_t sampled = 0;
     std::array<uint64_t, kSamples> ns_per_mib{};
   };

@@ -11,7 +11,7 @@ size_t RailNeeds::find(const RailMasks& masks) const {
 }
 
 bool RailNeeds::note(const RailMasks& masks) {
-  if (knows(masks) || all_.size() == kMostNeeds) return false;
+  if (knows(masks) || all_.size() == kMaxNeeds) return false;
   all_.push_back(masks);
   return true;
 }

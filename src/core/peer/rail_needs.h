@@ -19,7 +19,7 @@ namespace hetcomm {
 class RailNeeds {
  public:
   // More are not noted: their data goes over any connection.
-  static constexpr size_t kMostNeeds = 256;
+  static constexpr size_t kMaxNeeds = 256;
 
   // Returns false if |masks| are known already, or are too many.
   bool note(const RailMasks& masks) HETCOMM_UNDER_BATON;

@@ -27,11 +27,11 @@ class Reachability {
     ++breaks_;
   }
   bool keeps_breaking(uint64_t now_ns) const HETCOMM_UNDER_BATON {
-    return breaks_ > kMostBreaks && is_long(now_ns);
+    return breaks_ > kMaxBreaks && is_long(now_ns);
   }
   // Returns the pause before the next attempt.
   uint64_t pause_after_break_ns() const HETCOMM_UNDER_BATON {
-    return std::min(kMostPauseNs, kLeastPauseNs << std::min<uint64_t>(breaks_, 7));
+    return std::min(kMaxPauseNs, kMinPauseNs << std::min<uint64_t>(breaks_, 7));
   }
 
   // No transport could connect.
@@ -41,19 +41,19 @@ class Reachability {
   }
   bool is_first_failure() const HETCOMM_UNDER_BATON { return failures_ == 1; }
   bool is_hopeless(uint64_t now_ns) const HETCOMM_UNDER_BATON {
-    return is_long(now_ns) && failures_ >= kLeastFailures;
+    return is_long(now_ns) && failures_ >= kMinFailures;
   }
   uint64_t pause_after_failure_ns(uint64_t now_ns) const HETCOMM_UNDER_BATON {
-    return std::clamp((now_ns - since_ns_) / 4, kLeastPauseNs, kMostPauseNs);
+    return std::clamp((now_ns - since_ns_) / 4, kMinPauseNs, kMaxPauseNs);
   }
 
  private:
-  static constexpr uint64_t kLeastPauseNs = 10'000'000;
-  static constexpr uint64_t kMostPauseNs = 1'000'000'000;
-  static constexpr uint64_t kMostBreaks = 8;
+  static constexpr uint64_t kMinPauseNs = 10'000'000;
+  static constexpr uint64_t kMaxPauseNs = 1'000'000'000;
+  static constexpr uint64_t kMaxBreaks = 8;
   // So many attempts to connect fail at least before the peer counts as not reached: a rank that
   // computes in between makes few of them.
-  static constexpr uint64_t kLeastFailures = 8;
+  static constexpr uint64_t kMinFailures = 8;
 
   void begin(uint64_t now_ns) HETCOMM_UNDER_BATON {
     if (since_ns_ == kForever) since_ns_ = now_ns;

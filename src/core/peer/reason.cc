@@ -39,7 +39,7 @@ Status left_by(int rank) {
 PeerReason::PeerReason(int peer, const WireHeader& header, ConstByteSpan text)
     : peer_(peer),
       code_(static_cast<Code>(static_cast<int32_t>(header.value))),
-      text_(text.first(std::min(text.size(), kMostReasonBytes))) {
+      text_(text.first(std::min(text.size(), kMaxReasonBytes))) {
   // Whatever comes is a failure.
   if (static_cast<int32_t>(code_) >= 0) code_ = Code::kAborted;
 }

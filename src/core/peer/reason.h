@@ -16,7 +16,7 @@
 namespace hetcomm {
 
 // Longer texts are cut.
-inline constexpr size_t kMostReasonBytes = 192;
+inline constexpr size_t kMaxReasonBytes = 192;
 
 // What the other ranks are told of |why|, by |rank|, this one. Works without memory.
 Status reason_for_others(int rank, const Status& why);

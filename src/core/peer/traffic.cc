@@ -8,7 +8,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr size_t kMostEarlyGrants = 4096;
+constexpr size_t kMaxEarlyGrants = 4096;
 
 }  // namespace
 
@@ -181,8 +181,7 @@ void Traffic::receive_grant(const WireHeader& header, ConstByteSpan payload) {
   grant.wants_offers = header.value == 1;
   if (!decode_body<GrantBody>(payload, &grant)) {
     association_.violated("grant of a wrong size");
-  } else if (early_grants_.size() >= kMostEarlyGrants &&
-             association_.rails().is_early(grant.rail)) {
+  } else if (early_grants_.size() >= kMaxEarlyGrants && association_.rails().is_early(grant.rail)) {
     association_.violated("too many grants for a connection that is not open");
   } else {
     take(grant);

@@ -182,7 +182,7 @@ class ReceiveTransfer final : public Mortal {
   static constexpr uint64_t kRegrantBytes =
       8u << 20;  // what a broken connection costs at most, per chunk
   // These count where several connections share the load.
-  static constexpr uint64_t kLeastShare = 128u << 10;
+  static constexpr uint64_t kMinShare = 128u << 10;
   static constexpr size_t kChunksPerRail = 2;
 
   struct Range {

@@ -467,7 +467,7 @@ bool ReceiveTransfer::want_get() {
   association_.need_rails(near_);
   if (!association_.choose_rails(near_).admit(rail->ends)) return false;
   // A get goes over one connection, puts over all.
-  if (accepted_ > kLeastShare && association_.count_bulk_rails(near_) > 1) return false;
+  if (accepted_ > kMinShare && association_.count_bulk_rails(near_) > 1) return false;
   if (rail->capabilities().prefers_get) return true;
   chosen_ = receive_->buffers.on_host;
   return table_.chooser().prefer_get(accepted_);
@@ -481,7 +481,7 @@ uint64_t ReceiveTransfer::next_length(const Range& rest, bool staged) const {
   if (const size_t rails = association_.count_bulk_rails(near_); rails > 1) {
     // Smaller towards the end, so that all connections end together.
     const uint64_t fair = std::max<uint64_t>(rest.length / (2 * kChunksPerRail * rails), 1);
-    length = std::min(length, (fair + kLeastShare - 1) / kLeastShare * kLeastShare);
+    length = std::min(length, (fair + kMinShare - 1) / kMinShare * kMinShare);
   }
   return capabilities.max_exposed_extents == UINT32_MAX
              ? length
@@ -538,7 +538,7 @@ Rail* ReceiveTransfer::pick_rail() const {
       if (chunks_[i].is_on(rail)) ++under_way;
     }
     if (under_way >= kChunksPerRail) return;
-    const double done = static_cast<double>(rail.receiving.outstanding() + kLeastShare) /
+    const double done = static_cast<double>(rail.receiving.outstanding() + kMinShare) /
                         rail.rate_of(rail.receiving);
     if (best != nullptr && done >= soonest) return;
     best = &rail;

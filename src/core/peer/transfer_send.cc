@@ -11,9 +11,9 @@ namespace {
 
 // This side copies so much of the host's memory at a time, for the receiver's device. It stays in a
 // cache until that has read it; twice as much halves the rate of 64 MiB with 1 MiB of cache.
-constexpr uint64_t kMostCopied = 512u << 10;
+constexpr uint64_t kMaxCopied = 512u << 10;
 // So often, before other things have their turn.
-constexpr size_t kMostCopies = 4;
+constexpr size_t kMaxCopies = 4;
 
 }  // namespace
 
@@ -337,12 +337,11 @@ bool SendTransfer::start_staged(OpenGrant& grant, Rail& rail) {
   association_.common().staging.choose_shape(chunks_, accepted_, StreamDirection::kToHost,
                                              send_->buffers.pieces);
   const size_t depth =
-      send_->buffers.on_host ? std::min(chunks_.shape().depth, kMostCopies) : chunks_.shape().depth;
+      send_->buffers.on_host ? std::min(chunks_.shape().depth, kMaxCopies) : chunks_.shape().depth;
   while (grant.started < grant.body.length) {
     if (pieces_.size() >= depth) return false;
-    const uint64_t most = send_->buffers.on_host
-                              ? std::min(chunks_.shape().chunk_bytes, kMostCopied)
-                              : chunks_.shape().chunk_bytes;
+    const uint64_t most = send_->buffers.on_host ? std::min(chunks_.shape().chunk_bytes, kMaxCopied)
+                                                 : chunks_.shape().chunk_bytes;
     const uint64_t part = allowed(rail, std::min(most, grant.body.length - grant.started));
     if (part == 0) return false;
     bool exhausted = false;

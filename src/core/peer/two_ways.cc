@@ -43,7 +43,7 @@ bool TwoWays::measured_in_trial(double ns_per_byte) {
 
 void TwoWays::trial_ended(Way in_use) {
   if (!std::exchange(hasty_, false)) return;
-  before_hasty_ = in_use == tried_ ? kBetweenTrials : std::min(2 * before_hasty_, kMostBeforeHasty);
+  before_hasty_ = in_use == tried_ ? kBetweenTrials : std::min(2 * before_hasty_, kMaxBeforeHasty);
 }
 
 bool TwoWays::measured_in_use(Way in_use, double ns_per_byte, double elapsed_ns, uint32_t count) {

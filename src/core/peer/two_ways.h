@@ -61,7 +61,7 @@ class TwoWays {
   // Share of the time that trials may cost more than the way in use.
   static constexpr double kShare = 0.015;
   // Messages before a hasty trial double, up to this, as long as it changes nothing.
-  static constexpr uint32_t kMostBeforeHasty = 8192;
+  static constexpr uint32_t kMaxBeforeHasty = 8192;
   // So many messages in a row that take twice as long as before: something has changed.
   static constexpr uint32_t kSlowInRow = 4;
 

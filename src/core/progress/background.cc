@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kShortNapNs = 15'000;
 constexpr uint64_t kLongNapNs = 1'000'000;
 // How many times it is woken for nothing before it leaves, or is left alone.
-constexpr uint32_t kMostPatience = 3;
+constexpr uint32_t kMaxPatience = 3;
 // A caller that waits again so soon makes the progress itself. Where both share a processor, the
 // thread would only displace it.
 constexpr uint64_t kSoonUs = 100;
@@ -55,10 +55,10 @@ class Usefulness {
     if (!callers_come || (found && !for_callers)) {
       vain_wakes_ = 0;
     } else {
-      vain_wakes_ = for_callers ? kMostPatience : vain_wakes_ + 1;
+      vain_wakes_ = for_callers ? kMaxPatience : vain_wakes_ + 1;
     }
   }
-  bool in_the_way() const { return vain_wakes_ >= kMostPatience; }
+  bool in_the_way() const { return vain_wakes_ >= kMaxPatience; }
   // Callers computed for longer between two waits, and it found something until then.
   bool of_use() const {
     const uint64_t times = std::max<uint64_t>(count() - waits_at_start_, 1);
@@ -248,7 +248,7 @@ bool Background::nap_short() {
 // A caller that computes will do so the next times.
 void Background::note_wake(bool of_use) {
   const uint32_t patience = patience_.load(std::memory_order_relaxed);
-  patience_.store(of_use ? kMostPatience : std::max(patience, 1U) - 1, std::memory_order_relaxed);
+  patience_.store(of_use ? kMaxPatience : std::max(patience, 1U) - 1, std::memory_order_relaxed);
 }
 
 void Background::wake() {

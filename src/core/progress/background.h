@@ -25,14 +25,14 @@ class LongPolls {
  public:
   // Now and then one is tried, though they do not pay.
   bool pay() { return score_ >= 0 || ++since_trial_ % kTrialsApart == 0; }
-  void note_found() { score_ = std::min(score_ + 1, kMost); }
+  void note_found() { score_ = std::min(score_ + 1, kMax); }
   // A long poll in vain costs more than one that finds something saves.
-  void note_vain() { score_ = std::max(score_ - 2, -kMost); }
+  void note_vain() { score_ = std::max(score_ - 2, -kMax); }
 
  private:
-  static constexpr int kMost = 4;
+  static constexpr int kMax = 4;
   static constexpr uint32_t kTrialsApart = 32;
-  int score_ = kMost;
+  int score_ = kMax;
   uint32_t since_trial_ = 0;
 };
 

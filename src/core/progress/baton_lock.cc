@@ -39,8 +39,8 @@ void BatonLock::await_sole_user() {
 }
 
 void BatonLock::give_way() const {
-  constexpr int kMostYields = 64;
-  for (int i = 0; i < kMostYields && is_wanted(); ++i) sched_yield();
+  constexpr int kMaxYields = 64;
+  for (int i = 0; i < kMaxYields && is_wanted(); ++i) sched_yield();
 }
 
 void BatonLock::await() {

@@ -30,7 +30,7 @@ class IdChains {
   size_t count() const HETCOMM_UNDER_BATON { return count_; }
   // Comes before each insert(). Throws std::bad_alloc if there is no room at all.
   void make_room() HETCOMM_UNDER_BATON {
-    if (count_ >= kMostInChain * chains_.size()) [[unlikely]]
+    if (count_ >= kMaxChainLength * chains_.size()) [[unlikely]]
       grow();
   }
   // Ids need not differ.
@@ -54,7 +54,7 @@ class IdChains {
   }
 
  private:
-  static constexpr size_t kMostInChain = 2;
+  static constexpr size_t kMaxChainLength = 2;
   static constexpr size_t kFirst = 16;
 
   size_t index_of(uint64_t id) const {
