@@ -96,9 +96,9 @@ class Net {
   };
   struct Queue;
   // A rank that queues lead to.
-  struct Peer final : public ScheduledPair {
-    explicit Peer(Net& its_net) : net(its_net), pacer(its_net.schedule_, its_net.links_, *this) {
-      net.schedule_.add(*this);
+  struct Peer final : public ListedPair {
+    explicit Peer(Net& its_net) : net(its_net), pacer(its_net.turns_, its_net.links_, *this) {
+      net.turns_.add(*this);
     }
     void send_update() override {
       while (Pacer::Flow* flow = pacer.next(net.now())) {
@@ -255,8 +255,8 @@ class Net {
         end(*queue, piece);
       }
     }
-    schedule_.tick(now());
-    schedule_.run();
+    turns_.tick(now());
+    turns_.run();
   }
 
   double link_;
@@ -269,8 +269,8 @@ class Net {
   double now_ms_ = 0;
   Nobody nobody_;
   Engine engine_{nobody_};
-  PairSchedule schedule_{engine_};
-  LinkShares links_{schedule_};
+  PairTurns turns_{engine_};
+  LinkShares links_{turns_};
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<std::unique_ptr<Queue>> queues_;
 };

@@ -25,7 +25,7 @@ using test::Random;
 constexpr uint64_t kMiB = 1u << 20;
 constexpr uint64_t kMs = 1'000'000;
 
-class NoPair final : public ScheduledPair {
+class NoPair final : public ListedPair {
  public:
   void send_update() override {}
   bool copy_some() override { return false; }
@@ -121,9 +121,9 @@ class CorePacer : public ::testing::Test {
   uint64_t under_way_ = 0;
   std::vector<std::unique_ptr<Source>> sources_;
   Engine engine_{nobody_};
-  PairSchedule schedule_{engine_};
-  LinkShares links_{schedule_};
-  Pacer pacer_{schedule_, links_, pair_};
+  PairTurns turns_{engine_};
+  LinkShares links_{turns_};
+  Pacer pacer_{turns_, links_, pair_};
 };
 
 TEST_F(CorePacer, WeightsAreKept) {

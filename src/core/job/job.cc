@@ -406,7 +406,7 @@ Job::~Job() {
   while (!commons_.graveyard.empty()) {
     commons_.graveyard.bury(commons_.blocks);  // what refers to pairs
   }
-  commons_.schedule.clear();
+  commons_.turns.clear();
   pairs_.clear();
   while (!commons_.graveyard.empty()) commons_.graveyard.bury(commons_.blocks);
   commons_.device_access.close();
@@ -531,7 +531,7 @@ int Job::progress() {
 int Job::make_progress() {
   int moved = 0;
   if (events_.mail_waits()) events_.read_mail();
-  commons_.schedule.begin_pass();
+  commons_.turns.begin_pass();
   moved += transports_.progress();
   WaitingCalls& calls = environment_.devices.calls();
   if (calls.may_make()) [[unlikely]]
@@ -539,7 +539,7 @@ int Job::make_progress() {
   if (!commons_.staging.idle()) moved += commons_.staging.progress();
   if (!departures_.idle()) moved += departures_.progress();
   if (!tasks_.empty()) moved += tasks_.progress();
-  if (commons_.schedule.has_work()) moved += commons_.schedule.run();
+  if (commons_.turns.has_work()) moved += commons_.turns.run();
   if (!commons_.graveyard.empty()) commons_.graveyard.bury(commons_.blocks);
   return moved;
 }
@@ -563,7 +563,7 @@ void Job::run_timers(uint64_t now_ns) {
   idle_.tick(now_ns);
   paths_.tick(now_ns);
   stream_waits_.tick(now_ns);
-  commons_.schedule.tick(now_ns);
+  commons_.turns.tick(now_ns);
   commons_.staging.chunks().tidy();
 }
 
@@ -572,7 +572,7 @@ uint64_t Job::next_timer_ns() const {
   constexpr uint64_t kLookNs = 100'000'000;
   const uint64_t look_ns =
       environment_.devices.abandoned().none() ? kForever : commons_.now_ns() + kLookNs;
-  return std::min({look_ns, commons_.schedule.next_timer_ns(), idle_.next_timer_ns(),
+  return std::min({look_ns, commons_.turns.next_timer_ns(), idle_.next_timer_ns(),
                    paths_.next_timer_ns(), transports_.next_timer_ns(), tasks_.next_timer_ns(),
                    stream_waits_.next_timer_ns()});
 }

@@ -169,7 +169,7 @@ class Job final : public Driven, private DeviceUser {
   void run_timers(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool has_work() const HETCOMM_UNDER_BATON {
     return (!tasks_.empty() && tasks_.ready()) || departures_.ready() ||
-           !commons_.graveyard.empty() || commons_.schedule.has_work() || events_.mail_waits() ||
+           !commons_.graveyard.empty() || commons_.turns.has_work() || events_.mail_waits() ||
            environment_.devices.calls().may_make();
   }
 

@@ -319,7 +319,7 @@ void PairPaths::connect(int rank) {
 
 void PairPaths::ask_next() {
   if (introductions_.send_next(commons_.engine.refresh_now())) {
-    commons_.schedule.note_timer(introductions_.next_timer_ns());
+    commons_.turns.note_timer(introductions_.next_timer_ns());
   }
 }
 

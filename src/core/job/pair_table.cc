@@ -12,7 +12,7 @@ Pair& PairTable::make(int rank) {
   std::unique_ptr<Pair>& made = pairs_[static_cast<size_t>(rank)];
   make_room(active_);
   auto pair = std::make_unique<Pair>(commons_, rank, peers_.class_of(rank).credit);
-  commons_.schedule.add(*pair);
+  commons_.turns.add(*pair);
   active_.push_back(pair.get());
   made = std::move(pair);
   if (!status(rank).ok()) made->lose(status(rank));

@@ -203,7 +203,7 @@ void AccessInitiator::go_by_message(Operation& operation, uint64_t placed) {
 // At the end of the pass; until then it is in a list, whatever happens.
 void AccessInitiator::send_soon(Operation& operation) {
   association_.enqueue(operation);
-  association_.common().schedule.update_due(association_.pair());
+  association_.common().turns.update_due(association_.pair());
 }
 
 // --- places and turns ---------------------------------------------------------
@@ -216,7 +216,7 @@ void AccessInitiator::start_waiting() {
 // The operations that wait for a place start at the end of the pass.
 void AccessInitiator::free_place() {
   places_.give_back();
-  if (!waiting_.empty()) association_.common().schedule.update_due(association_.pair());
+  if (!waiting_.empty()) association_.common().turns.update_due(association_.pair());
 }
 
 // The operation that the owner has answered under |id|; null where that has ended before.
@@ -348,7 +348,7 @@ void AccessInitiator::rail_failed(const Rail& rail, bool peer_has_to_know) {
 void AccessInitiator::start_again() {
   if (!mapped_.has_interrupted()) return;
   mapped_.enqueue_interrupted();
-  association_.common().schedule.update_due(association_.pair());
+  association_.common().turns.update_due(association_.pair());
 }
 
 void AccessInitiator::fail_everything(const Status& why) {

@@ -16,7 +16,7 @@ Association::Association(PairCommons& common, PairBase& pair, int rank, uint32_t
       sequencer_(common.first_sequence),
       send_credit_(credit, common.first_sequence),
       receive_credit_(common.credit_granted, common.first_sequence),
-      bulks_(common.engine, common.schedule, pair) {}
+      bulks_(common.engine, common.turns, pair) {}
 
 // --- connections ------------------------------------------------------------
 
@@ -92,7 +92,7 @@ bool Association::send_waiting_protocol() {
     return try_send(message.header, message.body.data(), message.size, message.received,
                     message.place);
   });
-  if (all && !sequencer_.is_reported()) common_.schedule.update_due(pair_);
+  if (all && !sequencer_.is_reported()) common_.turns.update_due(pair_);
   return all;
 }
 
@@ -108,7 +108,7 @@ void Association::starve() {
   if (is_lost()) return;
   starved_ = true;
   state_ = PairState::kConnecting;
-  common_.schedule.update_due(pair_);
+  common_.turns.update_due(pair_);
 }
 
 // --- operations -------------------------------------------------------------

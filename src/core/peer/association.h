@@ -27,7 +27,7 @@ namespace hetcomm {
 enum class PairState : uint8_t { kIdle, kConnecting, kReady, kLost };
 
 // A pair, as what lies below it sees it. None of these calls is frequent.
-class PairBase : public ScheduledPair {
+class PairBase : public ListedPair {
  public:
   // The peer has broken the protocol on |rail|, which fails.
   virtual void violated(Rail& rail, std::string_view what) HETCOMM_UNDER_BATON = 0;
@@ -148,12 +148,12 @@ class Association {
     return false;
   }
   void give_back_credit(uint64_t bytes) HETCOMM_UNDER_BATON {
-    if (receive_credit_.give_back(bytes)) common_.schedule.update_due(pair_);
+    if (receive_credit_.give_back(bytes)) common_.turns.update_due(pair_);
   }
   // The peer waits to hear that its message was dealt with.
   void acknowledgement_due() HETCOMM_UNDER_BATON {
     sequencer_.owe();
-    common_.schedule.acknowledgement_due(pair_);
+    common_.turns.acknowledgement_due(pair_);
   }
 
   // --- operations ---

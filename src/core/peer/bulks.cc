@@ -31,7 +31,7 @@ void Bulks::submit(OwnedBulk& bulk) {
     // It would be refused again.
     bulk.refused = code;
     refused_.push(bulk);
-    schedule_.update_due(pair_);
+    turns_.update_due(pair_);
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
-#include "src/core/peer/pair_schedule.h"
+#include "src/core/peer/pair_turns.h"
 #include "src/core/peer/rail.h"
 #include "src/core/progress/engine.h"
 #include "transports/transport.h"
@@ -69,8 +69,8 @@ class BulkList {
 
 class Bulks {
  public:
-  Bulks(Engine& engine, PairSchedule& schedule, ScheduledPair& pair)
-      : engine_(engine), schedule_(schedule), pair_(pair) {}
+  Bulks(Engine& engine, PairTurns& turns, ListedPair& pair)
+      : engine_(engine), turns_(turns), pair_(pair) {}
   Bulks(const Bulks&) = delete;
   Bulks& operator=(const Bulks&) = delete;
 
@@ -96,8 +96,8 @@ class Bulks {
 
  private:
   Engine& engine_;
-  PairSchedule& schedule_;
-  ScheduledPair& pair_;
+  PairTurns& turns_;
+  ListedPair& pair_;
   BulkList waiting_;
   BulkList refused_;
 };

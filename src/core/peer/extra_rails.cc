@@ -25,7 +25,7 @@ void ExtraRails::need(const RailMasks& masks) {
   if (!is_higher && !is_under_way(masks)) return;
   const uint64_t until = common.engine.refresh_now() + kPatienceNs;
   association_.needs().wait(masks, until);
-  common.schedule.note_timer(until);
+  common.turns.note_timer(until);
 }
 
 void ExtraRails::wanted_by_peer(const RailMasks& masks) {
@@ -106,7 +106,7 @@ void ExtraRails::connect() {
     cool_downs_.begin_connecting(ends);
     common.connector.connect_over(association_.rank(), ends);
   }
-  if (connect_at_ns_ != kForever) common.schedule.note_timer(connect_at_ns_);
+  if (connect_at_ns_ != kForever) common.turns.note_timer(connect_at_ns_);
 }
 
 void ExtraRails::connect_failed(const RailEnds& ends, const Status& why) {
@@ -148,7 +148,7 @@ void ExtraRails::plan_to_close(uint64_t cool_downs) {
   if (association_.rails().size() < 2 || superfluous().empty()) return;
   PairCommons& common = association_.common();
   close_at_ns_ = common.engine.refresh_now() + cool_downs * common.cool_down_ns;
-  common.schedule.note_timer(close_at_ns_);
+  common.turns.note_timer(close_at_ns_);
 }
 
 // The lower rank begins: it announces. The higher one closes what was announced, and answers.

@@ -337,7 +337,7 @@ void Lanes::start_send(Lane& lane, Operation& run) {
     take_grants(lane, number);
   } else {
     if (!std::exchange(lane.is_left, true)) left_.push_back(lane.number());
-    common().schedule.update_due(association_.pair());
+    common().turns.update_due(association_.pair());
   }
 }
 

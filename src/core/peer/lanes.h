@@ -21,7 +21,7 @@ class Lanes {
   Lanes(Association& association, TransferTable& transfers)
       : association_(association),
         transfers_(transfers),
-        pacer_(association.common().schedule, association.common().links, association.pair()) {}
+        pacer_(association.common().turns, association.common().links, association.pair()) {}
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 

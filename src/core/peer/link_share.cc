@@ -63,7 +63,7 @@ bool LinkShare::may_start(Member& member, uint64_t now_ns) {
   if (held_ == 0) trial_.holding_begins(now_ns);
   if (!member.held) ++held_;
   member.held = true;
-  schedule_.note_timer(trial_.deadline_ns());
+  turns_.note_timer(trial_.deadline_ns());
   return false;
 }
 
@@ -114,13 +114,13 @@ void LinkShare::settle(uint64_t now_ns) {
 void LinkShare::release(Member& member) {
   member.held = false;
   --held_;
-  schedule_.update_due(*member.pair);
+  turns_.update_due(*member.pair);
 }
 
 // --- what holding costs -------------------------------------------------------
 
 bool LinkShare::serves_several(uint64_t now_ns) const {
-  const ScheduledPair* one = nullptr;
+  const ListedPair* one = nullptr;
   for (const Member* member : members_) {
     const bool recent = member->active_ns > 0 && now_ns < member->active_ns + kRecentNs;
     if (!has_work(*member) && !recent) continue;

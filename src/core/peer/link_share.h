@@ -23,7 +23,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/core/peer/holding_trial.h"
-#include "src/core/peer/pair_schedule.h"
+#include "src/core/peer/pair_turns.h"
 
 namespace hetcomm {
 
@@ -53,7 +53,7 @@ class LinkShare {
 
   // This is one queue. The first three are its owner's, the rest is the link's.
   struct Member {
-    ScheduledPair* pair = nullptr;          // goes on when the queue is not held any more
+    ListedPair* pair = nullptr;             // goes on when the queue is not held any more
     uint32_t weight = 1;                    // at least 1
     const uint64_t* earliest_ns = nullptr;  // when its rate, if it has one, allows the next piece
 
@@ -68,7 +68,7 @@ class LinkShare {
   };
 
   // |index|: LinkShares::index_of(). Only queues of one pair share LinkShares::kWithinHost.
-  LinkShare(PairSchedule& schedule, size_t index) : schedule_(schedule), index_(index) {}
+  LinkShare(PairTurns& turns, size_t index) : turns_(turns), index_(index) {}
   LinkShare(const LinkShare&) = delete;
   LinkShare& operator=(const LinkShare&) = delete;
 
@@ -140,7 +140,7 @@ class LinkShare {
   void settle(uint64_t now_ns) HETCOMM_UNDER_BATON;
   void release(Member& member) HETCOMM_UNDER_BATON;
 
-  PairSchedule& schedule_;
+  PairTurns& turns_;
   const size_t index_;
   std::vector<Member*> members_;
   uint64_t virtual_tag_ = 0;  // the least of those that count
@@ -160,8 +160,8 @@ class LinkShares {
   // This stands for an index where data does not leave the host.
   static constexpr size_t kWithinHost = kCount;
 
-  explicit LinkShares(PairSchedule& schedule) {
-    for (size_t i = 0; i < kCount; ++i) links_[i] = std::make_unique<LinkShare>(schedule, i);
+  explicit LinkShares(PairTurns& turns) {
+    for (size_t i = 0; i < kCount; ++i) links_[i] = std::make_unique<LinkShare>(turns, i);
   }
   static size_t index_of(size_t own_transport, bool within_host) {
     return within_host ? kWithinHost : own_transport % kCount;

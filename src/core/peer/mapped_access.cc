@@ -119,7 +119,7 @@ bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
     ++rail.counters().direct;
     operation.stage = OperationStage::kDirect;
     copies_.push_back({&operation, 0});
-    association_.common().schedule.copies_due(association_.pair());
+    association_.common().turns.copies_due(association_.pair());
     return true;
   } else {
     copy_range(operation, 0, operation.length);

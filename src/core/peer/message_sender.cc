@@ -68,7 +68,7 @@ bool MessageSender::start_pulled(Operation& send, PoolPtr<SendTransfer> transfer
   send.transfer.send->pull_sent(now);
   if (push_at_ns_ == kForever) {
     push_at_ns_ = now + kPushAfterNs;
-    association_.common().schedule.note_timer(push_at_ns_);
+    association_.common().turns.note_timer(push_at_ns_);
   }
   note_sent(send.length, true);
   return true;
@@ -98,7 +98,7 @@ void MessageSender::push_overdue(uint64_t now_ns) {
     if (!transfer.lost_source()) rule_.late(transfer.length());
     push(transfer);
   });
-  if (push_at_ns_ != kForever) association_.common().schedule.note_timer(push_at_ns_);
+  if (push_at_ns_ != kForever) association_.common().turns.note_timer(push_at_ns_);
   association_.pair().pump();
 }
 

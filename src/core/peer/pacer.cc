@@ -57,7 +57,7 @@ void Pacer::remove(Flow& flow, uint64_t now_ns) {
   flow.ways.reset();
   flow.member.reset();
   set_timer(0);
-  if (waiting_ > 0) schedule_.update_due(pair_);
+  if (waiting_ > 0) turns_.update_due(pair_);
 }
 
 void Pacer::clear(uint64_t now_ns) {
@@ -77,7 +77,7 @@ uint64_t Pacer::allowed(Flow& flow, const Path& path, uint64_t wanted, bool high
     let_wait(flow, way);
     if (flow.earliest_ns < timer_ns_) {
       timer_ns_ = flow.earliest_ns;
-      schedule_.note_timer(timer_ns_);
+      turns_.note_timer(timer_ns_);
     }
     return 0;
   }
@@ -91,7 +91,7 @@ uint64_t Pacer::allowed(Flow& flow, const Path& path, uint64_t wanted, bool high
     const Flow* const other = first_waiting(way, now_ns);
     if (other != nullptr && is_before(*other, flow, way)) {
       let_wait(flow, way);
-      schedule_.update_due(pair_);  // that one goes on
+      turns_.update_due(pair_);  // that one goes on
       return 0;
     }
     if (!link(path.link).may_start(flow.member[path.link], now_ns)) {
@@ -121,7 +121,7 @@ void Pacer::ended(const Piece& piece, uint64_t now_ns) {
   piece.flow->ways[piece.way].under_way -= piece.bytes;
   ways_[piece.way].under_way -= piece.bytes;
   link(piece.link).ended(piece.flow->member[piece.link], piece.bytes, now_ns);
-  if (waiting_ > 0) schedule_.update_due(pair_);
+  if (waiting_ > 0) turns_.update_due(pair_);
 }
 
 void Pacer::let_wait(Flow& flow, size_t way) {
@@ -166,7 +166,7 @@ void Pacer::set_timer(uint64_t now_ns) {
       timer_ns_ = std::min(timer_ns_, flow->earliest_ns);
     }
   }
-  if (timer_ns_ != kForever) schedule_.note_timer(timer_ns_);
+  if (timer_ns_ != kForever) turns_.note_timer(timer_ns_);
 }
 
 uint64_t Pacer::next_timer_ns() const {

@@ -18,7 +18,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/clock.h"
 #include "src/core/peer/link_share.h"
-#include "src/core/peer/pair_schedule.h"
+#include "src/core/peer/pair_turns.h"
 
 namespace hetcomm {
 
@@ -73,12 +73,9 @@ class Pacer {
   // So much may leave at once after a pause, in time of the rate.
   static constexpr uint64_t kBurstNs = 20'000'000;
 
-  // When pieces may go on, |schedule| calls |pair|.
-  Pacer(PairSchedule& schedule, LinkShares& links, ScheduledPair& pair)
-      : schedule_(schedule),
-        links_(links),
-        within_host_(schedule, LinkShares::kWithinHost),
-        pair_(pair) {}
+  // When pieces may go on, |turns| calls |pair|.
+  Pacer(PairTurns& turns, LinkShares& links, ListedPair& pair)
+      : turns_(turns), links_(links), within_host_(turns, LinkShares::kWithinHost), pair_(pair) {}
   Pacer(const Pacer&) = delete;
   Pacer& operator=(const Pacer&) = delete;
 
@@ -126,10 +123,10 @@ class Pacer {
   void stop_waiting(Flow& flow, size_t way) HETCOMM_UNDER_BATON;
   void set_timer(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
-  PairSchedule& schedule_;
+  PairTurns& turns_;
   LinkShares& links_;
   LinkShare within_host_;
-  ScheduledPair& pair_;
+  ListedPair& pair_;
   std::vector<Flow*> flows_;
   std::array<Way, kWays> ways_{};
   size_t waiting_ = 0;  // flows, on each connection

@@ -134,7 +134,7 @@ void Pair::send_update() {
 
 void Pair::retry_at(uint64_t at_ns) {
   retry_at_ns_ = at_ns;
-  common().schedule.note_timer(at_ns);
+  common().turns.note_timer(at_ns);
 }
 
 uint64_t Pair::unsent_bytes(size_t link) const {

@@ -25,7 +25,7 @@
 #include "src/core/peer/completer.h"
 #include "src/core/peer/delivery.h"
 #include "src/core/peer/pacer.h"
-#include "src/core/peer/pair_schedule.h"
+#include "src/core/peer/pair_turns.h"
 #include "src/core/peer/rail_ends.h"
 #include "src/core/peer/wire.h"
 #include "src/core/progress/block_pool.h"
@@ -119,8 +119,8 @@ struct PairCommons {
         device_access(devices, config, lines),
         completer(progress, overlaps),
         delivery(completer, staging, blocks, graveyard),
-        schedule(progress),
-        links(schedule) {}
+        turns(progress),
+        links(turns) {}
 
   uint64_t now_ns() const HETCOMM_UNDER_BATON { return engine.coarse_now(); }
   // True if a connection over transport |index| moves all of |operation|'s memory by itself, as its
@@ -169,7 +169,7 @@ struct PairCommons {
   NearTransports near;
   Completer completer;
   Delivery delivery;
-  PairSchedule schedule;
+  PairTurns turns;
   LinkShares links;
   ChannelTable channels;
   SlotTable<Registration> registrations;

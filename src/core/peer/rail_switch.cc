@@ -28,7 +28,7 @@ void RailSwitch::take_over(Rail& rail) {
   association_.rails().current()->limit_payload(most);
   traffic_.ask_for_acknowledgement();
   take_over_at_ns_ = association_.common().engine.refresh_now() + kPauseNs;
-  association_.common().schedule.note_timer(take_over_at_ns_);
+  association_.common().turns.note_timer(take_over_at_ns_);
 }
 
 void RailSwitch::go_over_to(Rail& rail) {
@@ -59,7 +59,7 @@ void RailSwitch::resume() {
   traffic_.pump();
   traffic_.restart();
   traffic_.access().initiator().credit_came();
-  if (association_.is_ready()) association_.common().schedule.update_due(association_.pair());
+  if (association_.is_ready()) association_.common().turns.update_due(association_.pair());
   extra_rails_.connect();
   extra_rails_.plan_to_close();
 }

@@ -101,7 +101,7 @@ void Traffic::receive(Rail& rail, const MessageHeader& raw, ConstByteSpan payloa
 inline bool Traffic::deal_with(const Rail& rail, const WireHeader& header, ConstByteSpan payload) {
   if (header.kind == MessageKind::kUpdate) {
     if ((header.flags & kFlagAnswer) != 0) {
-      association_.common().schedule.update_due(association_.pair());
+      association_.common().turns.update_due(association_.pair());
     }
     return true;
   }
@@ -118,7 +118,7 @@ inline bool Traffic::deal_with(const Rail& rail, const WireHeader& header, Const
     dispatch(header, payload);
   }
   if (!lossless && sequencer.count_unreported(payload.size())) {
-    association_.common().schedule.update_due(association_.pair());
+    association_.common().turns.update_due(association_.pair());
   }
   return true;
 }

@@ -72,7 +72,7 @@ class TransferTable {
   // The peer has matched one. What waits for that starts at the end of the pass.
   void announcement_answered() HETCOMM_UNDER_BATON {
     if (unanswered_-- == kMaxAnnounced) {
-      association_.common().schedule.update_due(association_.pair());
+      association_.common().turns.update_due(association_.pair());
     }
   }
 

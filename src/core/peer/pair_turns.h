@@ -1,4 +1,4 @@
-// PairSchedule: knows which pairs have something to do at the end of a pass, and when they want to
+// PairTurns: knows which pairs have something to do at the end of a pass, and when they want to
 // be called again. Under the baton.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace hetcomm {
 
-// A pair, as its schedule sees it.
-class ScheduledPair {
+// A pair, as PairTurns sees it.
+class ListedPair {
  public:
   // Sends credit and acknowledgements that are due.
   virtual void send_update() HETCOMM_UNDER_BATON = 0;
@@ -27,7 +27,7 @@ class ScheduledPair {
   // Memory ran out in the middle of something: nothing can be promised to the peer any more.
   virtual void out_of_memory() HETCOMM_UNDER_BATON = 0;
 
-  // In which lists of the schedule it stands; the schedule's own.
+  // The lists that it stands in. Only PairTurns changes them.
   struct Listed {
     bool update = false;
     bool acknowledgement = false;
@@ -35,31 +35,31 @@ class ScheduledPair {
   Listed listed;
 
  protected:
-  ~ScheduledPair() = default;
+  ~ListedPair() = default;
 };
 
-class PairSchedule {
+class PairTurns {
  public:
-  explicit PairSchedule(Engine& engine) : engine_(engine) {}
-  PairSchedule(const PairSchedule&) = delete;
-  PairSchedule& operator=(const PairSchedule&) = delete;
+  explicit PairTurns(Engine& engine) : engine_(engine) {}
+  PairTurns(const PairTurns&) = delete;
+  PairTurns& operator=(const PairTurns&) = delete;
 
   // Adds |pair|. Noting it below never fails afterwards.
-  void add(ScheduledPair& pair) HETCOMM_UNDER_BATON;
+  void add(ListedPair& pair) HETCOMM_UNDER_BATON;
   // Forgets all pairs, before they go.
   void clear() HETCOMM_UNDER_BATON;
 
   // send_update() is called at the end of this pass.
-  void update_due(ScheduledPair& pair) HETCOMM_UNDER_BATON {
+  void update_due(ListedPair& pair) HETCOMM_UNDER_BATON {
     if (pair.listed.update) return;
     pair.listed.update = true;
     updates_.push_back(&pair);
   }
   // send_update() is called in the next pass if a background thread is there to make it: a message
   // that this rank's user sends until then takes the acknowledgement along.
-  void acknowledgement_due(ScheduledPair& pair) HETCOMM_UNDER_BATON;
+  void acknowledgement_due(ListedPair& pair) HETCOMM_UNDER_BATON;
   // copy_some() is called in every pass until it returns false.
-  void copies_due(ScheduledPair& pair) HETCOMM_UNDER_BATON;
+  void copies_due(ListedPair& pair) HETCOMM_UNDER_BATON;
   // tick() is called at |at_ns| at the latest.
   void note_timer(uint64_t at_ns) HETCOMM_UNDER_BATON {
     if (at_ns < next_timer_ns_) next_timer_ns_ = at_ns;
@@ -77,12 +77,12 @@ class PairSchedule {
 
  private:
   Engine& engine_;
-  std::vector<ScheduledPair*> pairs_;
-  std::vector<ScheduledPair*> updates_;
-  std::vector<ScheduledPair*> acknowledgements_;  // counted as work of the engine
-  uint64_t pass_ = 0;                             // the last one that has begun
-  uint64_t acknowledgements_pass_ = 0;            // the one that added the first of them
-  std::vector<ScheduledPair*> copying_;
+  std::vector<ListedPair*> pairs_;
+  std::vector<ListedPair*> updates_;
+  std::vector<ListedPair*> acknowledgements_;  // counted as work of the engine
+  uint64_t pass_ = 0;                          // the last one that has begun
+  uint64_t acknowledgements_pass_ = 0;         // the one that added the first of them
+  std::vector<ListedPair*> copying_;
   uint64_t next_timer_ns_ = kForever;
 };
 

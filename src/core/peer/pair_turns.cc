@@ -1,4 +1,4 @@
-#include "src/core/peer/pair_schedule.h"
+#include "src/core/peer/pair_turns.h"
 
 #include <algorithm>
 #include <new>
@@ -8,19 +8,19 @@
 
 namespace hetcomm {
 
-void PairSchedule::add(ScheduledPair& pair) {
+void PairTurns::add(ListedPair& pair) {
   for (auto* list : {&pairs_, &updates_, &acknowledgements_, &copying_}) {
     if (list->capacity() == pairs_.size()) list->reserve(2 * pairs_.size() + 1);
   }
   pairs_.push_back(&pair);
 }
 
-void PairSchedule::clear() {
+void PairTurns::clear() {
   engine_.work_left(-static_cast<int64_t>(acknowledgements_.size()));
   for (auto* list : {&pairs_, &updates_, &acknowledgements_, &copying_}) list->clear();
 }
 
-void PairSchedule::acknowledgement_due(ScheduledPair& pair) {
+void PairTurns::acknowledgement_due(ListedPair& pair) {
   if (!engine_.threaded()) {
     update_due(pair);
     return;
@@ -31,21 +31,21 @@ void PairSchedule::acknowledgement_due(ScheduledPair& pair) {
   engine_.work_left(1);
 }
 
-void PairSchedule::copies_due(ScheduledPair& pair) {
+void PairTurns::copies_due(ListedPair& pair) {
   if (std::find(copying_.begin(), copying_.end(), &pair) == copying_.end()) {
     copying_.push_back(&pair);
   }
 }
 
-int PairSchedule::run() {
+int PairTurns::run() {
   int moved = 0;
   if (!copying_.empty()) {
     std::erase_if(copying_,
-                  [](ScheduledPair* pair) HETCOMM_UNDER_BATON { return !pair->copy_some(); });
+                  [](ListedPair* pair) HETCOMM_UNDER_BATON { return !pair->copy_some(); });
     ++moved;
   }
   if (!acknowledgements_.empty() && acknowledgements_pass_ != pass_) {
-    for (ScheduledPair* pair : acknowledgements_) {
+    for (ListedPair* pair : acknowledgements_) {
       pair->listed.acknowledgement = false;
       update_due(*pair);
     }
@@ -53,7 +53,7 @@ int PairSchedule::run() {
     acknowledgements_.clear();
   }
   while (!updates_.empty()) {
-    ScheduledPair* pair = updates_.back();
+    ListedPair* pair = updates_.back();
     updates_.pop_back();
     pair->listed.update = false;
     try {
@@ -65,7 +65,7 @@ int PairSchedule::run() {
   return moved;
 }
 
-void PairSchedule::tick(uint64_t now_ns) {
+void PairTurns::tick(uint64_t now_ns) {
   if (now_ns < next_timer_ns_) return;
   next_timer_ns_ = kForever;
   for (size_t i = 0; i < pairs_.size(); ++i) {
@@ -75,7 +75,7 @@ void PairSchedule::tick(uint64_t now_ns) {
       pairs_[i]->out_of_memory();
     }
   }
-  for (const ScheduledPair* pair : pairs_) note_timer(pair->next_timer_ns());
+  for (const ListedPair* pair : pairs_) note_timer(pair->next_timer_ns());
 }
 
 }  // namespace hetcomm
