@@ -89,12 +89,12 @@ class Compiler {
         side_of(passage.plan->destination(), passage.types.destination));
     program_.sources.back().stays =
         !conversion.is_sum && passage.types.source == passage.types.destination;
-    const Schedule schedule =
-        schedule_of(*passage.plan, options_.rank, batches.slices, conversion.rounds());
+    const Slicing slicing =
+        slicing_of(*passage.plan, options_.rank, batches.slices, conversion.rounds());
     scratch_base_ = program_.scratch_bytes;
     program_.scratch_bytes +=
-        aligned(schedule.scratch_elements * reduce::size_of(passage.types.destination));
-    for (const Phase& phase : schedule.phases) {
+        aligned(slicing.scratch_elements * reduce::size_of(passage.types.destination));
+    for (const Phase& phase : slicing.phases) {
       const uint32_t batch = batches.first + phase.slice;
       Draft& draft = phases_[{batch, phase.stage}];
       draft.phase.batch = batch;

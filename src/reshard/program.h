@@ -1,8 +1,8 @@
-// A Program is what one rank does to move a list of tensors: its schedules, joined and in bytes.
+// A Program is what one rank does to move a list of tensors: its slicings, joined and in bytes.
 //
 // Short tensors go together, so that there is one message between two ranks for many of them. What
 // goes together is a batch: a slice of a long tensor, or several short tensors. Batches take the
-// place of slices in the order of a schedule (reshard/schedule.h). Pure.
+// place of slices in the order of a slicing (reshard/slicing.h). Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 #include "reshard/memory_rule.h"
 #include "reshard/plan.h"
-#include "reshard/schedule.h"
+#include "reshard/slicing.h"
 #include "src/base/status.h"
 #include "src/reshard/region.h"
 

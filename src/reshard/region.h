@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <tuple>
 
-#include "reshard/schedule.h"
+#include "reshard/slicing.h"
 #include "src/reduce/reduce.h"
 
 namespace hetcomm::reshard {

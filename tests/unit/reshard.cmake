@@ -1,4 +1,4 @@
-foreach(name cost draw layout memory plan schedule)
+foreach(name cost draw layout memory plan slicing)
   hetcomm_test(reshard_${name}_test
     SOURCES reshard_${name}_test.cc
     DEPENDS reshard topology base fmt::fmt nlohmann_json::nlohmann_json
@@ -15,7 +15,7 @@ hetcomm_test(reshard_region_test
   LABELS asan)
 
 # Hundreds of thousands of layouts.
-foreach(name cost plan schedule)
+foreach(name cost plan slicing)
   hetcomm_ctest(reshard_${name}_long TARGET reshard_${name}_test
     COMMAND reshard_${name}_test
     ENVIRONMENT HETCOMM_TEST_LONG=1

@@ -16,7 +16,7 @@
 #include "reshard/bsr.h"
 #include "reshard/mesh.h"
 #include "reshard/planner.h"
-#include "reshard/schedule.h"
+#include "reshard/slicing.h"
 #include "reshard/strategies.h"
 
 namespace hetcomm::reshard {
@@ -107,7 +107,7 @@ void measure_activations() {
   });
   measure("auto", [&] { (void)check(plan_auto(source, destination, 2, links, 8, kRank)); });
   const Plan plan = check(plan_gather_p2p_scatter(source, destination, 0, kRank));
-  measure("schedule of 8 slices", [&] { (void)schedule_of(plan, kRank, 8); });
+  measure("slicing of 8 slices", [&] { (void)slicing_of(plan, kRank, 8); });
 }
 
 // As a rank of a job makes them, by auto: tensors of some shapes, each with a layout of its own.

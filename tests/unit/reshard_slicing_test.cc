@@ -1,4 +1,4 @@
-// Schedules:
+// Slicings:
 //   - carried out by all ranks, in any order that one message between two ranks allows, they give
 //     the right tensor, over random layouts, strategies and slices, and write nothing else;
 //   - both ends of a message count the same elements;
@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "reshard/mesh.h"
-#include "reshard/schedule.h"
+#include "reshard/slicing.h"
 #include "reshard/strategies.h"
 
 namespace hetcomm::reshard {
@@ -70,8 +70,8 @@ class Machine {
     const bool rounds = random() % 2 == 0;
     for (int rank = 0; rank < ranks; ++rank) {
       State& state = states_[static_cast<size_t>(rank)];
-      state.schedule = schedule_of(plan, rank, slices, rounds);
-      state.memory[2].assign(state.schedule.scratch_elements, kUntouched);
+      state.slicing = slicing_of(plan, rank, slices, rounds);
+      state.memory[2].assign(state.slicing.scratch_elements, kUntouched);
     }
     for (const Part& part : plan.source.parts) {
       for_each_element(part, [&](uint64_t place, const std::vector<uint64_t>& index) {
@@ -91,7 +91,7 @@ class Machine {
     for (;;) {
       std::vector<size_t> unfinished;
       for (size_t rank = 0; rank < states_.size(); ++rank) {
-        if (states_[rank].phase < states_[rank].schedule.phases.size()) unfinished.push_back(rank);
+        if (states_[rank].phase < states_[rank].slicing.phases.size()) unfinished.push_back(rank);
       }
       if (unfinished.empty()) return true;
       std::shuffle(unfinished.begin(), unfinished.end(), random_);
@@ -116,13 +116,11 @@ class Machine {
     }
   }
 
-  size_t phases(int rank) const {
-    return states_[static_cast<size_t>(rank)].schedule.phases.size();
-  }
+  size_t phases(int rank) const { return states_[static_cast<size_t>(rank)].slicing.phases.size(); }
 
  private:
   struct State {
-    Schedule schedule;
+    Slicing slicing;
     std::vector<int64_t> memory[4];
     std::vector<int64_t> before;  // of the source
     size_t phase = 0;
@@ -163,14 +161,14 @@ class Machine {
   // One message, or all arrivals of a phase.
   bool step(int rank) {
     State& state = states_[static_cast<size_t>(rank)];
-    const Phase& phase = state.schedule.phases[state.phase];
+    const Phase& phase = state.slicing.phases[state.phase];
     if (state.sent < phase.sends.size()) {
       const Message& message = phase.sends[state.sent];
       auto& ring = rings_[{rank, message.peer}];
       if (!ring.empty()) return false;
       ring.push_back(pack(state, message.boxes));
       EXPECT_EQ(ring.back().size(), message.elements);
-      EXPECT_LE(message.elements, state.schedule.largest_message);
+      EXPECT_LE(message.elements, state.slicing.largest_message);
       ++state.sent;
       return true;
     }
@@ -210,7 +208,7 @@ class Machine {
   std::map<std::pair<int, int>, std::deque<std::vector<int64_t>>> rings_;
 };
 
-TEST(Schedules, RandomOnesGiveTheRightTensor) {
+TEST(Slicings, RandomOnesGiveTheRightTensor) {
   std::mt19937 random(1);
   const auto draw = [&](uint64_t least, uint64_t most) {
     return std::uniform_int_distribution<uint64_t>(least, most)(random);
@@ -260,37 +258,37 @@ TEST(Schedules, RandomOnesGiveTheRightTensor) {
   }
 }
 
-TEST(Schedules, EveryRankHasAShareOfEachSlice) {
+TEST(Slicings, EveryRankHasAShareOfEachSlice) {
   const Layout source = activations(8, 16, 64, {.data = 4, .context = 2}, ranks_from(0, 8)).value();
   const Layout destination =
       activations(8, 16, 64, {.data = 2, .tensor = 4}, ranks_from(8, 8)).value();
   const Plan plan = plan_gather_p2p_scatter(source, destination).value();
   for (int rank = 0; rank < 16; ++rank) {
-    const Schedule schedule = schedule_of(plan, rank, 4);
+    const Slicing slicing = slicing_of(plan, rank, 4);
     std::map<uint32_t, int> phases;
-    for (const Phase& phase : schedule.phases) ++phases[phase.slice];
+    for (const Phase& phase : slicing.phases) ++phases[phase.slice];
     EXPECT_EQ(phases.size(), 4u) << rank;
     // The hidden dimension, which nobody cuts, is sliced: a message has few boxes.
-    for (const Phase& phase : schedule.phases) {
+    for (const Phase& phase : slicing.phases) {
       for (const Message& message : phase.sends) EXPECT_EQ(message.boxes.size(), 1u);
     }
   }
 }
 
-TEST(Schedules, WhatLiesBehindEachOtherIsOneBox) {
+TEST(Slicings, WhatLiesBehindEachOtherIsOneBox) {
   const Layout source = layout_of({4, 6, 8}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({4, 6, 8}, {{1}, {2}}, {replicate()}).value();
-  const Schedule schedule = schedule_of(plan_direct(source, destination).value(), 1, 1);
-  ASSERT_EQ(schedule.phases.size(), 1u);
-  const StridedBox& sent = schedule.phases[0].sends[0].boxes[0];
+  const Slicing slicing = slicing_of(plan_direct(source, destination).value(), 1, 1);
+  ASSERT_EQ(slicing.phases.size(), 1u);
+  const StridedBox& sent = slicing.phases[0].sends[0].boxes[0];
   EXPECT_EQ(sent.dimensions, 1u);
   EXPECT_EQ(sent.extents[0], 96u);
   EXPECT_EQ(sent.strides[0], 1u);
-  EXPECT_EQ(schedule.scratch_elements, 0u);
+  EXPECT_EQ(slicing.scratch_elements, 0u);
   // Columns have a stride.
   const Layout columns = layout_of({4, 6}, {{2}, {0, 1}}, {shard(1)}).value();
   const Layout rows = layout_of({4, 6}, {{1}, {2}}, {replicate()}).value();
-  const Schedule received = schedule_of(plan_direct(columns, rows).value(), 2, 1);
+  const Slicing received = slicing_of(plan_direct(columns, rows).value(), 2, 1);
   ASSERT_EQ(received.phases[0].arrivals.size(), 2u);
   const StridedBox& to = received.phases[0].arrivals[1].to;
   EXPECT_EQ(to.dimensions, 2u);

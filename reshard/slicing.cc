@@ -1,4 +1,4 @@
-#include "reshard/schedule.h"
+#include "reshard/slicing.h"
 
 #include <algorithm>
 #include <map>
@@ -25,7 +25,7 @@ std::vector<uint64_t> cuts_of(const Plan& plan, size_t dimension) {
 
 // How a tensor is cut in slices: each piece between two cuts of one dimension gives every slice a
 // share of it.
-struct Slicing {
+struct Cuts {
   size_t dimension = 0;
   uint32_t slices = 1;
   std::vector<uint64_t> cuts;
@@ -50,8 +50,8 @@ struct Slicing {
 
 // The dimension in which the narrowest piece is widest. Every rank then has a share of each slice,
 // and the boxes of a slice are few.
-Slicing choose_slicing(const Plan& plan, uint32_t slices) {
-  Slicing best;
+Cuts choose_cuts(const Plan& plan, uint32_t slices) {
+  Cuts best;
   uint64_t widest = 0;
   for (size_t d = 0; d < plan.source.shape.size(); ++d) {
     std::vector<uint64_t> cuts = cuts_of(plan, d);
@@ -91,19 +91,19 @@ StridedBox simplified(const StridedBox& box) {
 // The sums that one rank forms in one phase: each piece of a part that belongs to the slice, dense.
 class Sums {
  public:
-  // |box| of part |part| of |layout|, which is between two cuts of the slicing. Gives the place of its
+  // |box| of part |part| of |layout|, which is between two cuts. Gives the place of its
   // elements in kSum.
-  StridedBox place(const Layout& layout, const Slicing& slicing, uint32_t slice, uint32_t part,
+  StridedBox place(const Layout& layout, const Cuts& cuts, uint32_t slice, uint32_t part,
                    const Box& box) {
     std::vector<Piece>& pieces = parts_[part];
     if (pieces.empty()) {
-      slicing.for_each(clip(layout, layout.parts[part]), slice, [&](const Box& piece) {
+      cuts.for_each(clip(layout, layout.parts[part]), slice, [&](const Box& piece) {
         pieces.push_back({piece, elements_});
         elements_ += piece.elements();
       });
     }
     const auto after = std::partition_point(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-      return piece.box.begin[slicing.dimension] <= box.begin[slicing.dimension];
+      return piece.box.begin[cuts.dimension] <= box.begin[cuts.dimension];
     });
     const Piece& piece = *(after - 1);
     const Numbers strides = dense_strides(piece.box);
@@ -144,26 +144,26 @@ class Sums {
   uint64_t elements_ = 0;
 };
 
-class Scheduler {
+class Slicer {
  public:
-  Scheduler(const Plan& plan, int rank, uint32_t slices, bool rounds)
-      : plan_(plan), slicing_(choose_slicing(plan, slices)), rounds_(rounds) {
-    schedule_.rank = rank;
+  Slicer(const Plan& plan, int rank, uint32_t slices, bool rounds)
+      : plan_(plan), cuts_(choose_cuts(plan, slices)), rounds_(rounds) {
+    slicing_.rank = rank;
     for (const Stage& stage : plan.stages) {
       std::vector<uint64_t>& offsets = scratch_.emplace_back(stage.scratch.size());
       for (size_t i = 0; i < stage.scratch.size(); ++i) {
         if (stage.to.parts[i].rank != rank || stage.scratch[i].alias != Alias::kNone) continue;
-        offsets[i] = schedule_.scratch_elements;
-        schedule_.scratch_elements += stage.to.parts[i].box.elements();
+        offsets[i] = slicing_.scratch_elements;
+        slicing_.scratch_elements += stage.to.parts[i].box.elements();
       }
     }
   }
 
-  Schedule make() {
-    for (uint32_t slice = 0; slice < slicing_.slices; ++slice) {
+  Slicing make() {
+    for (uint32_t slice = 0; slice < cuts_.slices; ++slice) {
       for (uint32_t stage = 0; stage < plan_.stages.size(); ++stage) add_phase(slice, stage);
     }
-    return std::move(schedule_);
+    return std::move(slicing_);
   }
 
  private:
@@ -199,7 +199,7 @@ class Scheduler {
     std::map<int, Message> sends;
     std::map<int, uint64_t> received;  // elements, by peer
     std::vector<std::pair<int, Arrival>> arrivals;
-    const int rank = schedule_.rank;
+    const int rank = slicing_.rank;
     const Layout& layout = plan_.stages[stage].to;
     const bool sums = stage == 0 && plan_.source.terms > 1 && layout.terms == 1;
     Sums in_sums;
@@ -207,7 +207,7 @@ class Scheduler {
       const int from = plan_.from(stage).parts[move.from].rank;
       const int to = plan_.stages[stage].to.parts[move.to].rank;
       if (from != rank && to != rank) continue;
-      slicing_.for_each(move.box, slice, [&](const Box& box) {
+      cuts_.for_each(move.box, slice, [&](const Box& box) {
         if (to != rank) {
           Message& message = sends[to];
           message.elements += box.elements();
@@ -217,7 +217,7 @@ class Scheduler {
         Arrival arrival;
         arrival.adds = move.adds;
         arrival.is_term = sums;
-        arrival.to = sums && rounds_ ? in_sums.place(layout, slicing_, slice, move.to, box)
+        arrival.to = sums && rounds_ ? in_sums.place(layout, cuts_, slice, move.to, box)
                                      : place(stage + 1, move.to, box);
         if (from == rank) {
           arrival.from = place(stage, move.from, box);
@@ -235,19 +235,19 @@ class Scheduler {
       arrival.to = place(stage + 1, part, box);
       arrivals.emplace_back(rank, arrival);
     });
-    Phase& phase = schedule_.phases.emplace_back();
+    Phase& phase = slicing_.phases.emplace_back();
     phase.sum_elements = in_sums.elements();
     phase.slice = slice;
     phase.stage = stage;
     for (auto& [peer, message] : sends) {
       message.peer = peer;
-      schedule_.largest_message = std::max(schedule_.largest_message, message.elements);
+      slicing_.largest_message = std::max(slicing_.largest_message, message.elements);
       phase.sends.push_back(std::move(message));
     }
     std::map<int, int> number_of;
     for (const auto& [peer, elements] : received) {
       number_of[peer] = static_cast<int>(phase.receives.size());
-      schedule_.largest_message = std::max(schedule_.largest_message, elements);
+      slicing_.largest_message = std::max(slicing_.largest_message, elements);
       phase.receives.push_back({peer, elements, {}});
     }
     for (auto& [from, arrival] : arrivals) {
@@ -257,10 +257,10 @@ class Scheduler {
   }
 
   const Plan& plan_;
-  const Slicing slicing_;
+  const Cuts cuts_;
   const bool rounds_;
   std::vector<std::vector<uint64_t>> scratch_;  // by stage and part: where it begins
-  Schedule schedule_;
+  Slicing slicing_;
 };
 
 }  // namespace
@@ -271,8 +271,8 @@ uint64_t StridedBox::elements() const {
   return product;
 }
 
-Schedule schedule_of(const Plan& plan, int rank, uint32_t slices, bool rounds) {
-  return Scheduler(plan, rank, slices, rounds).make();
+Slicing slicing_of(const Plan& plan, int rank, uint32_t slices, bool rounds) {
+  return Slicer(plan, rank, slices, rounds).make();
 }
 
 }  // namespace hetcomm::reshard

@@ -60,17 +60,17 @@ struct Phase {
   bool operator==(const Phase&) const = default;
 };
 
-struct Schedule {
+struct Slicing {
   int rank = 0;
   uint64_t scratch_elements = 0;
   uint64_t largest_message = 0;  // elements
   std::vector<Phase> phases;     // without those in which the rank has nothing to do
-  bool operator==(const Schedule&) const = default;
+  bool operator==(const Slicing&) const = default;
 };
 
 // |plan| has at least the moves of |rank|. |slices|: at least 1; fewer are made where the tensor has
 // too few elements. All ranks give the same number. |rounds|: sums are formed in kSum, and put where
 // they belong when all terms of the slice have been added.
-Schedule schedule_of(const Plan& plan, int rank, uint32_t slices, bool rounds = false);
+Slicing slicing_of(const Plan& plan, int rank, uint32_t slices, bool rounds = false);
 
 }  // namespace hetcomm::reshard
