@@ -81,10 +81,10 @@ void join_all(std::vector<Box>& boxes) {
   }
 }
 
-class Batch {
+class SenderChoice {
  public:
-  Batch(const Layout& source, const Layout& destination, uint64_t element_bytes, const Links* links,
-        SendLoads& loads)
+  SenderChoice(const Layout& source, const Layout& destination, uint64_t element_bytes,
+               const Links* links, SendLoads& loads)
       : source_(source),
         destination_(destination),
         element_bytes_(element_bytes),
@@ -193,7 +193,7 @@ Result<Plan> plan_bsr(const Layout& source, const Layout& destination, uint64_t 
   plan.source = source;
   Stage& stage = plan.stages.emplace_back();
   stage.to = destination;
-  for (const Move& move : Batch(source, destination, element_bytes, links, loads).moves()) {
+  for (const Move& move : SenderChoice(source, destination, element_bytes, links, loads).moves()) {
     if (rank && source.parts[move.from].rank != *rank && destination.parts[move.to].rank != *rank) {
       continue;
     }

@@ -66,11 +66,11 @@ Strategy without_links(const Tensor& tensor) {
 
 }  // namespace
 
-uint64_t slices_for(uint64_t bytes, size_t stages, uint64_t batch_bytes) {
+uint64_t slices_for(uint64_t bytes, size_t stages, uint64_t bundle_bytes) {
   constexpr uint64_t kOverlap = 16;
   constexpr uint64_t kSmallest = 64;
   constexpr uint64_t kMax = 64;
-  uint64_t slice = std::max<uint64_t>(batch_bytes, 1);
+  uint64_t slice = std::max<uint64_t>(bundle_bytes, 1);
   if (stages > 1) {
     slice = std::clamp(bytes / kOverlap, std::max<uint64_t>(slice / kSmallest, 1), slice);
   }
@@ -94,7 +94,7 @@ Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& 
   const bool is_empty = tensor.source->whole().is_empty();
   const uint64_t bytes = tensor.source->whole().elements() * tensor.element_bytes;
   const auto slices = [&](size_t stages) {
-    return wishes.batch_bytes == 0 ? kSomeSlices : slices_for(bytes, stages, wishes.batch_bytes);
+    return wishes.bundle_bytes == 0 ? kSomeSlices : slices_for(bytes, stages, wishes.bundle_bytes);
   };
   if (wishes.strategy == Strategy::kAuto && wishes.links != nullptr && !is_empty) {
     return plan_auto(*tensor.source, *tensor.destination, tensor.element_bytes, *wishes.links,

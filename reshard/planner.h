@@ -31,13 +31,13 @@ std::optional<Strategy> strategy_named(std::string_view name);
 struct Wishes {
   Strategy strategy = Strategy::kAuto;
   uint64_t outer = 0;            // as in plan_gather_p2p_scatter()
-  uint64_t batch_bytes = 0;      // see slices_for(); 0: a plan is forecast with 8 slices
+  uint64_t bundle_bytes = 0;     // see slices_for(); 0: a plan is forecast with 8 slices
   const Links* links = nullptr;  // null: nothing is known of the links
 };
 
 // In how many slices a tensor of |bytes| goes through a plan with |stages|. Where there are several
-// stages, slices are smaller than |batch_bytes|, so that the stages overlap.
-uint64_t slices_for(uint64_t bytes, size_t stages, uint64_t batch_bytes);
+// stages, slices are smaller than |bundle_bytes|, so that the stages overlap.
+uint64_t slices_for(uint64_t bytes, size_t stages, uint64_t bundle_bytes);
 
 // A tensor that goes from one layout to another.
 struct Tensor {

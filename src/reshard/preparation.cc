@@ -122,7 +122,7 @@ std::vector<Tensor> tensors_of(const std::vector<TensorOrder>& orders) {
 }
 
 // A message has about |slice_bytes|, and as many leave at once as the larger side has ranks.
-uint64_t batch_bytes_of(const std::vector<TensorOrder>& orders, const OrderOptions& options) {
+uint64_t bundle_bytes_of(const std::vector<TensorOrder>& orders, const OrderOptions& options) {
   size_t ranks = 1;
   const Layout* last[] = {nullptr, nullptr};
   for (const TensorOrder& order : orders) {
@@ -139,7 +139,7 @@ Wishes wishes_of(const std::vector<TensorOrder>& orders, const OrderOptions& opt
                  const Links* links) {
   return {.strategy = options.strategy,
           .outer = options.outer,
-          .batch_bytes = batch_bytes_of(orders, options),
+          .bundle_bytes = bundle_bytes_of(orders, options),
           .links = links};
 }
 
@@ -303,7 +303,7 @@ uint64_t Order::hash() const {
 std::unique_ptr<Redistribution> Order::prepare() {
   ProgramOptions options;
   options.rank = communicator_.rank();
-  options.batch_bytes = batch_bytes_of(orders_, options_);
+  options.bundle_bytes = bundle_bytes_of(orders_, options_);
   options.near = communicator_.near_ranks();
   std::vector<Passage> passages;
   for (size_t i = 0; i < orders_.size(); ++i) {

@@ -13,18 +13,18 @@ namespace {
 constexpr uint64_t kMaxRows = 1024;  // of a message that is not packed
 constexpr uint64_t kScratchAlign = 64;
 
-// The batches of a list of tensors. All ranks form the same ones.
-struct Batches {
+// The bundles of a list of tensors. All ranks form the same ones.
+struct Bundles {
   struct OfTensor {
     uint32_t first = 0;
     uint32_t slices = 1;
   };
   std::vector<OfTensor> tensors;
 
-  Batches(const std::vector<Passage>& passages, uint64_t batch_bytes) {
-    const uint64_t most = std::max<uint64_t>(batch_bytes, 1);
+  Bundles(const std::vector<Passage>& passages, uint64_t bundle_bytes) {
+    const uint64_t most = std::max<uint64_t>(bundle_bytes, 1);
     uint32_t next = 0;
-    uint64_t filled = 0;  // of the batch before |next|, if it may take more
+    uint64_t filled = 0;  // of the bundle before |next|, if it may take more
     for (const Passage& passage : passages) {
       const uint64_t bytes =
           passage.plan->source.whole().elements() * reduce::size_of(passage.types.destination);
@@ -49,7 +49,7 @@ struct Batches {
 class Compiler {
  public:
   Compiler(const std::vector<Passage>& passages, const ProgramOptions& options)
-      : passages_(passages), options_(options), batches_(passages, options.batch_bytes) {}
+      : passages_(passages), options_(options), bundles_(passages, options.bundle_bytes) {}
 
   Program make() {
     for (uint32_t tensor = 0; tensor < passages_.size(); ++tensor) add_tensor(tensor);
@@ -81,7 +81,7 @@ class Compiler {
 
   void add_tensor(uint32_t tensor) {
     const Passage& passage = passages_[tensor];
-    const Batches::OfTensor batches = batches_.tensors[tensor];
+    const Bundles::OfTensor bundles = bundles_.tensors[tensor];
     const Conversion& conversion =
         program_.tensors.emplace_back(conversion_of(*passage.plan, passage.types));
     program_.sources.push_back(side_of(passage.plan->source, passage.types.source));
@@ -90,14 +90,14 @@ class Compiler {
     program_.sources.back().stays =
         !conversion.is_sum && passage.types.source == passage.types.destination;
     const Slicing slicing =
-        slicing_of(*passage.plan, options_.rank, batches.slices, conversion.rounds());
+        slicing_of(*passage.plan, options_.rank, bundles.slices, conversion.rounds());
     scratch_base_ = program_.scratch_bytes;
     program_.scratch_bytes +=
         aligned(slicing.scratch_elements * reduce::size_of(passage.types.destination));
     for (const Phase& phase : slicing.phases) {
-      const uint32_t batch = batches.first + phase.slice;
-      Draft& draft = phases_[{batch, phase.stage}];
-      draft.phase.batch = batch;
+      const uint32_t bundle = bundles.first + phase.slice;
+      Draft& draft = phases_[{bundle, phase.stage}];
+      draft.phase.bundle = bundle;
       draft.phase.stage = phase.stage;
       add_phase(tensor, phase, draft);
     }
@@ -203,14 +203,14 @@ class Compiler {
   }
 
   void number_messages() {
-    std::map<uint32_t, int32_t> last_of;  // phase of each batch so far
+    std::map<uint32_t, int32_t> last_of;  // phase of each bundle so far
     int32_t index = 0;
     for (auto& [key, draft] : phases_) {
       ProgramPhase& phase = draft.phase;
-      if (const auto last = last_of.find(phase.batch); last != last_of.end()) {
+      if (const auto last = last_of.find(phase.bundle); last != last_of.end()) {
         phase.after = last->second;
       }
-      last_of[phase.batch] = index++;
+      last_of[phase.bundle] = index++;
       for (auto* messages : {&phase.sends, &phase.receives}) {
         for (ProgramMessage& message : *messages) {
           ProgramLane& lane = program_.lanes[message.lane];
@@ -251,10 +251,10 @@ class Compiler {
 
   const std::vector<Passage>& passages_;
   const ProgramOptions& options_;
-  const Batches batches_;
+  const Bundles bundles_;
   Program program_;
   uint64_t scratch_base_ = 0;                              // of the tensor that is being added
-  std::map<std::pair<uint32_t, uint32_t>, Draft> phases_;  // by batch and stage
+  std::map<std::pair<uint32_t, uint32_t>, Draft> phases_;  // by bundle and stage
   std::map<std::tuple<int, uint32_t, bool>, uint32_t> lane_numbers_;
 };
 

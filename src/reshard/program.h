@@ -1,7 +1,7 @@
 // A Program is what one rank does to move a list of tensors: its slicings, joined and in bytes.
 //
 // Short tensors go together, so that there is one message between two ranks for many of them. What
-// goes together is a batch: a slice of a long tensor, or several short tensors. Batches take the
+// goes together is a bundle: a slice of a long tensor, or several short tensors. Bundles take the
 // place of slices in the order of a slicing (reshard/slicing.h). Pure.
 #pragma once
 
@@ -39,7 +39,7 @@ struct ProgramArrival {
 };
 
 struct ProgramPhase {
-  uint32_t batch = 0;
+  uint32_t bundle = 0;
   uint32_t stage = 0;
   int32_t after = -1;  // the phase whose arrivals this one sends on; -1: none
   std::vector<ProgramMessage> sends;
@@ -120,8 +120,8 @@ struct Passage {
 
 struct ProgramOptions {
   int rank = 0;
-  // A batch has about so many bytes of its tensors, over all ranks. All ranks say the same.
-  uint64_t batch_bytes = 0;
+  // A bundle has about so many bytes of its tensors, over all ranks. All ranks say the same.
+  uint64_t bundle_bytes = 0;
   // Rows of messages to and from ranks of this host, and of others, that need not be packed.
   uint64_t least_row_near = 4u << 10;
   uint64_t least_row_far = 32u << 10;
