@@ -128,11 +128,11 @@ std::vector<Host> hosts_of(const std::vector<std::pair<std::string, std::string>
   return hosts;
 }
 
-// Plans, tells the ranks, and gathers what they have measured.
-class Planner {
+// Decides who measures what, tells the ranks, and gathers their results.
+class Survey {
  public:
-  Planner(hetcomm_communicator_t* communicator, int ranks, const LinksOptions& options,
-          const std::function<void(const std::string&)>& progress)
+  Survey(hetcomm_communicator_t* communicator, int ranks, const LinksOptions& options,
+         const std::function<void(const std::string&)>& progress)
       : communicator_(communicator), ranks_(ranks), options_(options), progress_(progress) {
     std::vector<std::pair<std::string, std::string>> labels = {
         {own_host_label(), value_of("HETCOMM_CLUSTER")}};
@@ -398,7 +398,7 @@ LinksResult measure_links(const Session& session, hetcomm_communicator_t* commun
                           const std::function<void(const std::string&)>& progress) {
   if (session.ranks() < 2) fail("this job has one rank; start two or more");
   if (session.rank() == 0) {
-    return Planner(communicator, session.ranks(), options, progress).run();
+    return Survey(communicator, session.ranks(), options, progress).run();
   }
   send_text(communicator, 0, Json::array({own_host_label(), value_of("HETCOMM_CLUSTER")}).dump());
   // An empty plan is the last one.

@@ -1,5 +1,5 @@
 // Proves that a plan does what it is for, by following every element. It shares no code with the
-// planners beyond the data that they hand over.
+// strategies beyond the data that they hand over.
 #pragma once
 
 #include <vector>

@@ -31,9 +31,9 @@ void add_dense(Layout& layout, int rank, const Box& box) {
 }
 
 // Makes the plan that goes from |source| over |between| to |destination|.
-class Planner {
+class MovePlanner {
  public:
-  Planner(const Layout& destination, std::optional<int> rank)
+  MovePlanner(const Layout& destination, std::optional<int> rank)
       : destination_(destination), rank_(rank) {}
 
   Result<Plan> make(std::string strategy, const Layout& source, std::vector<Layout> between) {
@@ -223,7 +223,7 @@ Layout scattered(const Layout& source, const Layout& destination) {
 }  // namespace
 
 Result<Plan> plan_direct(const Layout& source, const Layout& destination, std::optional<int> rank) {
-  return Planner(destination, rank).make("direct", source, {});
+  return MovePlanner(destination, rank).make("direct", source, {});
 }
 
 Result<Plan> plan_leader(const Layout& source, const Layout& destination, std::optional<int> rank) {
@@ -232,7 +232,7 @@ Result<Plan> plan_leader(const Layout& source, const Layout& destination, std::o
   for (const Layout* side : {&source, &destination}) {
     add_dense(between.emplace_back(empty_like(source)), side->parts.front().rank, side->whole());
   }
-  return Planner(destination, rank).make("leader", source, std::move(between));
+  return MovePlanner(destination, rank).make("leader", source, std::move(between));
 }
 
 Result<Plan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
@@ -247,13 +247,13 @@ Result<Plan> plan_gather_p2p_scatter(const Layout& source, const Layout& destina
     }
     between.push_back(std::move(at_leaders).value());
   }
-  return Planner(destination, rank).make("gather_p2p_scatter", source, std::move(between));
+  return MovePlanner(destination, rank).make("gather_p2p_scatter", source, std::move(between));
 }
 
 Result<Plan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
                                      std::optional<int> rank) {
   HETCOMM_RETURN_IF_ERROR(check_shapes(source, destination));
-  return Planner(destination, rank)
+  return MovePlanner(destination, rank)
       .make("sendrecv_allgather", source, {scattered(source, destination)});
 }
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "reshard/by_strategy.h"
 #include "reshard/links.h"
-#include "reshard/planner.h"
 #include "src/base/status.h"
 #include "src/core/communicator/communicator.h"
 #include "src/reshard/execution.h"

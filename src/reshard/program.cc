@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "reshard/planner.h"
+#include "reshard/by_strategy.h"
 
 namespace hetcomm::reshard {
 namespace {

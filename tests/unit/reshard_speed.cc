@@ -14,8 +14,8 @@
 
 #include "reshard/auto.h"
 #include "reshard/bsr.h"
+#include "reshard/by_strategy.h"
 #include "reshard/mesh.h"
-#include "reshard/planner.h"
 #include "reshard/slicing.h"
 #include "reshard/strategies.h"
 

@@ -1,4 +1,4 @@
-#include "reshard/planner.h"
+#include "reshard/by_strategy.h"
 
 #include <algorithm>
 #include <array>
