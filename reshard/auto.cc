@@ -16,10 +16,10 @@ namespace {
 // The name of a pair of clusters between which |plan| sends more than the whole tensor.
 std::optional<std::string> find_second_copy(const Plan& plan, const Links& links) {
   std::map<std::pair<int, int>, uint64_t> elements;
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
-    for (const Move& move : plan.stages[i].moves) {
+  for (size_t i = 0; i < plan.hops.size(); ++i) {
+    for (const Move& move : plan.hops[i].moves) {
       const int from = links.cluster(plan.from(i).parts[move.from].rank);
-      const int to = links.cluster(plan.stages[i].to.parts[move.to].rank);
+      const int to = links.cluster(plan.hops[i].to.parts[move.to].rank);
       if (from != to) elements[{from, to}] += move.box.elements();
     }
   }
@@ -44,11 +44,11 @@ int last_rank(const Layout& layout) {
 
 // Takes from |plan| the moves of other ranks.
 void keep_only(int rank, Plan& plan) {
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
+  for (size_t i = 0; i < plan.hops.size(); ++i) {
     const Layout& from = plan.from(i);
-    Stage& stage = plan.stages[i];
-    std::erase_if(stage.moves, [&](const Move& move) {
-      return from.parts[move.from].rank != rank && stage.to.parts[move.to].rank != rank;
+    Hop& hop = plan.hops[i];
+    std::erase_if(hop.moves, [&](const Move& move) {
+      return from.parts[move.from].rank != rank && hop.to.parts[move.to].rank != rank;
     });
   }
 }

@@ -191,13 +191,13 @@ Result<Plan> plan_bsr(const Layout& source, const Layout& destination, uint64_t 
   Plan plan;
   plan.strategy = "bsr";
   plan.source = source;
-  Stage& stage = plan.stages.emplace_back();
-  stage.to = destination;
+  Hop& hop = plan.hops.emplace_back();
+  hop.to = destination;
   for (const Move& move : SenderChoice(source, destination, element_bytes, links, loads).moves()) {
     if (rank && source.parts[move.from].rank != *rank && destination.parts[move.to].rank != *rank) {
       continue;
     }
-    stage.moves.push_back(move);
+    hop.moves.push_back(move);
   }
   return plan;
 }

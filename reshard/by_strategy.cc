@@ -55,7 +55,7 @@ Plan plan_of_nothing(const Tensor& tensor, Strategy strategy) {
   Plan plan;
   plan.strategy = name_of(strategy == Strategy::kAuto ? Strategy::kDirect : strategy);
   plan.source = *tensor.source;
-  plan.stages.push_back({.to = *tensor.destination, .scratch = {}, .moves = {}});
+  plan.hops.push_back({.to = *tensor.destination, .scratch = {}, .moves = {}});
   return plan;
 }
 
@@ -66,12 +66,12 @@ Strategy without_links(const Tensor& tensor) {
 
 }  // namespace
 
-uint64_t slices_for(uint64_t bytes, size_t stages, uint64_t bundle_bytes) {
+uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes) {
   constexpr uint64_t kOverlap = 16;
   constexpr uint64_t kSmallest = 64;
   constexpr uint64_t kMax = 64;
   uint64_t slice = std::max<uint64_t>(bundle_bytes, 1);
-  if (stages > 1) {
+  if (hops > 1) {
     slice = std::clamp(bytes / kOverlap, std::max<uint64_t>(slice / kSmallest, 1), slice);
   }
   return std::clamp<uint64_t>((bytes + slice - 1) / slice, 1, kMax);
@@ -93,8 +93,8 @@ Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& 
   }
   const bool is_empty = tensor.source->whole().is_empty();
   const uint64_t bytes = tensor.source->whole().elements() * tensor.element_bytes;
-  const auto slices = [&](size_t stages) {
-    return wishes.bundle_bytes == 0 ? kSomeSlices : slices_for(bytes, stages, wishes.bundle_bytes);
+  const auto slices = [&](size_t hops) {
+    return wishes.bundle_bytes == 0 ? kSomeSlices : slices_for(bytes, hops, wishes.bundle_bytes);
   };
   if (wishes.strategy == Strategy::kAuto && wishes.links != nullptr && !is_empty) {
     return plan_auto(*tensor.source, *tensor.destination, tensor.element_bytes, *wishes.links,
@@ -108,8 +108,8 @@ Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& 
   Choice choice;
   choice.plan = std::move(plan).value();
   if (wishes.links != nullptr && !rank) {
-    choice.forecast = forecast(choice.plan, tensor.element_bytes, *wishes.links,
-                               slices(choice.plan.stages.size()));
+    choice.forecast =
+        forecast(choice.plan, tensor.element_bytes, *wishes.links, slices(choice.plan.hops.size()));
   }
   return choice;
 }

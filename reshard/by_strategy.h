@@ -35,9 +35,9 @@ struct Wishes {
   const Links* links = nullptr;  // null: nothing is known of the links
 };
 
-// In how many slices a tensor of |bytes| goes through a plan with |stages|. Where there are several
-// stages, slices are smaller than |bundle_bytes|, so that the stages overlap.
-uint64_t slices_for(uint64_t bytes, size_t stages, uint64_t bundle_bytes);
+// In how many slices a tensor of |bytes| goes through a plan with |hops|. Where there are several
+// hops, slices are smaller than |bundle_bytes|, so that the hops overlap.
+uint64_t slices_for(uint64_t bytes, size_t hops, uint64_t bundle_bytes);
 
 // A tensor that goes from one layout to another.
 struct Tensor {

@@ -29,43 +29,43 @@ Forecast forecast(const Plan& plan, uint64_t element_bytes, const Links& links, 
   result.resource_bytes.resize(resources.size());
   uint64_t longest = 0;
   uint64_t sum = 0;
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
+  for (size_t i = 0; i < plan.hops.size(); ++i) {
     std::map<std::pair<int, int>, uint64_t> messages;
-    for (const Move& move : plan.stages[i].moves) {
+    for (const Move& move : plan.hops[i].moves) {
       const std::pair<int, int> ends(plan.from(i).parts[move.from].rank,
-                                     plan.stages[i].to.parts[move.to].rank);
+                                     plan.hops[i].to.parts[move.to].rank);
       if (ends.first != ends.second) messages[ends] += move.box.elements() * element_bytes;
     }
-    StageForecast stage;
+    HopForecast hop;
     std::map<int, uint64_t> messages_of;  // by rank, sent or received
     std::vector<uint64_t> carried(resources.size());
     for (const auto& [ends, bytes] : messages) {
       const topology::Route& route = links.route(ends.first, ends.second);
       const uint64_t alone = ns_of(bytes, links.bytes_per_s(ends.first, ends.second));
-      stage.ns = std::max(stage.ns, route.latency_ns + alone);
-      stage.bytes += bytes;
+      hop.ns = std::max(hop.ns, route.latency_ns + alone);
+      hop.bytes += bytes;
       ++messages_of[ends.first];
       ++messages_of[ends.second];
       for (const int resource : route.resources) {
         carried[static_cast<size_t>(resource)] += bytes;
       }
     }
-    stage.messages = messages.size();
+    hop.messages = messages.size();
     uint64_t busiest = 0;
     for (size_t r = 0; r < resources.size(); ++r) {
       result.resource_bytes[r] += carried[r];
       const uint64_t busy = ns_of(carried[r], resources[r].bytes_per_s);
       if (busy > busiest) {
         busiest = busy;
-        stage.slowest_resource = static_cast<int>(r);
+        hop.slowest_resource = static_cast<int>(r);
       }
     }
     uint64_t most = 1;
     for (const auto& [rank, count] : messages_of) most = std::max(most, count);
-    stage.ns = std::max(stage.ns, busiest) + (most - 1) * kMessageNs;
-    longest = std::max(longest, stage.ns);
-    sum += stage.ns;
-    result.stages.push_back(stage);
+    hop.ns = std::max(hop.ns, busiest) + (most - 1) * kMessageNs;
+    longest = std::max(longest, hop.ns);
+    sum += hop.ns;
+    result.hops.push_back(hop);
   }
   result.ns = longest + (sum - longest) / std::max<uint64_t>(slices, 1);
   return result;

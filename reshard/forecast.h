@@ -9,18 +9,18 @@
 
 namespace hetcomm::reshard {
 
-// The moves of one stage all go at once.
-struct StageForecast {
+// The moves of one hop all go at once.
+struct HopForecast {
   uint64_t ns = 0;
   uint64_t messages = 0;
   uint64_t bytes = 0;         // between different ranks
   int slowest_resource = -1;  // index of the model's resources: the one that is busy longest
-  bool operator==(const StageForecast&) const = default;
+  bool operator==(const HopForecast&) const = default;
 };
 
 struct Forecast {
   uint64_t ns = 0;
-  std::vector<StageForecast> stages;
+  std::vector<HopForecast> hops;
   std::vector<uint64_t> resource_bytes;  // what crosses each resource of the model
   bool operator==(const Forecast&) const = default;
 };
@@ -28,9 +28,9 @@ struct Forecast {
 // What a message costs the processors of its sender and of its receiver, each for itself.
 inline constexpr uint64_t kMessageNs = 5'000;
 
-// A stage takes as long as the resource with the most to carry, or as its longest transfer alone,
+// A hop takes as long as the resource with the most to carry, or as its longest transfer alone,
 // whatever is longer, and then as the messages beside the first cost the rank that has most of them.
-// Stages overlap by slices: the longest counts whole, the others by the time of one of |slices|.
+// Hops overlap by slices: the longest counts whole, the others by the time of one of |slices|.
 // |plan| is that of all ranks, and |links| knows all of them.
 Forecast forecast(const Plan& plan, uint64_t element_bytes, const Links& links,
                   uint64_t slices = 8);

@@ -1,4 +1,4 @@
-// A Plan moves a tensor from one layout to another in stages. Each stage takes the tensor from one
+// A Plan moves a tensor from one layout to another in hops. Each hop takes the tensor from one
 // layout to the next; what lies between source and destination is held in scratch memory.
 //
 // Plans are pure functions of the two layouts and of what else a strategy is given. All ranks and
@@ -14,7 +14,7 @@
 
 namespace hetcomm::reshard {
 
-// Copies |box| from one part of a stage's layout to one of the next, over the network where these
+// Copies |box| from one part of a hop's layout to one of the next, over the network where these
 // belong to different ranks.
 struct Move {
   uint32_t from = 0;  // index of the part
@@ -33,30 +33,30 @@ struct Scratch {
   bool operator==(const Scratch&) const = default;
 };
 
-struct Stage {
-  // Where the stage leads. That of the last stage is the destination's layout.
+struct Hop {
+  // Where the hop leads. That of the last hop is the destination's layout.
   Layout to;
-  // Of each part of |to|; empty for the last stage.
+  // Of each part of |to|; empty for the last hop.
   std::vector<Scratch> scratch;
   // In the order in which all ranks carry them out.
   std::vector<Move> moves;
-  bool operator==(const Stage&) const = default;
+  bool operator==(const Hop&) const = default;
 };
 
 struct Plan {
   std::string strategy;
   Layout source;
-  std::vector<Stage> stages;
+  std::vector<Hop> hops;
   bool operator==(const Plan&) const = default;
 
-  // The layout that stage |index| starts from.
-  const Layout& from(size_t index) const { return index == 0 ? source : stages[index - 1].to; }
-  const Layout& destination() const { return stages.back().to; }
+  // The layout that hop |index| starts from.
+  const Layout& from(size_t index) const { return index == 0 ? source : hops[index - 1].to; }
+  const Layout& destination() const { return hops.back().to; }
 };
 
-// The messages of a stage: pairs of different ranks with at least one move from one to the other.
-size_t count_messages(const Plan& plan, size_t stage);
-// The elements that all stages move between different ranks.
+// The messages of a hop: pairs of different ranks with at least one move from one to the other.
+size_t count_messages(const Plan& plan, size_t hop);
+// The elements that all hops move between different ranks.
 uint64_t count_elements(const Plan& plan);
 
 }  // namespace hetcomm::reshard

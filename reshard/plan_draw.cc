@@ -15,18 +15,18 @@
 namespace hetcomm::reshard {
 namespace {
 
-// What one rank sends another in a stage.
+// What one rank sends another in a hop.
 struct Flow {
   uint64_t elements = 0;
   std::vector<const Move*> moves;
 };
 using Flows = std::map<std::pair<int, int>, Flow>;
 
-Flows flows_of(const Plan& plan, size_t stage) {
+Flows flows_of(const Plan& plan, size_t hop) {
   Flows flows;
-  for (const Move& move : plan.stages[stage].moves) {
+  for (const Move& move : plan.hops[hop].moves) {
     Flow& flow =
-        flows[{plan.from(stage).parts[move.from].rank, plan.stages[stage].to.parts[move.to].rank}];
+        flows[{plan.from(hop).parts[move.from].rank, plan.hops[hop].to.parts[move.to].rank}];
     flow.elements += move.box.elements();
     flow.moves.push_back(&move);
   }
@@ -46,7 +46,7 @@ std::string bytes_text(uint64_t bytes) {
 
 std::string name_of(const Plan& plan, size_t layout) {
   if (layout == 0) return "source";
-  return layout == plan.stages.size() ? "destination" : fmt::format("stage {}", layout);
+  return layout == plan.hops.size() ? "destination" : fmt::format("stage {}", layout);
 }
 
 // --- picture ---------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ constexpr int kBoxHeight = 16;
 class Picture {
  public:
   Picture(const Plan& plan, uint64_t element_bytes) : plan_(plan), element_bytes_(element_bytes) {
-    for (size_t i = 0; i <= plan.stages.size(); ++i) {
+    for (size_t i = 0; i <= plan.hops.size(); ++i) {
       std::set<int> ranks;
       for (const Part& part : layout(i).parts) ranks.insert(part.rank);
       std::map<int, int>& rows = rows_.emplace_back();
@@ -76,7 +76,7 @@ class Picture {
   }
 
   std::string draw() {
-    const int width = 2 * kMargin + kBoxWidth + kColumn * static_cast<int>(plan_.stages.size());
+    const int width = 2 * kMargin + kBoxWidth + kColumn * static_cast<int>(plan_.hops.size());
     const int height = kTop + kRow * static_cast<int>(most_rows_) + kMargin;
     add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" )"
         R"(viewBox="0 0 {0} {1}" font-family="sans-serif" font-size="11">)",
@@ -86,8 +86,8 @@ class Picture {
     add(R"(<text x="{}" y="24" font-size="15" font-weight="bold">{}: [{}], {}</text>)", kMargin,
         escaped(plan_.strategy), fmt::join(plan_.source.shape, ", "),
         bytes_text(plan_.source.whole().elements() * element_bytes_));
-    for (size_t i = 0; i < plan_.stages.size(); ++i) draw_messages(i);
-    for (size_t i = 0; i <= plan_.stages.size(); ++i) draw_ranks(i);
+    for (size_t i = 0; i < plan_.hops.size(); ++i) draw_messages(i);
+    for (size_t i = 0; i <= plan_.hops.size(); ++i) draw_ranks(i);
     return text_ + "</svg>\n";
   }
 
@@ -98,15 +98,15 @@ class Picture {
   }
 
   const Layout& layout(size_t index) const {
-    return index == 0 ? plan_.source : plan_.stages[index - 1].to;
+    return index == 0 ? plan_.source : plan_.hops[index - 1].to;
   }
   int left(size_t column) const { return kMargin + kColumn * static_cast<int>(column); }
   int middle(size_t column, int rank) const {
     return kTop + kRow * rows_[column].at(rank) + kBoxHeight / 2;
   }
 
-  void draw_messages(size_t stage) {
-    const Flows flows = flows_of(plan_, stage);
+  void draw_messages(size_t hop) {
+    const Flows flows = flows_of(plan_, hop);
     uint64_t most = 1;
     uint64_t sum = 0;
     size_t count = 0;
@@ -116,16 +116,16 @@ class Picture {
       sum += flow.elements;
       ++count;
     }
-    add(R"(<text x="{}" y="46" fill="#555">{} messages, {}</text>)", left(stage) + kBoxWidth + 12,
+    add(R"(<text x="{}" y="46" fill="#555">{} messages, {}</text>)", left(hop) + kBoxWidth + 12,
         count, bytes_text(sum * element_bytes_));
     for (const auto& [ends, flow] : flows) {
-      if (rows_[stage].count(ends.first) == 0 || rows_[stage + 1].count(ends.second) == 0) continue;
+      if (rows_[hop].count(ends.first) == 0 || rows_[hop + 1].count(ends.second) == 0) continue;
       const bool is_local = ends.first == ends.second;
       const double share = static_cast<double>(flow.elements) / static_cast<double>(most);
       add(R"(<line x1="{}" y1="{}" x2="{}" y2="{}" stroke="{}" stroke-width="{:.1f}" )"
           R"(stroke-opacity="0.6"><title>rank {} to rank {}: {}</title></line>)",
-          left(stage) + kBoxWidth, middle(stage, ends.first), left(stage + 1),
-          middle(stage + 1, ends.second), is_local ? "#999999" : "#1d64a8",
+          left(hop) + kBoxWidth, middle(hop, ends.first), left(hop + 1),
+          middle(hop + 1, ends.second), is_local ? "#999999" : "#1d64a8",
           is_local ? 1.0 : 1 + 5 * share, ends.first, ends.second,
           bytes_text(flow.elements * element_bytes_));
     }
@@ -161,9 +161,9 @@ class Picture {
 
 std::string to_text(const Plan& plan, uint64_t element_bytes, size_t most_lines) {
   std::string text = fmt::format("strategy {}, shape [{}], {} stage{}\n", plan.strategy,
-                                 fmt::join(plan.source.shape, ", "), plan.stages.size(),
-                                 plan.stages.size() == 1 ? "" : "s");
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
+                                 fmt::join(plan.source.shape, ", "), plan.hops.size(),
+                                 plan.hops.size() == 1 ? "" : "s");
+  for (size_t i = 0; i < plan.hops.size(); ++i) {
     const Flows flows = flows_of(plan, i);
     text +=
         fmt::format("{} to {}: {} messages\n{:>6} {:>6} {:>12}  {}\n", name_of(plan, i),

@@ -8,8 +8,8 @@
 
 namespace hetcomm::reshard {
 
-// A table for each stage: who sends what to whom, and how many bytes. At most |most_lines| lines a
-// stage; the last one says how many were left out.
+// A table for each hop: who sends what to whom, and how many bytes. At most |most_lines| lines a
+// hop; the last one says how many were left out.
 std::string to_text(const Plan& plan, uint64_t element_bytes, size_t most_lines = 64);
 
 // An SVG: a column of ranks for each layout on the way, and a line for each message, as wide as its

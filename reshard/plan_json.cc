@@ -19,12 +19,12 @@ Json json_of(const Plan& plan, uint64_t element_bytes) {
                {"shape", plan.source.shape},
                {"element_bytes", element_bytes},
                {"stages", Json::array()}};
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
+  for (size_t i = 0; i < plan.hops.size(); ++i) {
     const Layout& from = plan.from(i);
-    const Layout& to = plan.stages[i].to;
+    const Layout& to = plan.hops[i].to;
     uint64_t elements = 0;
     Json moves = Json::array();
-    for (const Move& move : plan.stages[i].moves) {
+    for (const Move& move : plan.hops[i].moves) {
       const int sender = from.parts[move.from].rank;
       const int receiver = to.parts[move.to].rank;
       if (sender != receiver) elements += move.box.elements();
@@ -54,11 +54,11 @@ std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& l
   Json json = json_of(choice.plan, element_bytes);
   const auto& resources = links.model().resources;
   json["forecast_ns"] = choice.forecast.ns;
-  for (size_t i = 0; i < choice.forecast.stages.size(); ++i) {
-    const StageForecast& stage = choice.forecast.stages[i];
-    json["stages"][i]["ns"] = stage.ns;
-    if (stage.slowest_resource >= 0) {
-      json["stages"][i]["slowest"] = resources[static_cast<size_t>(stage.slowest_resource)].name;
+  for (size_t i = 0; i < choice.forecast.hops.size(); ++i) {
+    const HopForecast& hop = choice.forecast.hops[i];
+    json["stages"][i]["ns"] = hop.ns;
+    if (hop.slowest_resource >= 0) {
+      json["stages"][i]["slowest"] = resources[static_cast<size_t>(hop.slowest_resource)].name;
     }
   }
   json["resources"] = Json::array();

@@ -16,7 +16,7 @@ namespace hetcomm::reshard {
 // with ranks as "from" and "to". A move of a rank to itself is a copy in its memory.
 std::string to_json(const Plan& plan, uint64_t element_bytes);
 
-// The same, and what it costs: "forecast_ns", "ns" and "slowest" (a resource's name) of each stage,
+// The same, and what it costs: "forecast_ns", "ns" and "slowest" (a resource's name) of each hop,
 // "resources": [{"name", "bytes"}] without those that carry nothing, and
 // "considered": [{"strategy", "forecast_ns", "refused"}].
 std::string to_json(const Choice& choice, uint64_t element_bytes, const Links& links);

@@ -82,9 +82,9 @@ class Proof {
     HETCOMM_RETURN_IF_ERROR(check_form());
     HETCOMM_RETURN_IF_ERROR(make_grid(most_cells));
     fill_source();
-    for (size_t stage = 0; stage < plan_.stages.size(); ++stage) {
-      for (const Move& move : plan_.stages[stage].moves) {
-        HETCOMM_RETURN_IF_ERROR(follow(stage, move));
+    for (size_t hop = 0; hop < plan_.hops.size(); ++hop) {
+      for (const Move& move : plan_.hops[hop].moves) {
+        HETCOMM_RETURN_IF_ERROR(follow(hop, move));
       }
     }
     return look_at_destination();
@@ -98,17 +98,17 @@ class Proof {
   };
 
   Status check_form() const {
-    if (plan_.stages.empty()) return wrong("the plan has no stage");
-    for (size_t i = 0; i < plan_.stages.size(); ++i) {
-      const Stage& stage = plan_.stages[i];
-      if (stage.to.shape != plan_.source.shape) return wrong("a stage has another shape");
-      const size_t expected = i + 1 == plan_.stages.size() ? 0 : stage.to.parts.size();
-      if (stage.scratch.size() != expected) return wrong("a stage has parts without memory");
-      for (size_t part = 0; part < stage.scratch.size(); ++part) {
-        HETCOMM_RETURN_IF_ERROR(check_scratch(stage.to.parts[part], stage.scratch[part]));
+    if (plan_.hops.empty()) return wrong("the plan has no hop");
+    for (size_t i = 0; i < plan_.hops.size(); ++i) {
+      const Hop& hop = plan_.hops[i];
+      if (hop.to.shape != plan_.source.shape) return wrong("a hop has another shape");
+      const size_t expected = i + 1 == plan_.hops.size() ? 0 : hop.to.parts.size();
+      if (hop.scratch.size() != expected) return wrong("a hop has parts without memory");
+      for (size_t part = 0; part < hop.scratch.size(); ++part) {
+        HETCOMM_RETURN_IF_ERROR(check_scratch(hop.to.parts[part], hop.scratch[part]));
       }
-      for (const Move& move : stage.moves) {
-        if (move.from >= plan_.from(i).parts.size() || move.to >= stage.to.parts.size() ||
+      for (const Move& move : hop.moves) {
+        if (move.from >= plan_.from(i).parts.size() || move.to >= hop.to.parts.size() ||
             move.box.dimensions != plan_.source.shape.size() || move.box.is_empty()) {
           return wrong("a move of no box, or between parts that do not exist");
         }
@@ -138,9 +138,9 @@ class Proof {
       }
     };
     cut(plan_.source);
-    for (const Stage& stage : plan_.stages) {
-      cut(stage.to);
-      for (const Move& move : stage.moves) {
+    for (const Hop& hop : plan_.hops) {
+      cut(hop.to);
+      for (const Move& move : hop.moves) {
         if (!plan_.source.whole().contains(move.box)) {
           return wrong(fmt::format("a move of {}, which is not in the tensor", to_text(move.box)));
         }
@@ -163,11 +163,11 @@ class Proof {
     return box;
   }
 
-  // The memory of part |part| of the layout before stage |layout|.
+  // The memory of part |part| of the layout before hop |layout|.
   MemoryName name_of(size_t layout, uint32_t part) const {
     if (layout == 0) return {0, 0, part};
-    if (layout == plan_.stages.size()) return {1, 0, part};
-    const Scratch& scratch = plan_.stages[layout - 1].scratch[part];
+    if (layout == plan_.hops.size()) return {1, 0, part};
+    const Scratch& scratch = plan_.hops[layout - 1].scratch[part];
     if (scratch.alias == Alias::kSource) return {0, 0, scratch.part};
     if (scratch.alias == Alias::kDestination) return {1, 0, scratch.part};
     return {2, layout, part};
@@ -186,18 +186,18 @@ class Proof {
     }
   }
 
-  Status follow(size_t stage, const Move& move) {
-    const Part& from = plan_.from(stage).parts[move.from];
-    const Part& to = plan_.stages[stage].to.parts[move.to];
+  Status follow(size_t hop, const Move& move) {
+    const Part& from = plan_.from(hop).parts[move.from];
+    const Part& to = plan_.hops[hop].to.parts[move.to];
     const auto what = [&](const Box& box, std::string_view text) {
-      return wrong(fmt::format("stage {}, rank {} to rank {}, {}: {}", stage, from.rank, to.rank,
+      return wrong(fmt::format("hop {}, rank {} to rank {}, {}: {}", hop, from.rank, to.rank,
                                to_text(box), text));
     };
     if (!from.box.contains(move.box)) return what(move.box, "the sender does not have it");
     if (!to.box.contains(move.box)) return what(move.box, "the receiver has no room for it");
-    const MemoryName into = name_of(stage + 1, move.to);
+    const MemoryName into = name_of(hop + 1, move.to);
     if (std::get<0>(into) == 0) return what(move.box, "it would be written to the source");
-    Memory& source = memories_[name_of(stage, move.from)];
+    Memory& source = memories_[name_of(hop, move.from)];
     Memory& target = memories_[into];
     Status failure;
     grid_.for_each_cell(move.box, [&](uint64_t cell) {
@@ -262,19 +262,19 @@ Status prove(const Plan& plan, uint64_t most_cells) { return Proof(plan).run(mos
 Status prove_progress(const std::vector<Plan>& plans) {
   // What a rank does next: a place in its plan, local moves left out.
   struct Next {
-    size_t stage = 0;
+    size_t hop = 0;
     size_t move = 0;
   };
-  using Step = std::tuple<size_t, int, int, Box, bool>;  // stage, from, to
+  using Step = std::tuple<size_t, int, int, Box, bool>;  // hop, from, to
   std::vector<Next> next(plans.size());
   const auto step_of = [&](size_t rank) -> std::optional<Step> {
     const Plan& plan = plans[rank];
-    for (Next& at = next[rank]; at.stage < plan.stages.size(); ++at.stage, at.move = 0) {
-      for (const auto& moves = plan.stages[at.stage].moves; at.move < moves.size(); ++at.move) {
+    for (Next& at = next[rank]; at.hop < plan.hops.size(); ++at.hop, at.move = 0) {
+      for (const auto& moves = plan.hops[at.hop].moves; at.move < moves.size(); ++at.move) {
         const Move& move = moves[at.move];
-        const int from = plan.from(at.stage).parts[move.from].rank;
-        const int to = plan.stages[at.stage].to.parts[move.to].rank;
-        if (from != to) return Step(at.stage, from, to, move.box, move.adds);
+        const int from = plan.from(at.hop).parts[move.from].rank;
+        const int to = plan.hops[at.hop].to.parts[move.to].rank;
+        if (from != to) return Step(at.hop, from, to, move.box, move.adds);
       }
     }
     return std::nullopt;
@@ -302,7 +302,7 @@ Status prove_progress(const std::vector<Plan>& plans) {
   for (size_t rank = 0; rank < plans.size(); ++rank) {
     const std::optional<Step> step = step_of(rank);
     if (!step) continue;
-    return wrong(fmt::format("stage {}: the move of {} from rank {} to rank {} never happens",
+    return wrong(fmt::format("hop {}: the move of {} from rank {} to rank {} never happens",
                              std::get<0>(*step), to_text(std::get<3>(*step)), std::get<1>(*step),
                              std::get<2>(*step)));
   }

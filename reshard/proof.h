@@ -8,7 +8,7 @@
 
 namespace hetcomm::reshard {
 
-// Fails with the first thing that is wrong with |plan|, which names stage, ranks and box: an element
+// Fails with the first thing that is wrong with |plan|, which names hop, ranks and box: an element
 // of the destination that is not written, is written twice, comes from a wrong element or lacks a
 // term of the sum; something that is read before it was written; a write to the source.
 // Cuts the tensor at the borders of all boxes: OUT_OF_RESOURCES where that gives more than

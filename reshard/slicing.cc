@@ -12,7 +12,7 @@ namespace {
 std::vector<uint64_t> cuts_of(const Plan& plan, size_t dimension) {
   const uint64_t extent = plan.source.shape[dimension];
   std::vector<uint64_t> cuts = {0, extent};
-  for (size_t i = 0; i <= plan.stages.size(); ++i) {
+  for (size_t i = 0; i <= plan.hops.size(); ++i) {
     for (const Part& part : plan.from(i).parts) {
       cuts.push_back(std::min(part.box.begin[dimension], extent));
       cuts.push_back(std::min(part.box.end[dimension], extent));
@@ -149,34 +149,34 @@ class Slicer {
   Slicer(const Plan& plan, int rank, uint32_t slices, bool rounds)
       : plan_(plan), cuts_(choose_cuts(plan, slices)), rounds_(rounds) {
     slicing_.rank = rank;
-    for (const Stage& stage : plan.stages) {
-      std::vector<uint64_t>& offsets = scratch_.emplace_back(stage.scratch.size());
-      for (size_t i = 0; i < stage.scratch.size(); ++i) {
-        if (stage.to.parts[i].rank != rank || stage.scratch[i].alias != Alias::kNone) continue;
+    for (const Hop& hop : plan.hops) {
+      std::vector<uint64_t>& offsets = scratch_.emplace_back(hop.scratch.size());
+      for (size_t i = 0; i < hop.scratch.size(); ++i) {
+        if (hop.to.parts[i].rank != rank || hop.scratch[i].alias != Alias::kNone) continue;
         offsets[i] = slicing_.scratch_elements;
-        slicing_.scratch_elements += stage.to.parts[i].box.elements();
+        slicing_.scratch_elements += hop.to.parts[i].box.elements();
       }
     }
   }
 
   Slicing make() {
-    for (uint32_t slice = 0; slice < cuts_.slices; ++slice) {
-      for (uint32_t stage = 0; stage < plan_.stages.size(); ++stage) add_phase(slice, stage);
+    for (uint32_t slice = 0; slice < slicing_.slices; ++slice) {
+      for (uint32_t hop = 0; hop < plan_.hops.size(); ++hop) add_phase(slice, hop);
     }
     return std::move(slicing_);
   }
 
  private:
-  // Where |box| lies in part |part| of the layout before stage |layout|.
+  // Where |box| lies in part |part| of the layout before hop |layout|.
   StridedBox place(size_t layout, uint32_t part, const Box& box) const {
     const Part* of = &plan_.from(layout).parts[part];
     StridedBox result;
     Numbers strides = of->strides;
     if (layout == 0) {
       result.memory = Space::kSource;
-    } else if (layout == plan_.stages.size()) {
+    } else if (layout == plan_.hops.size()) {
       result.memory = Space::kDestination;
-    } else if (const Scratch& scratch = plan_.stages[layout - 1].scratch[part];
+    } else if (const Scratch& scratch = plan_.hops[layout - 1].scratch[part];
                scratch.alias == Alias::kNone) {
       result.offset = scratch_[layout - 1][part];
     } else {
@@ -195,32 +195,32 @@ class Slicer {
     return simplified(result);
   }
 
-  void add_phase(uint32_t slice, uint32_t stage) {
+  void add_phase(uint32_t slice, uint32_t hop) {
     std::map<int, Message> sends;
     std::map<int, uint64_t> received;  // elements, by peer
     std::vector<std::pair<int, Arrival>> arrivals;
     const int rank = slicing_.rank;
-    const Layout& layout = plan_.stages[stage].to;
-    const bool sums = stage == 0 && plan_.source.terms > 1 && layout.terms == 1;
+    const Layout& layout = plan_.hops[hop].to;
+    const bool sums = hop == 0 && plan_.source.terms > 1 && layout.terms == 1;
     Sums in_sums;
-    for (const Move& move : plan_.stages[stage].moves) {
-      const int from = plan_.from(stage).parts[move.from].rank;
-      const int to = plan_.stages[stage].to.parts[move.to].rank;
+    for (const Move& move : plan_.hops[hop].moves) {
+      const int from = plan_.from(hop).parts[move.from].rank;
+      const int to = plan_.hops[hop].to.parts[move.to].rank;
       if (from != rank && to != rank) continue;
       cuts_.for_each(move.box, slice, [&](const Box& box) {
         if (to != rank) {
           Message& message = sends[to];
           message.elements += box.elements();
-          message.boxes.push_back(place(stage, move.from, box));
+          message.boxes.push_back(place(hop, move.from, box));
           return;
         }
         Arrival arrival;
         arrival.adds = move.adds;
         arrival.is_term = sums;
-        arrival.to = sums && rounds_ ? in_sums.place(layout, cuts_, slice, move.to, box)
-                                     : place(stage + 1, move.to, box);
+        arrival.to = sums && rounds_ ? in_sums.place(layout, slicing_, slice, move.to, box)
+                                     : place(hop + 1, move.to, box);
         if (from == rank) {
-          arrival.from = place(stage, move.from, box);
+          arrival.from = place(hop, move.from, box);
         } else {
           arrival.position = received[from];
           received[from] += box.elements();
@@ -232,13 +232,13 @@ class Slicer {
     in_sums.for_each([&](uint32_t part, const Box& box, const StridedBox& sum) {
       Arrival arrival;
       arrival.from = sum;
-      arrival.to = place(stage + 1, part, box);
+      arrival.to = place(hop + 1, part, box);
       arrivals.emplace_back(rank, arrival);
     });
     Phase& phase = slicing_.phases.emplace_back();
     phase.sum_elements = in_sums.elements();
     phase.slice = slice;
-    phase.stage = stage;
+    phase.hop = hop;
     for (auto& [peer, message] : sends) {
       message.peer = peer;
       slicing_.largest_message = std::max(slicing_.largest_message, message.elements);
@@ -259,7 +259,7 @@ class Slicer {
   const Plan& plan_;
   const Cuts cuts_;
   const bool rounds_;
-  std::vector<std::vector<uint64_t>> scratch_;  // by stage and part: where it begins
+  std::vector<std::vector<uint64_t>> scratch_;  // by hop and part: where it begins
   Slicing slicing_;
 };
 

@@ -1,8 +1,8 @@
 // What one rank does to carry out its part of a plan: messages and strided copies, in slices.
 //
-// The tensor is cut in slices that are plans of their own: what a slice needs in one stage comes from
-// the same slice of the stage before. Each rank has a share of every slice. All ranks go through the
-// phases, a stage of a slice each, in one order: a rank that is at the earliest phase can always go
+// The tensor is cut in slices that are plans of their own: what a slice needs in one hop comes from
+// the same slice of the hop before. Each rank has a share of every slice. All ranks go through the
+// phases, a hop of a slice each, in one order: a rank that is at the earliest phase can always go
 // on, even if only one message fits between two ranks.
 #pragma once
 
@@ -49,10 +49,10 @@ struct Arrival {
   bool operator==(const Arrival&) const = default;
 };
 
-// Sends may start when the arrivals of the stage before are done, of the same slice.
+// Sends may start when the arrivals of the hop before are done, of the same slice.
 struct Phase {
   uint32_t slice = 0;
-  uint32_t stage = 0;
+  uint32_t hop = 0;
   std::vector<Message> sends;     // in the order of peers
   std::vector<Message> receives;  // in the order of peers
   std::vector<Arrival> arrivals;  // in this order: sums are rounded alike on all runs

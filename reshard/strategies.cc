@@ -40,16 +40,16 @@ class MovePlanner {
     plan_.strategy = std::move(strategy);
     plan_.source = source;
     for (size_t i = 0; i < between.size(); ++i) {
-      Stage stage;
-      // Later stages must not write what an earlier one has left in the destination.
+      Hop hop;
+      // Later hops must not write what an earlier one has left in the destination.
       const bool is_last = i + 1 == between.size();
       for (const Part& part : between[i].parts) {
-        stage.scratch.push_back(find_alias(part, is_last));
+        hop.scratch.push_back(find_alias(part, is_last));
       }
-      stage.to = std::move(between[i]);
-      HETCOMM_RETURN_IF_ERROR(add(std::move(stage)));
+      hop.to = std::move(between[i]);
+      HETCOMM_RETURN_IF_ERROR(add(std::move(hop)));
     }
-    Stage last;
+    Hop last;
     last.to = destination_;
     HETCOMM_RETURN_IF_ERROR(add(std::move(last)));
     return std::move(plan_);
@@ -72,24 +72,24 @@ class MovePlanner {
     return {};
   }
 
-  // Where |part| of the layout before stage |layout| lies.
+  // Where |part| of the layout before hop |layout| lies.
   Scratch memory_of(size_t layout, uint32_t part) const {
     if (layout == 0) return {Alias::kSource, part};
-    const Stage& stage = plan_.stages[layout - 1];
-    return stage.scratch.empty() ? Scratch{Alias::kDestination, part} : stage.scratch[part];
+    const Hop& hop = plan_.hops[layout - 1];
+    return hop.scratch.empty() ? Scratch{Alias::kDestination, part} : hop.scratch[part];
   }
 
-  Status add(Stage stage) {
-    const size_t index = plan_.stages.size();
-    Result<std::vector<Move>> moves = moves_between(plan_.from(index), stage.to, rank_);
+  Status add(Hop hop) {
+    const size_t index = plan_.hops.size();
+    Result<std::vector<Move>> moves = moves_between(plan_.from(index), hop.to, rank_);
     if (!moves.ok()) return moves.status();
-    plan_.stages.push_back(std::move(stage));
+    plan_.hops.push_back(std::move(hop));
     for (const Move& move : moves.value()) {
       const Scratch from = memory_of(index, move.from);
       const Scratch to = memory_of(index + 1, move.to);
       // What the source holds is there already, and nothing is written to it.
       const bool is_there = to.alias == Alias::kSource || (from == to && to.alias != Alias::kNone);
-      if (!is_there) plan_.stages.back().moves.push_back(move);
+      if (!is_there) plan_.hops.back().moves.push_back(move);
     }
     return {};
   }

@@ -28,8 +28,8 @@ struct Bundles {
     for (const Passage& passage : passages) {
       const uint64_t bytes =
           passage.plan->source.whole().elements() * reduce::size_of(passage.types.destination);
-      const size_t stages = passage.plan->stages.size();
-      const auto slices = static_cast<uint32_t>(slices_for(bytes, stages, most));
+      const size_t hops = passage.plan->hops.size();
+      const auto slices = static_cast<uint32_t>(slices_for(bytes, hops, most));
       if (slices > 1) {
         tensors.push_back({next, slices});
         next += slices;
@@ -96,9 +96,9 @@ class Compiler {
         aligned(slicing.scratch_elements * reduce::size_of(passage.types.destination));
     for (const Phase& phase : slicing.phases) {
       const uint32_t bundle = bundles.first + phase.slice;
-      Draft& draft = phases_[{bundle, phase.stage}];
+      Draft& draft = phases_[{bundle, phase.hop}];
       draft.phase.bundle = bundle;
-      draft.phase.stage = phase.stage;
+      draft.phase.hop = phase.hop;
       add_phase(tensor, phase, draft);
     }
   }
@@ -115,9 +115,9 @@ class Compiler {
 
   void add_phase(uint32_t tensor, const Phase& phase, Draft& draft) {
     const Conversion& conversion = program_.tensors[tensor];
-    // All that is sent in a stage has one type.
+    // All that is sent in a hop has one type.
     const uint64_t element_bytes =
-        reduce::size_of(conversion.sent_type(phase.stage == 0 ? Space::kSource : Space::kScratch));
+        reduce::size_of(conversion.sent_type(phase.hop == 0 ? Space::kSource : Space::kScratch));
     const uint64_t sum_base = draft.phase.sum_bytes;
     draft.phase.sum_bytes += aligned(phase.sum_elements * reduce::size_of(conversion.sum_type));
     for (const Message& message : phase.sends) {
@@ -173,10 +173,10 @@ class Compiler {
 
   // Puts messages in the order of peers.
   void finish_phase(Draft& draft) {
-    const uint32_t stage = draft.phase.stage;
+    const uint32_t hop = draft.phase.hop;
     for (auto& [peer, message] : draft.sends) {
       message.is_direct = is_direct(peer, message);
-      message.lane = lane_of(peer, stage, true);
+      message.lane = lane_of(peer, hop, true);
       program_.sent_bytes += message.bytes;
       draft.phase.sends.push_back(std::move(message));
     }
@@ -184,7 +184,7 @@ class Compiler {
     for (auto& [peer, message] : draft.receives) {
       message.is_direct = !draft.puts[peer] && is_direct(peer, message);
       if (draft.puts[peer]) message.regions.clear();
-      message.lane = lane_of(peer, stage, false);
+      message.lane = lane_of(peer, hop, false);
       program_.received_bytes += message.bytes;
       index_of[peer] = static_cast<int>(draft.phase.receives.size());
       draft.phase.receives.push_back(std::move(message));
@@ -195,10 +195,10 @@ class Compiler {
     }
   }
 
-  uint32_t lane_of(int peer, uint32_t stage, bool sends) {
-    const auto [found, added] = lane_numbers_.try_emplace(
-        {peer, stage, sends}, static_cast<uint32_t>(program_.lanes.size()));
-    if (added) program_.lanes.push_back({.peer = peer, .stage = stage, .sends = sends});
+  uint32_t lane_of(int peer, uint32_t hop, bool sends) {
+    const auto [found, added] =
+        lane_numbers_.try_emplace({peer, hop, sends}, static_cast<uint32_t>(program_.lanes.size()));
+    if (added) program_.lanes.push_back({.peer = peer, .hop = hop, .sends = sends});
     return found->second;
   }
 
@@ -254,7 +254,7 @@ class Compiler {
   const Bundles bundles_;
   Program program_;
   uint64_t scratch_base_ = 0;                              // of the tensor that is being added
-  std::map<std::pair<uint32_t, uint32_t>, Draft> phases_;  // by bundle and stage
+  std::map<std::pair<uint32_t, uint32_t>, Draft> phases_;  // by bundle and hop
   std::map<std::tuple<int, uint32_t, bool>, uint32_t> lane_numbers_;
 };
 

@@ -40,7 +40,7 @@ struct ProgramArrival {
 
 struct ProgramPhase {
   uint32_t bundle = 0;
-  uint32_t stage = 0;
+  uint32_t hop = 0;
   int32_t after = -1;  // the phase whose arrivals this one sends on; -1: none
   std::vector<ProgramMessage> sends;
   std::vector<ProgramMessage> receives;
@@ -48,10 +48,10 @@ struct ProgramPhase {
   uint64_t sum_bytes = 0;  // host memory in which the phase forms sums
 };
 
-// The messages to or from one rank in one stage, which keep their order.
+// The messages to or from one rank in one hop, which keep their order.
 struct ProgramLane {
   int peer = 0;
-  uint32_t stage = 0;
+  uint32_t hop = 0;
   bool sends = false;
   uint32_t messages = 0;
   uint64_t most_bytes = 0;

@@ -90,7 +90,7 @@ void Redistribution::add_lanes(const RedistributionTerms& terms) {
           LaneTerms{.tag = terms.tag,
                     .most_bytes = lane.most_bytes,
                     .depth = static_cast<uint32_t>(std::min<uint64_t>(depth, Lane::kMaxDepth)),
-                    .use = 1 + lane.stage,
+                    .use = 1 + lane.hop,
                     .content = terms.content,
                     .plan = shared_.talk.number_with(peer.rank)},
           share_of(lane, own, terms.share));

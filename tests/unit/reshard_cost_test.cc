@@ -101,10 +101,10 @@ TEST(Forecast, IsTheTimeOfTheBusiestResource) {
   const Forecast expected = forecast(plan, 1000, links);
   // 4 MB over the trunk of 400 MB/s.
   EXPECT_EQ(expected.ns, 10'000'000 + 3 * kMessageNs);
-  ASSERT_EQ(expected.stages.size(), 1u);
-  EXPECT_EQ(expected.stages[0].messages, 4u);
-  EXPECT_EQ(expected.stages[0].bytes, 4'000'000u);
-  EXPECT_EQ(links.model().resources[static_cast<size_t>(expected.stages[0].slowest_resource)].name,
+  ASSERT_EQ(expected.hops.size(), 1u);
+  EXPECT_EQ(expected.hops[0].messages, 4u);
+  EXPECT_EQ(expected.hops[0].bytes, 4'000'000u);
+  EXPECT_EQ(links.model().resources[static_cast<size_t>(expected.hops[0].slowest_resource)].name,
             "trunk 01");
   const auto& resources = links.model().resources;
   for (size_t i = 0; i < resources.size(); ++i) {
@@ -134,7 +134,7 @@ TEST(Forecast, StagesOverlapBySlices) {
   const Layout source = layout_of({4000}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({4000}, {{2}, {2, 3}}, {shard(0)}).value();
   const Plan plan = plan_leader(source, destination).value();
-  ASSERT_EQ(plan.stages.size(), 3u);
+  ASSERT_EQ(plan.hops.size(), 3u);
   const Forecast whole = forecast(plan, 1000, links, 1);
   const Forecast sliced = forecast(plan, 1000, links, 10);
   // 2 MB, 4 MB and 2 MB at 1 GB/s, and 1 us each.
@@ -154,7 +154,7 @@ TEST(Links, NameTheRankThatTheModelLacks) {
 
 std::map<int, uint64_t> sent_by(const Plan& plan) {
   std::map<int, uint64_t> sent;
-  for (const Move& move : plan.stages[0].moves) {
+  for (const Move& move : plan.hops[0].moves) {
     const int from = plan.source.parts[move.from].rank;
     if (from != plan.destination().parts[move.to].rank) sent[from] += move.box.elements();
   }
@@ -234,7 +234,7 @@ TEST(Bsr, DoesNotAdd) {
 constexpr uint64_t kLayerQuarter = 7475;  // elements of 0.1 MB
 constexpr uint64_t kHeadQuarter = 2840;
 
-// The ranks of a stage, and its first and last layer.
+// The ranks of a hop, and its first and last layer.
 struct HetuStage {
   std::vector<int> ranks;
   int first;
@@ -247,13 +247,13 @@ Layout holders(const Pipelines& pipelines, int layer, uint64_t quarter) {
   Layout layout;
   layout.shape = {4 * quarter};
   for (uint32_t copy = 0; copy < pipelines.size(); ++copy) {
-    for (const HetuStage& stage : pipelines[copy]) {
-      if (layer < stage.first || layer > stage.last) continue;
-      const uint64_t each = 4 * quarter / stage.ranks.size();
-      for (size_t i = 0; i < stage.ranks.size(); ++i) {
-        if (stage.ranks[i] == 31) continue;
+    for (const HetuStage& hop : pipelines[copy]) {
+      if (layer < hop.first || layer > hop.last) continue;
+      const uint64_t each = 4 * quarter / hop.ranks.size();
+      for (size_t i = 0; i < hop.ranks.size(); ++i) {
+        if (hop.ranks[i] == 31) continue;
         Part part;
-        part.rank = stage.ranks[i];
+        part.rank = hop.ranks[i];
         part.copy = copy;
         part.box = whole_of(layout.shape);
         part.box.begin[0] = i * each;
@@ -293,7 +293,7 @@ Volumes volumes_of(bool fused) {
                                fused ? &links : nullptr, loads)
                           .value();
     EXPECT_TRUE(prove(plan).ok()) << prove(plan).text();
-    for (const Move& move : plan.stages[0].moves) {
+    for (const Move& move : plan.hops[0].moves) {
       const int from = plan.source.parts[move.from].rank;
       const int to = plan.destination().parts[move.to].rank;
       if (from == to) continue;
@@ -350,10 +350,10 @@ TEST(Papers, TableTwoOfHetu) {
 // Bytes from one cluster to another.
 uint64_t crossing(const Plan& plan, const Links& links) {
   uint64_t elements = 0;
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
-    for (const Move& move : plan.stages[i].moves) {
+  for (size_t i = 0; i < plan.hops.size(); ++i) {
+    for (const Move& move : plan.hops[i].moves) {
       if (links.cluster(plan.from(i).parts[move.from].rank) !=
-          links.cluster(plan.stages[i].to.parts[move.to].rank)) {
+          links.cluster(plan.hops[i].to.parts[move.to].rank)) {
         elements += move.box.elements();
       }
     }
@@ -376,13 +376,12 @@ TEST(Auto, TakesTheQuickestAndSaysWhy) {
   // The part of one rank is what the whole plan has for it.
   const Choice part = plan_auto(source, destination, 2, links, 8, 5).value();
   EXPECT_EQ(part.forecast, choice.forecast);
-  for (size_t i = 0; i < part.plan.stages.size(); ++i) {
-    for (const Move& move : part.plan.stages[i].moves) {
+  for (size_t i = 0; i < part.plan.hops.size(); ++i) {
+    for (const Move& move : part.plan.hops[i].moves) {
       EXPECT_TRUE(part.plan.from(i).parts[move.from].rank == 5 ||
-                  part.plan.stages[i].to.parts[move.to].rank == 5);
-      EXPECT_NE(
-          std::find(choice.plan.stages[i].moves.begin(), choice.plan.stages[i].moves.end(), move),
-          choice.plan.stages[i].moves.end());
+                  part.plan.hops[i].to.parts[move.to].rank == 5);
+      EXPECT_NE(std::find(choice.plan.hops[i].moves.begin(), choice.plan.hops[i].moves.end(), move),
+                choice.plan.hops[i].moves.end());
     }
   }
 }

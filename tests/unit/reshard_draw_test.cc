@@ -44,10 +44,10 @@ TEST(PlanJson, HasEveryMove) {
   EXPECT_EQ(plan["strategy"], "direct");
   EXPECT_EQ(plan["shape"], json::parse("[12]"));
   ASSERT_EQ(plan["stages"].size(), 1u);
-  const json& stage = plan["stages"][0];
-  EXPECT_EQ(stage["messages"], 4);
-  EXPECT_EQ(stage["bytes"], 48);
-  EXPECT_EQ(stage["moves"], json::parse(R"([
+  const json& hop = plan["stages"][0];
+  EXPECT_EQ(hop["messages"], 4);
+  EXPECT_EQ(hop["bytes"], 48);
+  EXPECT_EQ(hop["moves"], json::parse(R"([
     {"from": 0, "to": 1, "box": [[0, 4]], "adds": false},
     {"from": 0, "to": 2, "box": [[4, 6]], "adds": false},
     {"from": 1, "to": 2, "box": [[6, 8]], "adds": false},

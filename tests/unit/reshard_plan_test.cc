@@ -120,7 +120,7 @@ uint64_t place_of(const Part& part, const std::vector<uint64_t>& index) {
   return place;
 }
 
-// Every part has a memory of its own here: by layout (source, destination, scratch of a stage) and
+// Every part has a memory of its own here: by layout (source, destination, scratch of a hop) and
 // part. Values are sums of what a term has at an element.
 class Memories {
  public:
@@ -133,11 +133,11 @@ class Memories {
     }
   }
   void run() {
-    for (size_t stage = 0; stage < plan_.stages.size(); ++stage) {
-      for (const Move& move : plan_.stages[stage].moves) {
+    for (size_t hop = 0; hop < plan_.hops.size(); ++hop) {
+      for (const Move& move : plan_.hops[hop].moves) {
         for_each_element(move.box, [&](const auto& index) {
-          const int64_t moved = at(stage, move.from, index);
-          int64_t& target = at(stage + 1, move.to, index);
+          const int64_t moved = at(hop, move.from, index);
+          int64_t& target = at(hop + 1, move.to, index);
           target = move.adds ? target + moved : moved;
         });
       }
@@ -151,7 +151,7 @@ class Memories {
         int64_t expected = 0;
         for (uint32_t term = 0; term < plan_.source.terms; ++term) expected += value(index, term);
         if (to.terms > 1) expected = value(index, to.parts[i].term);
-        EXPECT_EQ(at(plan_.stages.size(), i, index), expected);
+        EXPECT_EQ(at(plan_.hops.size(), i, index), expected);
       });
     }
   }
@@ -168,13 +168,13 @@ class Memories {
   }
   int64_t& at(size_t layout, uint32_t part, const std::vector<uint64_t>& index) {
     if (layout == 0) return memory_[{0, part}][place_of(plan_.source.parts[part], index)];
-    if (layout == plan_.stages.size()) {
+    if (layout == plan_.hops.size()) {
       return memory_[{1, part}][place_of(plan_.destination().parts[part], index)];
     }
-    const Scratch& scratch = plan_.stages[layout - 1].scratch[part];
+    const Scratch& scratch = plan_.hops[layout - 1].scratch[part];
     if (scratch.alias == Alias::kSource) return at(0, scratch.part, index);
-    if (scratch.alias == Alias::kDestination) return at(plan_.stages.size(), scratch.part, index);
-    return memory_[{1 + layout, part}][place_of(plan_.stages[layout - 1].to.parts[part], index)];
+    if (scratch.alias == Alias::kDestination) return at(plan_.hops.size(), scratch.part, index);
+    return memory_[{1 + layout, part}][place_of(plan_.hops[layout - 1].to.parts[part], index)];
   }
 
   const Plan& plan_;
@@ -255,15 +255,15 @@ TEST(Plans, ReplicasMayBeCutInDifferentWays) {
   }
 }
 
-// The moves of |stage| that |rank| takes part in, as one can compare them between plans.
+// The moves of |hop| that |rank| takes part in, as one can compare them between plans.
 std::vector<std::string> moves_of(const Plan& plan, int rank) {
   std::vector<std::string> moves;
-  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
-    for (const Move& move : plan.stages[stage].moves) {
-      const int from = plan.from(stage).parts[move.from].rank;
-      const int to = plan.stages[stage].to.parts[move.to].rank;
+  for (size_t hop = 0; hop < plan.hops.size(); ++hop) {
+    for (const Move& move : plan.hops[hop].moves) {
+      const int from = plan.from(hop).parts[move.from].rank;
+      const int to = plan.hops[hop].to.parts[move.to].rank;
       if (from != rank && to != rank) continue;
-      moves.push_back(std::to_string(stage) + " " + std::to_string(from) + "." +
+      moves.push_back(std::to_string(hop) + " " + std::to_string(from) + "." +
                       std::to_string(move.from) + " " + std::to_string(to) + "." +
                       std::to_string(move.to) + " " + to_text(move.box) + (move.adds ? " +" : ""));
     }
@@ -285,7 +285,7 @@ TEST(Plans, RanksMakeTheirPartsThemselves) {
         plans.push_back(strategy(source, destination, rank).value());
         EXPECT_EQ(moves_of(plans.back(), rank), moves_of(whole.value(), rank));
         size_t moves = 0;
-        for (const Stage& stage : plans.back().stages) moves += stage.moves.size();
+        for (const Hop& hop : plans.back().hops) moves += hop.moves.size();
         EXPECT_EQ(moves, moves_of(plans.back(), rank).size()) << "it has moves of others";
       }
       const Status progress = prove_progress(plans);
@@ -301,10 +301,10 @@ TEST(Plans, RanksThatDisagreeDoNotComeToAnEnd) {
                              plan_direct(source, destination, 1).value()};
   EXPECT_TRUE(prove_progress(plans).ok());
   // Each would send first, in a ring.
-  std::swap(plans[1].stages[0].moves[0], plans[1].stages[0].moves[1]);
+  std::swap(plans[1].hops[0].moves[0], plans[1].hops[0].moves[1]);
   EXPECT_THAT(std::string(prove_progress(plans).text()), HasSubstr("never happens"));
-  std::swap(plans[1].stages[0].moves[0], plans[1].stages[0].moves[1]);
-  plans[1].stages[0].moves.pop_back();
+  std::swap(plans[1].hops[0].moves[0], plans[1].hops[0].moves[1]);
+  plans[1].hops[0].moves.pop_back();
   EXPECT_THAT(std::string(prove_progress(plans).text()), HasSubstr("never happens"));
 }
 
@@ -369,10 +369,10 @@ TEST(Papers, PiecesOfH2) {
     return layout_of({64, 3}, {{count}, ranks_from(first, count)}, {replicate()}).value();
   };
   const Plan plan = plan_sendrecv_allgather(replicas(0, 4), replicas(4, 2)).value();
-  ASSERT_EQ(plan.stages.size(), 2u);
+  ASSERT_EQ(plan.hops.size(), 2u);
   EXPECT_EQ(count_messages(plan, 0), 4u);
   std::map<int, uint64_t> sent;
-  for (const Move& move : plan.stages[0].moves) {
+  for (const Move& move : plan.hops[0].moves) {
     sent[plan.source.parts[move.from].rank] += move.box.elements();
   }
   EXPECT_EQ(sent, (std::map<int, uint64_t>{{0, 48}, {1, 48}, {2, 48}, {3, 48}}));
@@ -384,7 +384,7 @@ TEST(Papers, PiecesOfH2) {
   EXPECT_TRUE(prove(more).ok());
 }
 
-// Strategies with stages send one copy between two clusters, however many replicas there are.
+// Strategies with hops send one copy between two clusters, however many replicas there are.
 TEST(Papers, OneCopyGoesBetweenClusters) {
   const Layout source =
       layout_of({16, 8}, {{4, 2}, ranks_from(0, 8)}, {replicate(), shard(1)}).value();
@@ -393,10 +393,10 @@ TEST(Papers, OneCopyGoesBetweenClusters) {
   for (const Strategy strategy : {&plan_leader, &plan_sendrecv_allgather}) {
     const Plan plan = strategy(source, destination, std::nullopt).value();
     uint64_t crossing = 0;
-    for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
-      for (const Move& move : plan.stages[stage].moves) {
-        const int from = plan.from(stage).parts[move.from].rank;
-        const int to = plan.stages[stage].to.parts[move.to].rank;
+    for (size_t hop = 0; hop < plan.hops.size(); ++hop) {
+      for (const Move& move : plan.hops[hop].moves) {
+        const int from = plan.from(hop).parts[move.from].rank;
+        const int to = plan.hops[hop].to.parts[move.to].rank;
         if ((from < 8) != (to < 8)) crossing += move.box.elements();
       }
     }
@@ -410,7 +410,7 @@ TEST(Plans, ReplicasShareTheLoad) {
   const Layout destination = layout_of({64}, {{16}, ranks_from(4, 16)}, {shard(0)}).value();
   const Plan plan = plan_direct(source, destination).value();
   std::map<int, uint64_t> sent;
-  for (const Move& move : plan.stages[0].moves) sent[plan.source.parts[move.from].rank] += 1;
+  for (const Move& move : plan.hops[0].moves) sent[plan.source.parts[move.from].rank] += 1;
   EXPECT_EQ(sent, (std::map<int, uint64_t>{{0, 4}, {1, 4}, {2, 4}, {3, 4}}));
 }
 
@@ -418,22 +418,22 @@ TEST(Plans, ReplicasShareTheLoad) {
 
 // Makes one move of |plan| wrong. False: it is still right, perhaps.
 bool spoil(Plan& plan, Random& random) {
-  std::vector<size_t> stages;
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
-    if (!plan.stages[i].moves.empty()) stages.push_back(i);
+  std::vector<size_t> hops;
+  for (size_t i = 0; i < plan.hops.size(); ++i) {
+    if (!plan.hops[i].moves.empty()) hops.push_back(i);
   }
-  if (stages.empty()) return false;
-  const size_t number = stages[random.draw(0, stages.size() - 1)];
-  Stage& stage = plan.stages[number];
-  const size_t at = random.draw(0, stage.moves.size() - 1);
-  Move& move = stage.moves[at];
+  if (hops.empty()) return false;
+  const size_t number = hops[random.draw(0, hops.size() - 1)];
+  Hop& hop = plan.hops[number];
+  const size_t at = random.draw(0, hop.moves.size() - 1);
+  Move& move = hop.moves[at];
   const size_t d = random.draw(0, move.box.dimensions - 1);
   switch (random.draw(0, 6)) {
     case 0:
-      stage.moves.erase(stage.moves.begin() + static_cast<long>(at));
+      hop.moves.erase(hop.moves.begin() + static_cast<long>(at));
       return true;
     case 1:
-      stage.moves.push_back(move);
+      hop.moves.push_back(move);
       return true;
     case 2:
       ++move.box.end[d];
@@ -453,7 +453,7 @@ bool spoil(Plan& plan, Random& random) {
       return true;
     }
     default: {
-      const auto other = static_cast<uint32_t>(random.draw(0, stage.to.parts.size() - 1));
+      const auto other = static_cast<uint32_t>(random.draw(0, hop.to.parts.size() - 1));
       if (other == move.to) return false;
       move.to = other;
       return true;
@@ -486,21 +486,21 @@ TEST(Proof, NamesWhatIsWrong) {
   const Layout source = layout_of({8}, {{2, 2}, ranks_from(0, 4)}, {partial(), shard(0)}).value();
   const Layout destination = layout_of({8}, {{1}, {4}}, {shard(0)}).value();
   const Plan right = plan_direct(source, destination).value();
-  ASSERT_EQ(right.stages[0].moves.size(), 4u);
+  ASSERT_EQ(right.hops[0].moves.size(), 4u);
   const auto fault = [](const Plan& plan) { return std::string(prove(plan).text()); };
   Plan wrong = right;
-  wrong.stages[0].moves.pop_back();
+  wrong.hops[0].moves.pop_back();
   EXPECT_THAT(fault(wrong), HasSubstr("rank 4, [4:8]: it lacks a term of the sum"));
-  wrong.stages[0].moves.erase(wrong.stages[0].moves.begin());
+  wrong.hops[0].moves.erase(wrong.hops[0].moves.begin());
   EXPECT_THAT(fault(wrong), HasSubstr("rank 2 to rank 4, [0:4]: it is added to what was never"));
   wrong = right;
-  wrong.stages[0].moves.push_back(right.stages[0].moves[3]);
+  wrong.hops[0].moves.push_back(right.hops[0].moves[3]);
   EXPECT_THAT(fault(wrong), HasSubstr("a term is added twice"));
   wrong = right;
-  wrong.stages[0].moves[0].from = 1;
+  wrong.hops[0].moves[0].from = 1;
   EXPECT_THAT(fault(wrong), HasSubstr("rank 1 to rank 4, [0:4]: the sender does not have it"));
   wrong = right;
-  wrong.stages[0].moves[2].adds = false;
+  wrong.hops[0].moves[2].adds = false;
   EXPECT_THAT(fault(wrong), HasSubstr("it is written twice"));
   EXPECT_EQ(prove(right, 1).code(), Code::kOutOfResources);
 }
