@@ -228,7 +228,7 @@ void Reductions::run_compiler() {
     cl_kernel kernel = nullptr;
     compile(variant, &program, &kernel);
     lock.lock();
-    kernels_.at(variant) = {.stage = kernel != nullptr ? Stage::kReady : Stage::kNever,
+    kernels_.at(variant) = {.state = kernel != nullptr ? State::kReady : State::kNever,
                             .program = program,
                             .kernel = kernel};
   }
@@ -278,12 +278,12 @@ Code Reductions::prepare(const DeviceReduction& what, const Places& places) {
   const std::scoped_lock lock(mutex_);
   const auto known = kernels_.find(variant);
   if (known != kernels_.end()) {
-    return known->second.stage == Stage::kReady ? Code::kOk : Code::kUnsupported;
+    return known->second.state == State::kReady ? Code::kOk : Code::kUnsupported;
   }
   wanted_.reserve(wanted_.size() + 1);
   Kernel& fresh = kernels_[variant];
   if (!can_calculate(variant)) {
-    fresh.stage = Stage::kNever;
+    fresh.state = State::kNever;
   } else if (start_compiler()) {
     wanted_.push_back(variant);
   } else {

@@ -43,9 +43,9 @@ class Reductions {
   enum class Division : uint8_t { kNone, kByFactor, kByQuotient };
   // A kernel depends on type, operator, types of the first operand and of the result, and division.
   using Variant = std::tuple<int32_t, int32_t, int32_t, int32_t, Division>;
-  enum class Stage : uint8_t { kCompiling, kReady, kNever };
+  enum class State : uint8_t { kCompiling, kReady, kNever };
   struct Kernel {
-    Stage stage = Stage::kCompiling;
+    State state = State::kCompiling;
     cl_program program = nullptr;
     cl_kernel kernel = nullptr;
   };

@@ -97,7 +97,7 @@ void Execution::bind(const hetcomm_buffer_t* sources, const hetcomm_buffer_t* de
 }
 
 void Execution::start() {
-  operation_->stage = OperationStage::kCollective;
+  operation_->phase = OperationPhase::kCollective;
   uint32_t next = 0;
   for (size_t i = 0; i < phases_.size(); ++i) {
     const ProgramPhase& phase = shared_.program.phases[i];
@@ -118,7 +118,7 @@ void Execution::start() {
   }
   device_copies_.clear();
   first_ = receive_phase_ = receive_index_ = 0;
-  stage_ = Stage::kLoading;
+  state_ = State::kLoading;
   try {
     if (shared_.program.scratch_bytes > 0) {
       scratch_ = shared_.commons.host_blocks.take(shared_.program.scratch_bytes);
@@ -135,7 +135,7 @@ void Execution::start() {
 }
 
 void Execution::reset() {
-  stage_ = Stage::kFresh;
+  state_ = State::kFresh;
   has_number_ = false;
   code_ = Code::kOk;
   text_.clear();
@@ -146,19 +146,19 @@ void Execution::reset() {
 bool Execution::advance(bool oldest) {
   budget_ = kMaxBytesAtOnce;
   try {
-    if (stage_ == Stage::kLoading && copies_ == 0) stage_ = Stage::kMoving;
-    if (stage_ == Stage::kMoving) move(oldest);
+    if (state_ == State::kLoading && copies_ == 0) state_ = State::kMoving;
+    if (state_ == State::kMoving) move(oldest);
   } catch (const std::bad_alloc&) {
     fail(Code::kOutOfMemory, "out of memory");
   }
-  return stage_ == Stage::kMoving && budget_ == 0;
+  return state_ == State::kMoving && budget_ == 0;
 }
 
 void Execution::move(bool oldest) {
   const size_t end = std::min(first_ + kWindow, phases_.size());
   no_room_ = false;
   post_receives(end, oldest);
-  for (size_t i = first_; i < end && stage_ == Stage::kMoving; ++i) {
+  for (size_t i = first_; i < end && state_ == State::kMoving; ++i) {
     PhaseState& state = phases_[i];
     const int32_t after = shared_.program.phases[i].after;
     state.may_begin =
@@ -168,7 +168,7 @@ void Execution::move(bool oldest) {
     post_sends(i, oldest);
     if (budget_ == 0) break;
   }
-  if (stage_ != Stage::kMoving) return;
+  if (state_ != State::kMoving) return;
   const size_t before = first_;
   while (first_ < phases_.size() && phases_[first_].has_arrived &&
          phases_[first_].sends_left == 0) {
@@ -182,7 +182,7 @@ void Execution::move(bool oldest) {
 }
 
 void Execution::store() {
-  stage_ = Stage::kStoring;
+  state_ = State::kStoring;
   const bool any = std::any_of(destinations_.begin(), destinations_.end(),
                                [](const SideMemory& memory) { return memory.has_shadow(); });
   if (any) start_storing();
@@ -206,7 +206,7 @@ void Execution::start_storing() {
 }
 
 void Execution::complete() {
-  stage_ = Stage::kOver;
+  state_ = State::kOver;
   Operation& operation = *std::exchange(operation_, nullptr);
   owner_.note_over();
   shared_.talk.forget_labels(number_);
@@ -244,7 +244,7 @@ void Execution::drop_landings() {
 }
 
 void Execution::fail(Code code, std::string_view text) {
-  if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  if (state_ == State::kEnding || state_ == State::kOver) return;
   const Status why = status_or_code(code, [&] { return std::string(text); });
   stop(why,
        text_or_none([&]() HETCOMM_UNDER_BATON { return fmt::format("{}: {}", name(), text); }));
@@ -253,14 +253,14 @@ void Execution::fail(Code code, std::string_view text) {
 }
 
 void Execution::end_alone(const Status& why) {
-  if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  if (state_ == State::kEnding || state_ == State::kOver) return;
   stop(why, text_or_none([&] { return std::string(why.text()); }));
   try_to_end();
 }
 
 // Its messages end. It is over when their memory is quiet.
 void Execution::stop(const Status& why, std::string text) {
-  stage_ = Stage::kEnding;
+  state_ = State::kEnding;
   code_ = why.code();
   text_ = std::move(text);
   // The reason of the first to fail is that of the others, here and on other ranks.
@@ -274,12 +274,12 @@ void Execution::stop(const Status& why, std::string text) {
 }
 
 void Execution::try_to_end() {
-  if (stage_ == Stage::kEnding && under_way_ == 0 && copies_ == 0) complete();
+  if (state_ == State::kEnding && under_way_ == 0 && copies_ == 0) complete();
 }
 
 // The caller cancels it, or it is late, or its communicator ends. |text| begins with the description.
 void Execution::end(Code code, const std::string& text) {
-  if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  if (state_ == State::kEnding || state_ == State::kOver) return;
   const std::string head = text_or_none([&]() HETCOMM_UNDER_BATON { return describe() + ": "; });
   const std::string_view whole = text;
   const std::string_view reason = whole.starts_with(head) ? whole.substr(head.size()) : whole;
@@ -289,7 +289,7 @@ void Execution::end(Code code, const std::string& text) {
   const bool is_alone = (code == Code::kCancelled || code == Code::kTimedOut) && !has_moved() &&
                         owner_.give_up(*this, with(code));
   if (code == Code::kTimedOut) code = code_at_deadline();
-  if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  if (state_ == State::kEnding || state_ == State::kOver) return;
   const Status why = with(code);
   stop(why, text_or_none([&] { return text; }));
   if (!is_alone) owner_.break_off(why);
@@ -315,12 +315,12 @@ bool Execution::has_moved() const {
       messages_.begin(), messages_.end(), [](const MessageState& state) HETCOMM_UNDER_BATON {
         const Operation* const message = state.operation;
         return message != nullptr && message->kind == OperationKind::kSend &&
-               message->stage == OperationStage::kTransfer && message->transfer.send->has_moved();
+               message->phase == OperationPhase::kTransfer && message->transfer.send->has_moved();
       });
 }
 
 void Execution::compare_labels() {
-  if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
+  if (state_ == State::kEnding || state_ == State::kOver) return;
   const auto* const other = shared_.talk.find_other(number_, label_);
   if (other == nullptr) return;
   // Who has none has not told that.
@@ -352,7 +352,7 @@ std::string Execution::describe() const {
 }
 
 std::vector<int> Execution::awaited() const {
-  if (stage_ != Stage::kLoading && stage_ != Stage::kMoving && stage_ != Stage::kEnding) return {};
+  if (state_ != State::kLoading && state_ != State::kMoving && state_ != State::kEnding) return {};
   std::set<int> peers;
   for (size_t i = first_; i < std::min(first_ + kWindow, phases_.size()); ++i) {
     const ProgramPhase& phase = shared_.program.phases[i];
@@ -375,7 +375,7 @@ std::vector<int> Execution::awaited() const {
 
 // In the order of phases, so that what is needed first has memory first.
 void Execution::post_receives(size_t end, bool oldest) {
-  while (receive_phase_ < end && stage_ == Stage::kMoving) {
+  while (receive_phase_ < end && state_ == State::kMoving) {
     const ProgramPhase& phase = shared_.program.phases[receive_phase_];
     if (receive_index_ == phase.receives.size()) {
       ++receive_phase_;
@@ -393,7 +393,7 @@ void Execution::post_sends(size_t index, bool oldest) {
   PhaseState& state = phases_[index];
   if (state.sends_left == 0) return;
   for (size_t i = 0; i < phase.sends.size(); ++i) {
-    if (stage_ != Stage::kMoving || budget_ == 0) return;
+    if (state_ != State::kMoving || budget_ == 0) return;
     if (messages_[state.first_message + i].started) continue;
     post(index, i, true, oldest && index == first_);
   }
@@ -410,7 +410,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   // What comes from a device may be fetched before its turn.
   const bool has_turn =
       shared_.turns.has_turn(message.lane, number_, message.place) && (!sends || may_send_to(lane));
-  if (stage_ != Stage::kMoving) return false;  // for want of memory to skip others
+  if (state_ != State::kMoving) return false;  // for want of memory to skip others
   if (!has_turn && (!fetches || no_room_)) return false;
   if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
     if (!take_memory(message, state, sends, must)) {
@@ -537,8 +537,8 @@ void Execution::on_end(Operation& message) {
   const Code code = message.outcome.code;
   const bool whole = sends || message.outcome.bytes_received == message.length;
   // What was received stays where it is until it is taken.
-  if (sends || code != Code::kOk || stage_ != Stage::kMoving) let_go(own, sends);
-  if (stage_ == Stage::kEnding) {
+  if (sends || code != Code::kOk || state_ != State::kMoving) let_go(own, sends);
+  if (state_ == State::kEnding) {
     owner_.note_ready();  // its lane may be free
     try_to_end();
     return;
@@ -841,7 +841,7 @@ void Execution::on_device_copied(DeviceCopyUse use, const Status& status) {
   } else {
     --phase.copies;
   }
-  if (use.kind == DeviceCopyUse::Kind::kFetchOwn && stage_ == Stage::kMoving && status.ok()) {
+  if (use.kind == DeviceCopyUse::Kind::kFetchOwn && state_ == State::kMoving && status.ok()) {
     try {
       put_fetched(use);
     } catch (const std::bad_alloc&) {
@@ -850,7 +850,7 @@ void Execution::on_device_copied(DeviceCopyUse use, const Status& status) {
   } else if (use.memory != nullptr) {
     shared_.landed.give(use.memory);
   }
-  if (stage_ == Stage::kEnding) {
+  if (state_ == State::kEnding) {
     try_to_end();
   } else if (!status.ok()) {
     fail(status.code(), status.text());
@@ -861,13 +861,13 @@ void Execution::on_device_copied(DeviceCopyUse use, const Status& status) {
 
 void Execution::on_copied(const Status& status) {
   --copies_;
-  if (stage_ == Stage::kEnding) {
+  if (state_ == State::kEnding) {
     try_to_end();
   } else if (!status.ok()) {
     fail(status.code(), status.text());
   } else if (copies_ > 0) {
     return;
-  } else if (stage_ == Stage::kStoring) {
+  } else if (state_ == State::kStoring) {
     complete();
   } else {
     owner_.note_ready();

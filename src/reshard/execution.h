@@ -132,7 +132,7 @@ class Execution final : public CompositeOperation,
   bool has_moved() const HETCOMM_UNDER_BATON;
   // A peer's label may have come.
   void compare_labels() HETCOMM_UNDER_BATON;
-  bool is_over() const HETCOMM_UNDER_BATON { return stage_ == Stage::kOver; }
+  bool is_over() const HETCOMM_UNDER_BATON { return state_ == State::kOver; }
   bool has_succeeded() const HETCOMM_UNDER_BATON { return is_over() && code_ == Code::kOk; }
   // An execution that is over gives its place back, and is fresh.
   void reset() HETCOMM_UNDER_BATON;
@@ -153,7 +153,7 @@ class Execution final : public CompositeOperation,
   std::string describe() const override HETCOMM_UNDER_BATON;
 
  private:
-  enum class Stage : uint8_t { kFresh, kLoading, kMoving, kStoring, kEnding, kOver };
+  enum class State : uint8_t { kFresh, kLoading, kMoving, kStoring, kEnding, kOver };
   // How the bytes of a message get from their places, or there.
   enum class Way : uint8_t { kAsTheyLie, kPacked, kStaged };
   struct MessageState {
@@ -225,7 +225,7 @@ class Execution final : public CompositeOperation,
   ExecutionOwner& owner_;
   ExecutionCommons& shared_;
   Operation* operation_ = nullptr;
-  Stage stage_ = Stage::kFresh;
+  State state_ = State::kFresh;
   bool has_place_ = false;
   bool has_number_ = false;
   bool is_lined_up_ = false;

@@ -195,8 +195,8 @@ TEST(OutOfMemory, APairThatIsLostEndsEverything) {
     theirs.push_back(other.post(OperationKind::kReceive, 0, 1, room(kLarge), kLarge));
     // Far enough that transfers of both directions are under way, and no further.
     const auto under_way = [&] {
-      return mine[0]->stage == OperationStage::kTransfer &&
-             mine[1]->stage == OperationStage::kTransfer;
+      return mine[0]->phase == OperationPhase::kTransfer &&
+             mine[1]->phase == OperationPhase::kTransfer;
     };
     for (int i = 0; i < 100'000 && !under_way(); ++i) {
       step(me);
@@ -251,11 +251,11 @@ TEST(OutOfMemory, ACancelledOperationEnds) {
   TwoRanks ranks(kLarge);
   CoreMember& me = ranks.putter();
   Operation* send = me.post(OperationKind::kSend, 1, 1, out.data(), kLarge);
-  for (int i = 0; i < 100'000 && send->stage != OperationStage::kTransfer; ++i) {
+  for (int i = 0; i < 100'000 && send->phase != OperationPhase::kTransfer; ++i) {
     step(me);
     step(ranks.owner());
   }
-  ASSERT_EQ(send->stage, OperationStage::kTransfer);
+  ASSERT_EQ(send->phase, OperationPhase::kTransfer);
   {
     const Engine::Baton baton(me.context().engine());
     fail_all_allocations(true);

@@ -19,7 +19,7 @@ void Collective::reset() {
   operation_ = nullptr;
   task_.reset();
   in_arena_ = ready_ = false;
-  stage_ = Stage::kQueued;
+  state_ = State::kQueued;
   copies_.reset();
   slow_call_ = {};
   forsaken_ns_ = 0;
@@ -47,7 +47,7 @@ Status Collective::begin(Operation& operation) {
     return owner_->start(operation);
   } catch (const std::bad_alloc&) {
     // A team that has the operation tells them by itself.
-    if (operation.stage == OperationStage::kSubmitted) {
+    if (operation.phase == OperationPhase::kSubmitted) {
       owner_->fail(Code::kOutOfMemory, "there was no memory to start an operation");
     }
     throw;
@@ -62,12 +62,12 @@ void Collective::join(Team& team, uint64_t sequence) {
   team_ = &team;
   task_.set_sequence(sequence);
   task_.set_links(owner_->job().peers().link_model_hash());
-  operation_->stage = OperationStage::kCollective;
+  operation_->phase = OperationPhase::kCollective;
 }
 
 void Collective::start(bool in_arena) {
   // What other ranks have said of it may have ended it before its turn.
-  if (stage_ != Stage::kQueued) return;
+  if (state_ != State::kQueued) return;
   in_arena_ = in_arena;
   // Time in the queue does not count: one of many that are queued is not slow.
   slow_call_.start(commons().now_ns());
@@ -79,7 +79,7 @@ void Collective::start(bool in_arena) {
 }
 
 void Collective::load() {
-  stage_ = Stage::kLoading;
+  state_ = State::kLoading;
   Side& send = task_.send();
   Side& receive = task_.receive();
   // Another rank's devices may make this one change to long chunks.
@@ -110,7 +110,7 @@ void Collective::load() {
 }
 
 void Collective::on_slice(const Status& status) {
-  if (stage_ == Stage::kEnding) {
+  if (state_ == State::kEnding) {
     try_to_end();
     return;
   }
@@ -118,7 +118,7 @@ void Collective::on_slice(const Status& status) {
     give_up(status.code(), status.text());
     return;
   }
-  if (stage_ == Stage::kStoring) {
+  if (state_ == State::kStoring) {
     if (copies_.stored()) finish();
     return;
   }
@@ -131,7 +131,7 @@ bool Collective::scales() const {
 }
 
 void Collective::begin_moving() {
-  stage_ = Stage::kMoving;
+  state_ = State::kMoving;
   if (!scale()) {
     give_up(Code::kOutOfMemory, "out of memory");
     return;
@@ -151,7 +151,7 @@ bool Collective::scale() {
 }
 
 void Collective::store() {
-  stage_ = Stage::kStoring;
+  state_ = State::kStoring;
   copies_.final_to(TaskCopies::kAll);
   if (copies_.stored()) finish();
 }
@@ -172,7 +172,7 @@ void Collective::finish() {
 }
 
 void Collective::complete() {
-  stage_ = Stage::kOver;
+  state_ = State::kOver;
   operation_->composite = nullptr;
   commons().completer.finish(*operation_);
   operation_ = nullptr;
@@ -180,8 +180,8 @@ void Collective::complete() {
 }
 
 void Collective::fail(Code code, const std::string& text) {
-  if (stage_ == Stage::kEnding || stage_ == Stage::kOver) return;
-  stage_ = Stage::kEnding;
+  if (state_ == State::kEnding || state_ == State::kOver) return;
+  state_ = State::kEnding;
   code_ = code;
   text_ = text_or_none([&] { return text; });
   runner_.stop();
@@ -190,7 +190,7 @@ void Collective::fail(Code code, const std::string& text) {
 }
 
 void Collective::try_to_end() {
-  if (stage_ != Stage::kEnding || !runner_.quiet() || copies_.copying()) return;
+  if (state_ != State::kEnding || !runner_.quiet() || copies_.copying()) return;
   operation_->outcome.code = code_;
   try {
     operation_->outcome.text = std::make_unique<std::string>(std::move(text_));
@@ -222,7 +222,7 @@ uint64_t Collective::next_timer_ns() const {
 }
 
 void Collective::tick(uint64_t now_ns) {
-  if (stage_ == Stage::kMoving && now_ns >= next_timer_ns()) {
+  if (state_ == State::kMoving && now_ns >= next_timer_ns()) {
     give_up(Code::kAborted, text_or_none([&]() HETCOMM_UNDER_BATON {
               return fmt::format("another rank has ended it{}",
                                  owner_->communicator().awaited_text(*operation_));
@@ -250,9 +250,9 @@ std::string Collective::describe() const {
 std::vector<int> Collective::missing() const {
   std::vector<int> ranks;
   if (team_ == nullptr) return ranks;
-  if (in_arena_ && stage_ == Stage::kMoving) {
+  if (in_arena_ && state_ == State::kMoving) {
     ranks = team_->missing_in_arena();
-  } else if (stage_ == Stage::kQueued) {
+  } else if (state_ == State::kQueued) {
     ranks = team_->missing_in_agreement();
   } else {
     for (const int rank : runner_.awaited()) ranks.push_back(owner_->communicator().rank_of(rank));
@@ -273,18 +273,18 @@ std::vector<int> Collective::awaited() const {
 
 void Collective::advance() {
   ready_ = false;
-  if (stage_ == Stage::kLoading) {
+  if (state_ == State::kLoading) {
     if (copies_.loaded_to() == TaskCopies::kAll) begin_moving();
     return;
   }
-  if (stage_ != Stage::kMoving || in_arena_) return;
+  if (state_ != State::kMoving || in_arena_) return;
   try {
     runner_.advance();
   } catch (const std::bad_alloc&) {
     give_up(Code::kOutOfMemory, "out of memory");
     return;
   }
-  if (stage_ != Stage::kMoving) return;
+  if (state_ != State::kMoving) return;
   if (runner_.done()) {
     store();
   } else if (const uint64_t oldest = runner_.oldest_pipeline(); copies_.stores() && oldest > 0) {
@@ -329,7 +329,7 @@ std::byte* Collective::user_address(const Range& range) const {
 }
 
 void Collective::runner_ready() {
-  if (stage_ == Stage::kEnding) {
+  if (state_ == State::kEnding) {
     try_to_end();
   } else {
     note_ready();
@@ -357,7 +357,7 @@ bool Collective::run_local(size_t slot, const Plan& plan, const Step& step,
 }
 
 void Collective::on_step(size_t slot, const Status& status) {
-  if (!status.ok() && stage_ == Stage::kMoving) give_up(status.code(), status.text());
+  if (!status.ok() && state_ == State::kMoving) give_up(status.code(), status.text());
   runner_.end_local(slot);
 }
 

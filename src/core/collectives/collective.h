@@ -69,7 +69,7 @@ class Collective final : public CompositeOperation,
   // The ranks of the communicator that it waits for, each once, in their order.
   std::vector<int> missing() const HETCOMM_UNDER_BATON;
   // Whether its data moves: in the arena, whether its turn has come.
-  bool moving() const HETCOMM_UNDER_BATON { return stage_ == Stage::kMoving; }
+  bool moving() const HETCOMM_UNDER_BATON { return state_ == State::kMoving; }
 
   // Its team calls join() when the operation has come, and start() in its turn. start() does nothing
   // where the operation has ended by then.
@@ -81,13 +81,13 @@ class Collective final : public CompositeOperation,
   bool ready() const HETCOMM_UNDER_BATON { return ready_; }
   // Its data has moved through the arena.
   void moved() HETCOMM_UNDER_BATON {
-    if (stage_ == Stage::kMoving) store();
+    if (state_ == State::kMoving) store();
   }
   // Another rank has sent |sent| bytes, where |expected| bytes were to come.
   void refuse_length(int32_t shown_rank, uint64_t sent, uint64_t expected) HETCOMM_UNDER_BATON;
   // Ends the operation; its memory is quiet when it completes.
   void fail(Code code, const std::string& text) HETCOMM_UNDER_BATON;
-  bool over() const HETCOMM_UNDER_BATON { return stage_ == Stage::kOver; }
+  bool over() const HETCOMM_UNDER_BATON { return state_ == State::kOver; }
   // Ends the operation on all ranks, for its deadline or a caller that cancels.
   void withdraw(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
@@ -102,7 +102,7 @@ class Collective final : public CompositeOperation,
   Code code_at_deadline() const override HETCOMM_UNDER_BATON { return Code::kTimedOut; }
 
  private:
-  enum class Stage : uint8_t { kQueued, kLoading, kMoving, kStoring, kEnding, kOver };
+  enum class State : uint8_t { kQueued, kLoading, kMoving, kStoring, kEnding, kOver };
   // Time in which the reason of another rank comes.
   static constexpr uint64_t kReasonNs = 1'000'000'000;
 
@@ -141,7 +141,7 @@ class Collective final : public CompositeOperation,
   plan::Runner runner_;
   bool in_arena_ = false;
   bool ready_ = false;
-  Stage stage_ = Stage::kQueued;
+  State state_ = State::kQueued;
   TaskCopies copies_;
   StepSums sums_;
   // Scratch memory of a pipeline, from one of the two.

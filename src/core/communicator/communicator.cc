@@ -120,7 +120,7 @@ std::unique_ptr<Communicator> Communicator::make_child(Channel& channel,
 // --- operations -------------------------------------------------------------
 
 void Communicator::cancel(Operation& operation) {
-  const bool collected = operation.stage == OperationStage::kCollected;
+  const bool collected = operation.phase == OperationPhase::kCollected;
   job_->ender().end(operation, Code::kCancelled,
                     collected ? "cancelled before it was started" : "cancelled by the caller");
 }
@@ -137,7 +137,7 @@ void Communicator::release(Operation& operation) {
   operation.detached = true;
   operation.expire(OperationState::kPending);
   engine_.request_released();
-  if (operation.stage == OperationStage::kCollected) cancel(operation);
+  if (operation.phase == OperationPhase::kCollected) cancel(operation);
 }
 
 void Communicator::end_collectives(const Status& why) { collectives_->end(why); }

@@ -138,7 +138,7 @@ Code OperationFiller::fill_buffers(const PostArguments& arguments, Operation& op
 }
 
 void OperationFiller::fill_again(Operation& operation) const {
-  operation.stage = OperationStage::kSubmitted;
+  operation.phase = OperationPhase::kSubmitted;
   operation.run = {};
   operation.wait_index.store(0, std::memory_order_relaxed);
   if (operation.timeout_ns != default_timeout_ns_) {

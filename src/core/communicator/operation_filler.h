@@ -40,7 +40,7 @@ class OperationFiller {
   void fill_common(OperationKind kind, int32_t peer, uint64_t tag, uint64_t ignore,
                    Operation& operation) const {
     operation.kind = kind;
-    operation.stage = OperationStage::kSubmitted;
+    operation.phase = OperationPhase::kSubmitted;
     operation.prepared = false;
     operation.detached = false;
     operation.buffers.on_host = true;

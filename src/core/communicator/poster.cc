@@ -169,7 +169,7 @@ template <typename Use>
 void Poster::for_each_waiting(std::span<const OperationRef> entries, Use&& use) {
   for (const OperationRef& entry : entries) {
     if (entry.is(OperationState::kPending) &&
-        entry.operation->stage == OperationStage::kCollected) {
+        entry.operation->phase == OperationPhase::kCollected) {
       use(*entry.operation);
     }
   }
@@ -198,7 +198,7 @@ void Poster::start_group(std::span<const OperationRef> entries) {
     if (streams.empty()) {
       for_each_waiting(entries, [&](Operation& operation) HETCOMM_UNDER_BATON {
         engine_.operation_started();
-        operation.stage = OperationStage::kSubmitted;
+        operation.phase = OperationPhase::kSubmitted;
         start(operation);
       });
     }
@@ -256,7 +256,7 @@ void Poster::start_behind(std::span<const OperationRef> entries,
     });
     own.close();
     for (const OperationRef& entry : entries) {
-      if (entry.is(OperationState::kPending) && entry.operation->stage == OperationStage::kBehind) {
+      if (entry.is(OperationState::kPending) && entry.operation->phase == OperationPhase::kBehind) {
         job_.stream_waits().begun(*entry.operation);
       }
     }
@@ -276,7 +276,7 @@ void Poster::fail_waiting(std::span<const OperationRef> entries, const Status& w
 }
 
 void Poster::collect(Operation& operation) {
-  operation.stage = OperationStage::kCollected;
+  operation.phase = OperationPhase::kCollected;
   operation.slot.block->has_new = true;
   const uint64_t at = context_.note_times(operation, now_ns());
   operation.set_state(OperationState::kPending);

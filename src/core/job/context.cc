@@ -442,14 +442,14 @@ uint64_t Context::sweep(uint64_t now_ns) {
       engine_.pool().sweep(now_ns, [&](Operation& operation) HETCOMM_UNDER_BATON -> uint64_t {
         // One that is about to be started is noted then.
         if (operation.state() != OperationState::kPending ||
-            operation.stage == OperationStage::kSubmitted) {
+            operation.phase == OperationPhase::kSubmitted) {
           return kForever;
         }
         note_times(operation, now_ns);
         if (now_ns >= operation.run.deadline_ns) {
           operation.run.deadline_ns = kForever;  // once: it may have to wait for device copies
           operation.communicator->end(operation, Code::kTimedOut,
-                                      operation.stage == OperationStage::kBehind
+                                      operation.phase == OperationPhase::kBehind
                                           ? "the deadline passed before a stream had come to it"
                                           : "the deadline passed");
           if (operation.state() != OperationState::kPending) return kForever;
@@ -522,11 +522,11 @@ void Context::abandon(size_t index, std::string_view why) {
   };
   engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending ||
-        operation.stage == OperationStage::kSubmitted ||
-        operation.stage == OperationStage::kCollected) {
+        operation.phase == OperationPhase::kSubmitted ||
+        operation.phase == OperationPhase::kCollected) {
       return;  // what is not started yet is refused its copies, and other ranks are told then
     }
-    const bool is_behind = operation.stage == OperationStage::kBehind &&
+    const bool is_behind = operation.phase == OperationPhase::kBehind &&
                            operation.options.on_stream &&
                            operation.order.stream->device_index() == index;
     if (is_behind || std::any_of(operation.buffers.pieces.begin(), operation.buffers.pieces.end(),
@@ -549,13 +549,13 @@ void Context::report_stall(uint64_t now_ns) {
   size_t count = 0;
   engine_.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending ||
-        operation.stage == OperationStage::kSubmitted) {
+        operation.phase == OperationPhase::kSubmitted) {
       return;
     }
     operation.run.stall_reported = true;
     if (++count > kMaxListed) return;
     text += fmt::format("\n  {}{}, for {:.1f} s{}", describe(operation),
-                        operation.stage == OperationStage::kBehind ? ", behind a stream" : "",
+                        operation.phase == OperationPhase::kBehind ? ", behind a stream" : "",
                         static_cast<double>(now_ns - operation.run.submitted_ns) / 1e9,
                         operation.communicator->awaited_text(operation));
   });

@@ -27,7 +27,7 @@ Result<std::unique_ptr<Departure>> Departure::make(std::span<UserStream* const> 
 
 void Departure::join(Operation& operation) {
   operations_.push_back(&operation);
-  operation.stage = OperationStage::kBehind;
+  operation.phase = OperationPhase::kBehind;
   operation.order.departure = this;
   operation.order.index = operations_.size() - 1;
   if (!operation.options.on_stream) return;
@@ -247,7 +247,7 @@ void Departures::depart(Departure& departure) {
   for (Operation* const operation : departure.operations_) {
     if (operation == nullptr) continue;
     operation->order.departure = nullptr;
-    operation->stage = OperationStage::kSubmitted;
+    operation->phase = OperationPhase::kSubmitted;
     operation->communicator->depart(*operation);
   }
 }

@@ -471,7 +471,7 @@ void Job::start_receive(Channel& own, Operation& receive) {
     return;
   }
   table.post(&receive);
-  receive.stage = OperationStage::kPosted;
+  receive.phase = OperationPhase::kPosted;
 }
 
 void Job::prepare_for_holds() {

@@ -78,7 +78,7 @@ void JobMembers::abort(JobMember& communicator, const Status& why, bool publish)
   commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     // An operation that was not started yet ends when it is.
     if (operation.state() != OperationState::kPending ||
-        operation.stage == OperationStage::kSubmitted ||
+        operation.phase == OperationPhase::kSubmitted ||
         !was_closed_by(number, operation.communicator)) {
       return;
     }
@@ -195,7 +195,7 @@ void JobMembers::peer_lost(int rank, const Status& why) {
   drop_announced_by(rank);
   commons_.engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
     if (operation.state() != OperationState::kPending ||
-        operation.kind != OperationKind::kReceive || operation.stage != OperationStage::kPosted ||
+        operation.kind != OperationKind::kReceive || operation.phase != OperationPhase::kPosted ||
         !contains(*operation.communicator)) {
       return;
     }

@@ -28,7 +28,7 @@ std::string OperationEnder::awaited_text(const Operation& operation) {
   constexpr size_t kMaxSenders = 64;  // of the ranks that a receive from any source waits for
   const bool of_many = operation.kind == OperationKind::kCollective;
   // It waits for nobody yet, and other ranks may have said something of it.
-  if (operation.stage == OperationStage::kBehind || operation.stage == OperationStage::kCollected) {
+  if (operation.phase == OperationPhase::kBehind || operation.phase == OperationPhase::kCollected) {
     return of_many && operation.composite != nullptr ? operation.composite->remark()
                                                      : std::string();
   }
@@ -70,8 +70,8 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
   const bool has_parts = operation.kind == OperationKind::kCollective;
   const Code early =  // of one that nothing has begun
       code == Code::kTimedOut && has_parts ? operation.composite->code_at_deadline() : code;
-  switch (operation.stage) {
-    case OperationStage::kCollected:
+  switch (operation.phase) {
+    case OperationPhase::kCollected:
       // Its group has not started it. The ranks that wait for a redistribution hear of it; a collective
       // operation does not count as called.
       if (has_parts && code == Code::kTimedOut && !operation.composite->is_collective_call()) {
@@ -81,31 +81,31 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       commons_.engine.operation_started();
       commons_.completer.complete(operation, early, std::move(text));
       break;
-    case OperationStage::kBehind:
+    case OperationPhase::kBehind:
       departures_.leave(operation);
       if (has_parts) operation.composite->withdraw(code, text);
       commons_.completer.complete(operation, early, std::move(text));
       break;
-    case OperationStage::kPosted: {
+    case OperationPhase::kPosted: {
       Channel& own = operation.communicator->channel();
       (operation.options.collective ? own.collective : own.point_to_point).remove(&operation);
       commons_.completer.complete(operation, code, std::move(text));
       break;
     }
-    case OperationStage::kCollective:
+    case OperationPhase::kCollective:
       operation.composite->end(code, text);
       break;
-    case OperationStage::kSubmitted:
+    case OperationPhase::kSubmitted:
       commons_.completer.complete(operation, code, std::move(text));
       break;
-    case OperationStage::kCopying:
+    case OperationPhase::kCopying:
       break;  // all of it has arrived; ends with the copy
-    case OperationStage::kQueued:
-    case OperationStage::kArriving:
-    case OperationStage::kTransfer:
-    case OperationStage::kAwaiting:
-    case OperationStage::kDirect:
-    case OperationStage::kUnopened:
+    case OperationPhase::kQueued:
+    case OperationPhase::kArriving:
+    case OperationPhase::kTransfer:
+    case OperationPhase::kAwaiting:
+    case OperationPhase::kDirect:
+    case OperationPhase::kUnopened:
       operation.pair->end(operation, code, std::move(text));
       break;
   }

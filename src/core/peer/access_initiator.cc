@@ -58,7 +58,7 @@ bool AccessInitiator::start_put(Operation& put, Rail& rail) {
 // False: there is no credit, and |put| waits for some. Nothing waits behind it.
 bool AccessInitiator::pay_for_notification(Operation& put) {
   if (association_.send_credit().available() >= kMessageCost) return true;
-  put.stage = OperationStage::kAwaiting;
+  put.phase = OperationPhase::kAwaiting;
   put.access.awaits_credit = true;
   awaiting_credit_.push_back(put);
   return false;
@@ -159,7 +159,7 @@ bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents paylo
   }
   operation.access.holds_place = !is_put;  // that of a put stays with |sent_puts_|
   operation.access.id = header.tag;
-  operation.stage = OperationStage::kAwaiting;
+  operation.phase = OperationPhase::kAwaiting;
   note_asked(operation);
   return true;
 }

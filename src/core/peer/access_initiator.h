@@ -32,7 +32,7 @@ class AccessInitiator final : public DirectPathUser {
   // Starts a put, a get or an atomic, which is in no list. The association may send. False: to be
   // tried again. May throw std::bad_alloc.
   bool start(Operation& operation) HETCOMM_UNDER_BATON;
-  // Ends one that is under way (OperationStage::kAwaiting or kDirect). Its buffer is quiet when it
+  // Ends one that is under way (OperationPhase::kAwaiting or kDirect). Its buffer is quiet when it
   // has completed.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
   // One that holds a place has completed.

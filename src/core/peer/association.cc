@@ -115,7 +115,7 @@ void Association::starve() {
 
 // |operation| is in no list any more. The peer has to hear of what has begun.
 void Association::end_started(Operation& operation) {
-  if (operation.stage == OperationStage::kQueued || operation.stage == OperationStage::kSubmitted) {
+  if (operation.phase == OperationPhase::kQueued || operation.phase == OperationPhase::kSubmitted) {
     end_unsent(operation, Code::kOutOfMemory, {});
   } else {
     end_out_of_memory(operation);

@@ -36,7 +36,7 @@ class PairBase : public ListedPair {
   // A message has just left, as Sequencer::sent(): of kind kRailDown, or one that keeps the place
   // of an operation of this rank until the peer has acknowledged it.
   virtual void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON = 0;
-  // Ends an operation that this pair has, in whatever stage it is. Its memory is quiet when it has
+  // Ends an operation that this pair has, in whatever phase it is. Its memory is quiet when it has
   // completed. Works without memory.
   virtual void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON = 0;
   // A message about connections has arrived.
@@ -159,7 +159,7 @@ class Association {
   // --- operations ---
   OperationQueue& outbox() HETCOMM_UNDER_BATON { return outbox_; }
   void enqueue(Operation& operation) HETCOMM_UNDER_BATON {
-    operation.stage = OperationStage::kQueued;
+    operation.phase = OperationPhase::kQueued;
     outbox_.push_back(operation);
   }
   // Calls |start(operation)|, which returns false if |operation|, in no list, is to be tried again;

@@ -56,7 +56,7 @@ void Delivery::deliver_rest(Operation& receive, ConstByteSpan bytes) {
     if (!receive.buffers.on_host) {
       try {
         PoolPtr<ToDevice> copy = make_pooled<ToDevice>(blocks_, *this, receive, bytes.first(part));
-        receive.stage = OperationStage::kCopying;
+        receive.phase = OperationPhase::kCopying;
         copy.release()->start();
       } catch (const std::bad_alloc&) {
         completer_.complete(receive, Code::kOutOfMemory);  // nothing was begun

@@ -222,7 +222,7 @@ void DirectAccesses::start(Operation& operation) {
   hetcomm_counters_t& counters = association_.rail()->counters();
   count_access(operation, counters);
   ++counters.direct;
-  operation.stage = OperationStage::kDirect;
+  operation.phase = OperationPhase::kDirect;
   operation.access.direct = direct.get();
   direct->place = operations_.size();
   operations_.push_back(&operation);

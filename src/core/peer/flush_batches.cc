@@ -13,7 +13,7 @@ void FlushBatches::open_batch() {
 }
 
 void FlushBatches::submit(Operation& flush) {
-  flush.stage = OperationStage::kAwaiting;
+  flush.phase = OperationPhase::kAwaiting;
   if (batches_.empty() || batches_.back().closed) open_batch();
   Batch& batch = batches_.back();
   batch.closed = true;

@@ -130,7 +130,7 @@ void Lanes::start_waiting(Lane& lane) {
     Operation& run = lane.waiting().front();
     if (!in_reach(run.transfer.run)) return;
     lane.waiting().remove(run);
-    run.stage = OperationStage::kSubmitted;
+    run.phase = OperationPhase::kSubmitted;
     begin_receive(lane, run);
   }
 }
@@ -278,7 +278,7 @@ void Lanes::start(Operation& run) {
 
 // |run| ends before it has begun. The peer knows, or is told by others.
 void Lanes::refuse(Operation& run, Code code, std::string text) {
-  run.stage = OperationStage::kSubmitted;
+  run.phase = OperationPhase::kSubmitted;
   common().completer.complete(run, code, std::move(text));
 }
 
@@ -319,7 +319,7 @@ void Lanes::start_send(Lane& lane, Operation& run) {
   try {
     auto transfer = make_pooled<SendTransfer>(common().blocks, transfers_, run);
     entry->transfer = transfer.get();
-    run.stage = OperationStage::kTransfer;
+    run.phase = OperationPhase::kTransfer;
     run.transfer.send = transfer.release();
   } catch (const std::bad_alloc&) {
     const bool granted = !entry->grants.empty();
@@ -440,7 +440,7 @@ void Lanes::start_receive(Lane& lane, Operation& run) {
       refuse(run, Code::kOutOfMemory, {});  // the next one takes the number
       return;
     }
-    run.stage = OperationStage::kUnopened;
+    run.phase = OperationPhase::kUnopened;
     run.transfer.run = lane.take_number();
     lane.waiting().push_back(run);
     return;
@@ -457,7 +457,7 @@ void Lanes::begin_receive(Lane& lane, Operation& run) {
   message.length = run.length;
   try {
     auto transfer = make_pooled<ReceiveTransfer>(common().blocks, transfers_, run, message);
-    run.stage = OperationStage::kTransfer;
+    run.phase = OperationPhase::kTransfer;
     run.transfer.receive = transfer.release();
   } catch (const std::bad_alloc&) {
     association_.send_reason(MessageKind::kStop, message.sender_id, Code::kOutOfMemory);

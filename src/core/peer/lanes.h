@@ -50,7 +50,7 @@ class Lanes {
       move_paced();
   }
   uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return pacer_.next_timer_ns(); }
-  // Ends a run of stage kUnopened.
+  // Ends a run of phase kUnopened.
   void end_unopened(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
 
   // --- what arrives on Association::receiving_on() ---

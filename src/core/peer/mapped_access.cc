@@ -117,7 +117,7 @@ bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
   } else if (operation.length > kMaxCopiedAtOnce) {
     count_access(operation, rail.counters());
     ++rail.counters().direct;
-    operation.stage = OperationStage::kDirect;
+    operation.phase = OperationPhase::kDirect;
     copies_.push_back({&operation, 0});
     association_.common().turns.copies_due(association_.pair());
     return true;

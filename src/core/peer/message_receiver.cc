@@ -88,7 +88,7 @@ void MessageReceiver::receive_first(const WireHeader& header, ConstByteSpan payl
 // Takes the first receive for a message out of |table|, which may be null. It is in no list then.
 Operation* MessageReceiver::match(MatchTable* table, uint64_t tag) {
   Operation* receive = table != nullptr ? table->match_message(rank(), tag) : nullptr;
-  if (receive != nullptr) receive->stage = OperationStage::kSubmitted;
+  if (receive != nullptr) receive->phase = OperationPhase::kSubmitted;
   return receive;
 }
 
@@ -295,11 +295,11 @@ void MessageReceiver::tell_pull_pause(uint64_t bytes) {
 
 // |message| is in no list yet; both end if there is no memory for a transfer.
 void MessageReceiver::attach_new(Incoming& message, Operation& receive) {
-  receive.stage = OperationStage::kSubmitted;  // in no list
+  receive.phase = OperationPhase::kSubmitted;  // in no list
   try {
     attach(message, receive);
   } catch (const std::bad_alloc&) {
-    if (receive.stage == OperationStage::kSubmitted) {
+    if (receive.phase == OperationPhase::kSubmitted) {
       free(message);
       common().completer.complete(receive, Code::kOutOfMemory);
     }
@@ -313,7 +313,7 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
     auto transfer = make_pooled<ReceiveTransfer>(common().blocks, transfers_, receive, message);
     if (message.queued) message.table->remove_unexpected(&message);
     receive.pair = &association_.pair();
-    receive.stage = OperationStage::kTransfer;
+    receive.phase = OperationPhase::kTransfer;
     receive.transfer.receive = transfer.release();
     association_.give_back_credit(message.credit);
     free(message);
@@ -324,7 +324,7 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
   if (message.arriving) {
     message.operation = &receive;
     receive.pair = &association_.pair();
-    receive.stage = OperationStage::kArriving;
+    receive.phase = OperationPhase::kArriving;
     if (message.bytes != nullptr && receive.buffers.on_host) {
       // The bytes that are here move now. The rest goes straight to the receive.
       const uint64_t part = std::min(message.received, receive.length);
@@ -340,7 +340,7 @@ void MessageReceiver::attach(Incoming& message, Operation& receive) {
 
 void MessageReceiver::attach_announced(Operation& receive, const AnnounceBody& body,
                                        uint64_t length) {
-  receive.stage = OperationStage::kSubmitted;  // in no list
+  receive.phase = OperationPhase::kSubmitted;  // in no list
   Incoming* message = new_message(0, length, 0, Keeps::kNothing);
   if (message == nullptr) {
     common().completer.complete(receive, Code::kOutOfMemory);

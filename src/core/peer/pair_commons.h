@@ -159,7 +159,7 @@ struct PairCommons {
   liveness::ControlPlane* control = nullptr;  // null in a job of one rank
 
   BlockPool blocks;  // for what lives as long as an operation
-  // Where messages of redistributions are packed and land, and what lies between their stages. What is
+  // Where messages of redistributions are packed and land, and what lies between their hops. What is
   // kept is as much as two of them land at a time, while there are some.
   HostBlocks host_blocks;
   Graveyard graveyard;

@@ -64,7 +64,7 @@ class RemoteAccess final : public AccessLedger {
     return operation.kind == OperationKind::kAnswer ? owner_.start(operation)
                                                     : initiator_.start(operation);
   }
-  // Ends one that is under way (OperationStage::kAwaiting or kDirect). Its buffer is quiet when it
+  // Ends one that is under way (OperationPhase::kAwaiting or kDirect). Its buffer is quiet when it
   // has completed.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
   void ending(Operation& operation) override HETCOMM_UNDER_BATON;

@@ -24,7 +24,7 @@ void Traffic::pump() {
     outbox.remove(operation);
     if (!start_or_end(operation)) {
       outbox.push_front(operation);
-      operation.stage = OperationStage::kQueued;
+      operation.phase = OperationPhase::kQueued;
       break;
     }
   }
@@ -33,36 +33,36 @@ void Traffic::pump() {
 }
 
 void Traffic::end(Operation& operation, Code code, std::string text) {
-  switch (operation.stage) {
-    case OperationStage::kQueued:
+  switch (operation.phase) {
+    case OperationPhase::kQueued:
       association_.outbox().remove(operation);
       association_.end_unsent(operation, code, std::move(text));
       break;
-    case OperationStage::kArriving:
+    case OperationPhase::kArriving:
       receiver_.detach(operation);
       association_.common().completer.complete(operation, code, std::move(text));
       break;
-    case OperationStage::kTransfer:
+    case OperationPhase::kTransfer:
       if (operation.transfer.send != nullptr) {
         operation.transfer.send->end(code, std::move(text));
       } else {
         operation.transfer.receive->end(code, std::move(text));
       }
       break;
-    case OperationStage::kAwaiting:
-    case OperationStage::kDirect:
+    case OperationPhase::kAwaiting:
+    case OperationPhase::kDirect:
       access_.end(operation, code, std::move(text));
       break;
-    case OperationStage::kUnopened:
+    case OperationPhase::kUnopened:
       lanes_.end_unopened(operation, code, std::move(text));
       break;
-    case OperationStage::kCopying:
+    case OperationPhase::kCopying:
       break;  // all of it has arrived; ends with the copy
-    case OperationStage::kSubmitted:
-    case OperationStage::kCollected:
-    case OperationStage::kBehind:
-    case OperationStage::kPosted:
-    case OperationStage::kCollective:
+    case OperationPhase::kSubmitted:
+    case OperationPhase::kCollected:
+    case OperationPhase::kBehind:
+    case OperationPhase::kPosted:
+    case OperationPhase::kCollective:
       // It is in no list here.
       association_.common().completer.complete(operation, code, std::move(text));
       break;

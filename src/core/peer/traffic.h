@@ -50,7 +50,7 @@ class Traffic {
   }
   // Sends what waits, as far as there is room.
   void pump() HETCOMM_UNDER_BATON;
-  // Ends an operation that this pair has, in whatever stage it is. Works without memory.
+  // Ends an operation that this pair has, in whatever phase it is. Works without memory.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
 
   // --- what arrives ---

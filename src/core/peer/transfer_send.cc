@@ -203,7 +203,7 @@ Code SendTransfer::announce(PoolPtr<SendTransfer>& transfer, const WireHeader& h
   const Code code = transfer->association_.send(header, ExtentView{Extents(&storage, 1), 0, size});
   if (code != Code::kOk) return code;
   Operation& send = *transfer->send_;
-  send.stage = OperationStage::kTransfer;
+  send.phase = OperationPhase::kTransfer;
   send.transfer.send = transfer.release();
   return Code::kOk;
 }

@@ -32,7 +32,7 @@ class TurnQueue {
       Operation& next = queue_.front();
       remove(next);
       next.access.had_turn = true;
-      next.stage = OperationStage::kQueued;
+      next.phase = OperationPhase::kQueued;
       if (association_.start_or_end(next, start)) continue;
       mark(next);
       queue_.push_front(next);
@@ -42,7 +42,7 @@ class TurnQueue {
 
  private:
   static void mark(Operation& operation) {
-    operation.stage = OperationStage::kAwaiting;
+    operation.phase = OperationPhase::kAwaiting;
     operation.access.waiting = true;
   }
 

@@ -68,8 +68,8 @@ enum class OperationKind : uint8_t {
   kCollective
 };
 
-// The stage of a pending operation tells how to end it.
-enum class OperationStage : uint8_t {
+// The phase of a pending operation tells how to end it.
+enum class OperationPhase : uint8_t {
   kSubmitted,  // in the submission queue
   kCollected,  // waits for its group to be started
   kBehind,     // was started, and waits for what users' streams hold
@@ -217,7 +217,7 @@ struct alignas(kOperationAlign) Operation {
     bool on_stream : 1 = false;         // |order| says of which stream
   };
   // The place of an operation in the order of a user's stream; nobody looks at it in others, but for
-  // |departure| and |index| in the stage kBehind.
+  // |departure| and |index| in the phase kBehind.
   struct Order {
     UserStream* stream = nullptr;    // in use by the operation
     Departure* departure = nullptr;  // owned until the start; then it is one of its operations
@@ -291,7 +291,7 @@ struct alignas(kOperationAlign) Operation {
   // First line: what every match reads, and every post writes.
   std::atomic<uint64_t> word{make_word(1, OperationState::kIdle)};
   OperationKind kind = OperationKind::kSend;
-  OperationStage stage = OperationStage::kSubmitted;
+  OperationPhase phase = OperationPhase::kSubmitted;
   bool prepared = false;
   bool detached = false;  // released while running: nobody claims it
   Options options;
