@@ -323,7 +323,7 @@ TEST_P(Collectives, RoundNarrowSumsOnce) {
         for (const size_t count : {1u, 7u, 500u, 9'001u}) {
           reduce_narrow(me, count, HETCOMM_REDUCE_SUM, algorithm);
         }
-        // Several pipelines.
+        // Several segments.
         if (n == 3) reduce_narrow(me, 600'001, HETCOMM_REDUCE_SUM, algorithm);
         for (const hetcomm_reduction_t op :
              {HETCOMM_REDUCE_AVERAGE, HETCOMM_REDUCE_PREMUL_SUM, HETCOMM_REDUCE_PRODUCT}) {

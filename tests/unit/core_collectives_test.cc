@@ -112,16 +112,16 @@ class Model {
   }
 
   void run() {
-    const uint64_t pipelines = count_pipelines(ranks_[0]->problem);
-    for (const auto& rank : ranks_) ASSERT_EQ(count_pipelines(rank->problem), pipelines);
-    for (uint64_t pipeline = 0; pipeline < pipelines; ++pipeline) {
+    const uint64_t segments = count_segments(ranks_[0]->problem);
+    for (const auto& rank : ranks_) ASSERT_EQ(count_segments(rank->problem), segments);
+    for (uint64_t segment = 0; segment < segments; ++segment) {
       for (const auto& rank : ranks_) {
-        make_plan(rank->problem, pipeline, &rank->plan);
+        make_plan(rank->problem, segment, &rank->plan);
         rank->scratch.assign((rank->plan.scratch_bytes + 7) / 8, 0xdead);
         rank->next = 0;
         rank->posted = false;
       }
-      ASSERT_NO_FATAL_FAILURE(run_pipeline());
+      ASSERT_NO_FATAL_FAILURE(run_segment());
     }
   }
 
@@ -214,7 +214,7 @@ class Model {
     return words.data() + from;
   }
 
-  void run_pipeline() {
+  void run_segment() {
     std::map<std::pair<uint32_t, uint32_t>, std::deque<Message>> sends;
     std::map<std::pair<uint32_t, uint32_t>, std::deque<Message>> receives;
     bool moved = true;
@@ -585,10 +585,10 @@ TEST_P(CollectivePlan, KnowsClustersOfRanks) {
     for (const std::vector<uint32_t>& clusters : kClusters) {
       const auto ranks = static_cast<uint32_t>(clusters.size());
       const bool blocks = sends_blocks(kind) || receives_blocks(kind);
-      const uint32_t several_pipelines = blocks ? 20'001 : 160'001;
-      for (const uint64_t elements : {0u, 1u, 2u, 7u, 64u, 3001u, several_pipelines}) {
-        // Few ranks are enough to show what is different about several pipelines.
-        if (elements == several_pipelines && ranks > 5) continue;
+      const uint32_t several_segments = blocks ? 20'001 : 160'001;
+      for (const uint64_t elements : {0u, 1u, 2u, 7u, 64u, 3001u, several_segments}) {
+        // Few ranks are enough to show what is different about several segments.
+        if (elements == several_segments && ranks > 5) continue;
         for (uint32_t root = 0; root < (has_root(kind) ? ranks : 1); ++root) {
           Case test{.kind = kind,
                     .algorithm = algorithm,
@@ -604,15 +604,15 @@ TEST_P(CollectivePlan, KnowsClustersOfRanks) {
             run_case(test);
           }
           if (HasFatalFailure()) return;
-          if (elements == several_pipelines) break;
+          if (elements == several_segments) break;
         }
       }
     }
   }
 }
 
-// Several pipelines, with a rest.
-TEST_P(CollectivePlan, CutsLargeDataIntoPipelines) {
+// Several segments, with a rest.
+TEST_P(CollectivePlan, CutsLargeDataIntoSegments) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const uint32_t ranks : {2u, 3u, 8u}) {
     for (const uint64_t elements : {131'072u, 300'001u}) {

@@ -103,7 +103,7 @@ void Collective::load() {
   }
   if (!in_arena_) task_.choose_algorithm(team_->placement());
   if (send.is_staged() || receive.is_staged() || may_be_long) {
-    const bool cuts = in_arena_ || (!scales() && count_pipelines(task_.problem()) > 1);
+    const bool cuts = in_arena_ || (!scales() && count_segments(task_.problem()) > 1);
     copies_.start(task_, commons().staging, cuts, *this);
   }
   if (!scales() || copies_.loaded_to() == TaskCopies::kAll) begin_moving();
@@ -140,7 +140,7 @@ void Collective::begin_moving() {
     team_->begin_in_arena();
     return;
   }
-  runner_.start(owner_->communicator(), *this, count_pipelines(task_.problem()),
+  runner_.start(owner_->communicator(), *this, count_segments(task_.problem()),
                 team_->tag(task_.sequence(), task_.history()));
   advance();
 }
@@ -287,18 +287,18 @@ void Collective::advance() {
   if (state_ != State::kMoving) return;
   if (runner_.done()) {
     store();
-  } else if (const uint64_t oldest = runner_.oldest_pipeline(); copies_.stores() && oldest > 0) {
-    copies_.final_to(end_of_pipeline(task_.problem(), oldest - 1));
+  } else if (const uint64_t oldest = runner_.oldest_segment(); copies_.stores() && oldest > 0) {
+    copies_.final_to(end_of_segment(task_.problem(), oldest - 1));
   }
 }
 
-bool Collective::may_begin(uint64_t pipeline) {
+bool Collective::may_begin(uint64_t segment) {
   const uint64_t loaded = copies_.loaded_to();
-  return loaded == TaskCopies::kAll || loaded >= end_of_pipeline(task_.problem(), pipeline);
+  return loaded == TaskCopies::kAll || loaded >= end_of_segment(task_.problem(), segment);
 }
 
-void Collective::make_plan(uint64_t pipeline, Plan* plan) {
-  collectives::make_plan(task_.problem(), pipeline, plan);
+void Collective::make_plan(uint64_t segment, Plan* plan) {
+  collectives::make_plan(task_.problem(), segment, plan);
 }
 
 // Copy engines reach it at full speed where a device may make sums of what lies there.
@@ -361,7 +361,7 @@ void Collective::on_step(size_t slot, const Status& status) {
   runner_.end_local(slot);
 }
 
-void Collective::finish_pipeline(const Plan& plan, const plan::Addresses& addresses) {
+void Collective::finish_segment(const Plan& plan, const plan::Addresses& addresses) {
   const Problem& problem = task_.problem();
   if (task_.call().reduction != HETCOMM_REDUCE_AVERAGE || plan.result.length == 0) return;
   std::byte* const at = addresses.of(plan.result);

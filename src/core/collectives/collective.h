@@ -107,16 +107,16 @@ class Collective final : public CompositeOperation,
   static constexpr uint64_t kReasonNs = 1'000'000'000;
 
   // plan::RunnerClient
-  void make_plan(uint64_t pipeline, Plan* plan) override HETCOMM_UNDER_BATON;
-  bool may_begin(uint64_t pipeline) override HETCOMM_UNDER_BATON;
+  void make_plan(uint64_t segment, Plan* plan) override HETCOMM_UNDER_BATON;
+  bool may_begin(uint64_t segment) override HETCOMM_UNDER_BATON;
   std::byte* take_scratch(size_t slot, uint64_t bytes) override HETCOMM_UNDER_BATON;
   void give_scratch(size_t slot) override HETCOMM_UNDER_BATON;
   int job_rank(uint32_t peer) const override HETCOMM_UNDER_BATON;
   std::byte* user_address(const Range& range) const override HETCOMM_UNDER_BATON;
   bool run_local(size_t slot, const Plan& plan, const Step& step,
                  const plan::Addresses& addresses) override HETCOMM_UNDER_BATON;
-  void finish_pipeline(const Plan& plan,
-                       const plan::Addresses& addresses) override HETCOMM_UNDER_BATON;
+  void finish_segment(const Plan& plan,
+                      const plan::Addresses& addresses) override HETCOMM_UNDER_BATON;
   void runner_ready() override HETCOMM_UNDER_BATON;
   void message_failed(const Operation& message) override HETCOMM_UNDER_BATON;
 
@@ -144,12 +144,12 @@ class Collective final : public CompositeOperation,
   State state_ = State::kQueued;
   TaskCopies copies_;
   StepSums sums_;
-  // Scratch memory of a pipeline, from one of the two.
+  // Scratch memory of a segment, from one of the two.
   struct Scratch {
     PoolBytes pooled;
     StandIns::Memory pinned;
   };
-  std::array<Scratch, plan::Runner::kPipelinesAtOnce> scratch_;
+  std::array<Scratch, plan::Runner::kSegmentsAtOnce> scratch_;
   SlowCall slow_call_;
   uint64_t forsaken_ns_ = 0;  // when another rank ended it; 0: none did
   Code code_ = Code::kOk;

@@ -78,9 +78,9 @@ class Estimate {
     return across(far_ranks() * share, placement_.largest) + posting(far_ranks()) +
            combining((n_ - 1) * share) + collecting;
   }
-  // Pipelines go over |hops| links; |bytes| go over the busiest link.
+  // Segments go over |hops| links; |bytes| go over the busiest link.
   uint64_t along(uint64_t hops, uint64_t bytes) const {
-    return (hops - 1) * across(std::min(bytes, kPipelineBytes), 1) + across(bytes, 1);
+    return (hops - 1) * across(std::min(bytes, kSegmentBytes), 1) + across(bytes, 1);
   }
   uint64_t wide_ring() const { return along(n_ - 1, wide_bytes_) + 2 * combining(wide_bytes_); }
   // Sums go wide from cluster to cluster up to the last one, and the result goes back as it is.
@@ -127,8 +127,8 @@ class Estimate {
       case Kind::kBroadcast:
       case Kind::kReduce:
       case Kind::kScan: {
-        const uint64_t pipeline = std::min(bytes_, kPipelineBytes);
-        return (steps - 1) * (across(pipeline, 1) + combining(pipeline)) + across(bytes_, 1) +
+        const uint64_t segment = std::min(bytes_, kSegmentBytes);
+        return (steps - 1) * (across(segment, 1) + combining(segment)) + across(bytes_, 1) +
                combining(bytes_);
       }
       default:

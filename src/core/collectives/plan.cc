@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "src/core/collectives/estimate.h"
-#include "src/core/collectives/pipeline_buffers.h"
 #include "src/core/collectives/plan_builder.h"
 #include "src/core/collectives/plan_moves.h"
 #include "src/core/collectives/plan_rounding.h"
 #include "src/core/collectives/plan_sums.h"
+#include "src/core/collectives/segment_buffers.h"
 
 namespace hetcomm::collectives {
 namespace {
@@ -20,7 +20,7 @@ bool has_result(const Problem& problem) {
 }
 
 // The only rank has its result already, but for where it lies.
-void copy_own(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void copy_own(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   if (problem.kind == Kind::kBroadcast || (problem.kind == Kind::kScan && problem.exclusive)) {
     return;
@@ -32,7 +32,7 @@ void copy_own(const PipelineBuffers& buffers, PlanBuilder& plan) {
   }
 }
 
-void build(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void build(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const bool rounds = buffers.problem().rounds;
   switch (buffers.problem().kind) {
     case Kind::kBarrier:
@@ -66,24 +66,24 @@ void build(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 }  // namespace
 
-uint64_t count_pipelines(const Problem& problem) {
-  const uint64_t slice = bytes_per_pipeline(problem);
+uint64_t count_segments(const Problem& problem) {
+  const uint64_t slice = bytes_per_segment(problem);
   if (slice == UINT64_MAX) return 1;
   const uint64_t length = longest_block(problem);
   return std::max<uint64_t>(1, (length + slice - 1) / slice);
 }
 
-uint64_t end_of_pipeline(const Problem& problem, uint64_t pipeline) {
-  const uint64_t slice = bytes_per_pipeline(problem);
+uint64_t end_of_segment(const Problem& problem, uint64_t segment) {
+  const uint64_t slice = bytes_per_segment(problem);
   const uint64_t longest = longest_block(problem);
-  return slice == UINT64_MAX || (pipeline + 1) * slice >= longest ? UINT64_MAX
-                                                                  : (pipeline + 1) * slice;
+  return slice == UINT64_MAX || (segment + 1) * slice >= longest ? UINT64_MAX
+                                                                 : (segment + 1) * slice;
 }
 
-void make_plan(const Problem& problem, uint64_t pipeline, Plan* plan) {
+void make_plan(const Problem& problem, uint64_t segment, Plan* plan) {
   Problem chosen = problem;
   chosen.algorithm = choose(problem);
-  const PipelineBuffers buffers(chosen, pipeline);
+  const SegmentBuffers buffers(chosen, segment);
   PlanBuilder builder(chosen, *plan);
   if (has_result(chosen)) builder.set_result(buffers.received(0));
   if (chosen.ranks == 1 && chosen.kind != Kind::kBarrier) {

@@ -1,8 +1,8 @@
 // Plans of collective operations: the steps that a rank takes. Pure: the same problem gives plans
 // that fit together on every rank.
 //
-// Large data is cut into pipelines, slices of it with a plan each, of which several are under way
-// at once: one pipeline reduces while another one moves.
+// Large data is cut into segments, slices of it with a plan each, of which several are under way
+// at once: one segment reduces while another one moves.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ using plan::Range;
 using plan::Step;
 using plan::StepKind;
 
-// The number of pipelines is the same on all ranks; at least 1.
-uint64_t count_pipelines(const Problem& problem);
-// Where the data of |pipeline| ends in each block; UINT64_MAX: with the block.
-uint64_t end_of_pipeline(const Problem& problem, uint64_t pipeline);
-// Makes the plan of one pipeline; |plan| is overwritten.
-void make_plan(const Problem& problem, uint64_t pipeline, Plan* plan);
+// The number of segments is the same on all ranks; at least 1.
+uint64_t count_segments(const Problem& problem);
+// Where the data of |segment| ends in each block; UINT64_MAX: with the block.
+uint64_t end_of_segment(const Problem& problem, uint64_t segment);
+// Makes the plan of one segment; |plan| is overwritten.
+void make_plan(const Problem& problem, uint64_t segment, Plan* plan);
 
 }  // namespace hetcomm::collectives

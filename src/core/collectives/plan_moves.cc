@@ -54,7 +54,7 @@ void barrier_two_level(const Problem& problem, PlanBuilder& plan) {
 
 // The data goes from the root to a rank of each cluster, and from there to the others of the
 // cluster.
-void broadcast_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void broadcast_two_level(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
   const Range all = buffers.received(0);
   if (levels.leads()) {
@@ -66,8 +66,8 @@ void broadcast_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   broadcast_tree(levels.own_cluster(), levels.index_of(levels.leader()), all, plan);
 }
 
-// Each pipeline goes from one rank to the next.
-void broadcast_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
+// Each segment goes from one rank to the next.
+void broadcast_ring(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
   const uint32_t distance = all.distance_from(problem.placement->place_of[problem.root]);
@@ -80,7 +80,7 @@ void broadcast_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 // --- allgather --------------------------------------------------------------
 
-void allgather_at_once(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void allgather_at_once(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Members all = all_ranks(buffers.problem());
   for (uint32_t distance = 1; distance < all.count; ++distance) {
     plan.send(all.after(distance), buffers.sent(0));
@@ -89,7 +89,7 @@ void allgather_at_once(const PipelineBuffers& buffers, PlanBuilder& plan) {
   plan.copy(buffers.received(buffers.problem().rank), buffers.sent(0));
 }
 
-void allgather_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void allgather_ring(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Members all = all_ranks(buffers.problem());
   for (uint32_t step = 0; step + 1 < all.count; ++step) {
     plan.send(all.after(1), step == 0 ? buffers.sent(0) : buffers.received(all.before(step)));
@@ -102,7 +102,7 @@ void allgather_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
 // --- alltoall ---------------------------------------------------------------
 
 // |at_once|: with all ranks in one round, else with one rank in each round.
-void alltoall_direct(const PipelineBuffers& buffers, bool at_once, PlanBuilder& plan) {
+void alltoall_direct(const SegmentBuffers& buffers, bool at_once, PlanBuilder& plan) {
   const uint32_t rank = buffers.problem().rank;
   const Members all = all_ranks(buffers.problem());
   if (!at_once) {
@@ -120,7 +120,7 @@ void alltoall_direct(const PipelineBuffers& buffers, bool at_once, PlanBuilder& 
 // Receives one message from every other cluster, with a block of each of its ranks.
 // |sender_of(cluster)| sends it.
 template <typename SenderOf>
-void receive_of_clusters(const PipelineBuffers& buffers, const TwoLevels& levels, uint64_t length,
+void receive_of_clusters(const SegmentBuffers& buffers, const TwoLevels& levels, uint64_t length,
                          SenderOf&& sender_of, PlanBuilder& plan) {
   std::vector<Range> packed(levels.count());
   for (uint32_t other = 0; other < levels.count(); ++other) {
@@ -137,7 +137,7 @@ void receive_of_clusters(const PipelineBuffers& buffers, const TwoLevels& levels
 
 // One rank of this cluster sends what the cluster has for a rank of another cluster, in one
 // message.
-void alltoall_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void alltoall_two_level(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const std::vector<uint32_t>& mates = levels.mates();
@@ -188,7 +188,7 @@ void alltoall_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 // --- gather and scatter -----------------------------------------------------
 
-void gather_linear(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void gather_linear(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   if (problem.rank != problem.root) {
     plan.send(problem.root, buffers.sent(0));
@@ -202,7 +202,7 @@ void gather_linear(const PipelineBuffers& buffers, PlanBuilder& plan) {
 }
 
 // The blocks of another cluster come in one message.
-void gather_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void gather_two_level(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const std::vector<uint32_t>& mates = levels.mates();
@@ -229,7 +229,7 @@ void gather_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   plan.copy(buffers.received(problem.rank), buffers.sent(0));
 }
 
-void scatter_linear(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void scatter_linear(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   if (problem.rank != problem.root) {
     plan.receive(problem.root, buffers.received(0));
@@ -243,7 +243,7 @@ void scatter_linear(const PipelineBuffers& buffers, PlanBuilder& plan) {
 }
 
 // The blocks for another cluster leave in one message.
-void scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void scatter_two_level(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const std::vector<uint32_t>& mates = levels.mates();
@@ -298,7 +298,7 @@ void broadcast_tree(const Members& among, uint32_t root, const Range& all, PlanB
 }
 
 // Every block goes to one rank of each other cluster, which hands it to its mates.
-void allgather_two_level(const PipelineBuffers& buffers, std::span<const Range> targets,
+void allgather_two_level(const SegmentBuffers& buffers, std::span<const Range> targets,
                          PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
@@ -332,21 +332,21 @@ void allgather_two_level(const PipelineBuffers& buffers, std::span<const Range> 
   }
 }
 
-void plan_barrier(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_barrier(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   if (problem.monitored) return barrier_monitored(problem, plan);
   if (problem.algorithm == Algorithm::kTwoLevel) return barrier_two_level(problem, plan);
   disseminate(all_ranks(problem), plan);
 }
 
-void plan_broadcast(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_broadcast(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   if (problem.algorithm == Algorithm::kTwoLevel) return broadcast_two_level(buffers, plan);
   if (problem.algorithm == Algorithm::kRing) return broadcast_ring(buffers, plan);
   broadcast_tree(all_ranks(problem), problem.root, buffers.received(0), plan);
 }
 
-void plan_allgather(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_allgather(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Algorithm algorithm = buffers.problem().algorithm;
   if (algorithm == Algorithm::kRing) return allgather_ring(buffers, plan);
   if (algorithm == Algorithm::kTwoLevel) {
@@ -355,18 +355,18 @@ void plan_allgather(const PipelineBuffers& buffers, PlanBuilder& plan) {
   allgather_at_once(buffers, plan);
 }
 
-void plan_alltoall(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_alltoall(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Algorithm algorithm = buffers.problem().algorithm;
   if (algorithm == Algorithm::kTwoLevel) return alltoall_two_level(buffers, plan);
   alltoall_direct(buffers, algorithm == Algorithm::kLinear, plan);
 }
 
-void plan_gather(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_gather(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const bool two_level = buffers.problem().algorithm == Algorithm::kTwoLevel;
   return two_level ? gather_two_level(buffers, plan) : gather_linear(buffers, plan);
 }
 
-void plan_scatter(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_scatter(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const bool two_level = buffers.problem().algorithm == Algorithm::kTwoLevel;
   return two_level ? scatter_two_level(buffers, plan) : scatter_linear(buffers, plan);
 }

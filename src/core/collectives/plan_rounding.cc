@@ -15,7 +15,7 @@ namespace hetcomm::collectives {
 namespace {
 
 // One rank keeps the inputs of all ranks up to this many bytes together.
-constexpr uint64_t kMaxGatheredBytes = kPipelineBytes;
+constexpr uint64_t kMaxGatheredBytes = kSegmentBytes;
 
 // Whether it is better to bring all inputs of |length| bytes to one rank than to share them out.
 bool gathers(const Problem& problem, uint64_t length) {
@@ -61,7 +61,7 @@ void chain(const Members& among, std::span<const Range> inputs, const Range& out
 
 // Each share of |own| goes to its owner. Returns, by rank, what all ranks have for this rank's
 // share.
-std::vector<Range> exchange_shares(const PipelineBuffers& buffers, const Members& all,
+std::vector<Range> exchange_shares(const SegmentBuffers& buffers, const Members& all,
                                    const Range& own, PlanBuilder& plan) {
   const Range mine = buffers.share(own, all.me, all.count);
   std::vector<Range> inputs(all.count);
@@ -94,7 +94,7 @@ std::vector<Range> collect(const Members& among, uint32_t root, const Range& own
 // --- allreduce --------------------------------------------------------------
 
 // Works like a doubling allreduce of sums, but pairs exchange rows of inputs, by rank.
-void allreduce_rows(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void allreduce_rows(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const Range own = buffers.sent(0);
   const Range all = buffers.received(0);
@@ -136,7 +136,7 @@ void allreduce_rows(const PipelineBuffers& buffers, PlanBuilder& plan) {
 }
 
 // Every rank combines everything.
-void allreduce_gathered(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void allreduce_gathered(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const PlanBuilder::Repeated repeated(plan);
   const Problem& problem = buffers.problem();
   if (problem.algorithm != Algorithm::kTwoLevel) return allreduce_rows(buffers, plan);
@@ -151,7 +151,7 @@ void allreduce_gathered(const PipelineBuffers& buffers, PlanBuilder& plan) {
 }
 
 // Each rank combines a share.
-void allreduce_by_owners(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void allreduce_by_owners(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Members all = all_ranks(buffers.problem());
   const Range out = buffers.received(0);
   plan.reduce(buffers.share(out, all.me, all.count),
@@ -161,7 +161,7 @@ void allreduce_by_owners(const PipelineBuffers& buffers, PlanBuilder& plan) {
 }
 
 // There are as many shares as the smallest cluster has ranks; each goes from cluster to cluster.
-void allreduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void allreduce_chained(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();
   const std::vector<Range> inputs = collect_of_mates(buffers, shares, plan);
@@ -179,7 +179,7 @@ void allreduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
 // --- reduce -----------------------------------------------------------------
 
 // Each rank combines a share, and sends it to the root.
-void reduce_by_owners(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void reduce_by_owners(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
   const bool at_root = problem.rank == problem.root;
@@ -199,7 +199,7 @@ void reduce_by_owners(const PipelineBuffers& buffers, PlanBuilder& plan) {
 }
 
 // The sum goes from leader to leader, and from the last of them to the root.
-void reduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void reduce_chained(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const Range own = buffers.sent(0);
@@ -222,7 +222,7 @@ void reduce_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
 // --- reduce_scatter ---------------------------------------------------------
 
 // The sum for each rank goes from cluster to cluster, and from the last cluster to the rank.
-void reduce_scatter_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void reduce_scatter_chained(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const uint32_t cluster = levels.cluster();
@@ -269,7 +269,7 @@ void reduce_scatter_chained(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 }  // namespace
 
-void plan_rounding_reduce(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_rounding_reduce(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const Range own = buffers.sent(0);
   if (chains(problem)) return reduce_chained(buffers, plan);
@@ -279,19 +279,19 @@ void plan_rounding_reduce(const PipelineBuffers& buffers, PlanBuilder& plan) {
   if (problem.rank == problem.root) plan.reduce(buffers.received(0), inputs);
 }
 
-void plan_rounding_allreduce(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_rounding_allreduce(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   if (gathers(problem, buffers.sent(0).length)) return allreduce_gathered(buffers, plan);
   if (chains(problem)) return allreduce_chained(buffers, plan);
   allreduce_by_owners(buffers, plan);
 }
 
-void plan_rounding_reduce_scatter(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_rounding_reduce_scatter(const SegmentBuffers& buffers, PlanBuilder& plan) {
   if (chains(buffers.problem())) return reduce_scatter_chained(buffers, plan);
   reduce_scatter_at_once(buffers, plan);
 }
 
-void plan_rounding_scan(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_rounding_scan(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const Range own = buffers.sent(0);
   const Range all = buffers.received(0);

@@ -5,14 +5,14 @@
 // where these come one after the other, and in long scans from rank to rank.
 #pragma once
 
-#include "src/core/collectives/pipeline_buffers.h"
 #include "src/core/collectives/plan_builder.h"
+#include "src/core/collectives/segment_buffers.h"
 
 namespace hetcomm::collectives {
 
-void plan_rounding_reduce(const PipelineBuffers& buffers, PlanBuilder& plan);
-void plan_rounding_allreduce(const PipelineBuffers& buffers, PlanBuilder& plan);
-void plan_rounding_reduce_scatter(const PipelineBuffers& buffers, PlanBuilder& plan);
-void plan_rounding_scan(const PipelineBuffers& buffers, PlanBuilder& plan);
+void plan_rounding_reduce(const SegmentBuffers& buffers, PlanBuilder& plan);
+void plan_rounding_allreduce(const SegmentBuffers& buffers, PlanBuilder& plan);
+void plan_rounding_reduce_scatter(const SegmentBuffers& buffers, PlanBuilder& plan);
+void plan_rounding_scan(const SegmentBuffers& buffers, PlanBuilder& plan);
 
 }  // namespace hetcomm::collectives

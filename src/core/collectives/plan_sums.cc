@@ -34,7 +34,7 @@ Range reduce_tree(const Members& among, uint32_t root, Range mine, const Range& 
 }
 
 // Each cluster's leader gets the sum of its cluster, and the root that of the leaders.
-void reduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void reduce_two_level(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const Range own = buffers.sent(0);
@@ -48,7 +48,7 @@ void reduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   reduce_tree(levels.between_clusters(leaders), levels.cluster_of(problem.root), mine, out, plan);
 }
 
-void reduce_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void reduce_ring(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
   const uint32_t distance = all.distance_from(problem.placement->place_of[problem.root]);
@@ -107,7 +107,7 @@ void allreduce_doubling(const Members& among, const Range& own, const Range& all
 }
 
 // Every share goes round once and is combined on its way, then round once more.
-void allreduce_ring(const PipelineBuffers& buffers, const Members& among, const Range& own,
+void allreduce_ring(const SegmentBuffers& buffers, const Members& among, const Range& own,
                     const Range& all, PlanBuilder& plan) {
   const uint32_t count = among.count;
   const Range other = plan.scratch(buffers.share(own, 0, count).length);
@@ -127,7 +127,7 @@ void allreduce_ring(const PipelineBuffers& buffers, const Members& among, const 
 // There are as many shares as the smallest cluster has ranks. In each cluster the rank of that
 // index sums a share, exchanges it with those of its index in the other clusters, and hands it to
 // its mates.
-void allreduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void allreduce_two_level(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();
   const std::vector<Range> inputs = collect_of_mates(buffers, shares, plan);
@@ -152,7 +152,7 @@ void allreduce_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 // One rank of this cluster sums what the cluster has for a rank of another cluster, and sends it
 // there.
-void reduce_scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void reduce_scatter_two_level(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const auto collector = [&](uint32_t rank) { return levels.collector(rank, levels.cluster()); };
@@ -198,7 +198,7 @@ void reduce_scatter_two_level(const PipelineBuffers& buffers, PlanBuilder& plan)
   plan.reduce(buffers.received(0), of_clusters);
 }
 
-void reduce_scatter_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void reduce_scatter_ring(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
   uint64_t longest = 0;
@@ -245,7 +245,7 @@ void scan_doubling(const Members& among, const Range& own, const Range& inclusiv
   if (among.me == 0) plan.copy(inclusive, own);
 }
 
-void scan_of_all(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void scan_of_all(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const Range all = buffers.received(0);
   const Range inclusive = problem.exclusive ? plan.scratch(all.length) : all;
@@ -254,7 +254,7 @@ void scan_of_all(const PipelineBuffers& buffers, PlanBuilder& plan) {
 }
 
 // The last rank of this cluster gets the sum of the clusters before it, and hands it to its mates.
-void scan_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void scan_two_level(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const Range all = buffers.received(0);
@@ -282,7 +282,7 @@ void scan_two_level(const PipelineBuffers& buffers, PlanBuilder& plan) {
   }
 }
 
-void scan_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void scan_ring(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const Range own = buffers.sent(0);
   const Range all = buffers.received(0);
@@ -302,7 +302,7 @@ void scan_ring(const PipelineBuffers& buffers, PlanBuilder& plan) {
 
 }  // namespace
 
-void gather_ring(const PipelineBuffers& buffers, const Members& among, const Range& all,
+void gather_ring(const SegmentBuffers& buffers, const Members& among, const Range& all,
                  PlanBuilder& plan) {
   const auto share_before = [&](uint32_t distance) {
     return buffers.share(all, among.number_before(distance), among.count);
@@ -314,7 +314,7 @@ void gather_ring(const PipelineBuffers& buffers, const Members& among, const Ran
   }
 }
 
-std::vector<Range> collect_of_mates(const PipelineBuffers& buffers, uint32_t shares,
+std::vector<Range> collect_of_mates(const SegmentBuffers& buffers, uint32_t shares,
                                     PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
   const std::vector<uint32_t>& mates = levels.mates();
@@ -335,7 +335,7 @@ std::vector<Range> collect_of_mates(const PipelineBuffers& buffers, uint32_t sha
   return inputs;
 }
 
-void hand_to_mates(const PipelineBuffers& buffers, uint32_t shares, PlanBuilder& plan) {
+void hand_to_mates(const SegmentBuffers& buffers, uint32_t shares, PlanBuilder& plan) {
   const TwoLevels levels(buffers.problem());
   const std::vector<uint32_t>& mates = levels.mates();
   const Range all = buffers.received(0);
@@ -347,7 +347,7 @@ void hand_to_mates(const PipelineBuffers& buffers, uint32_t shares, PlanBuilder&
   }
 }
 
-void reduce_scatter_at_once(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void reduce_scatter_at_once(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
   const Range own = buffers.sent(problem.rank);
@@ -362,14 +362,14 @@ void reduce_scatter_at_once(const PipelineBuffers& buffers, PlanBuilder& plan) {
   plan.reduce(buffers.received(0), inputs);
 }
 
-void plan_reduce(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_reduce(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   if (problem.algorithm == Algorithm::kTwoLevel) return reduce_two_level(buffers, plan);
   if (problem.algorithm == Algorithm::kRing) return reduce_ring(buffers, plan);
   reduce_tree(all_ranks(problem), problem.root, buffers.sent(0), buffers.received(0), plan);
 }
 
-void plan_allreduce(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_allreduce(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   if (problem.algorithm == Algorithm::kTwoLevel) return allreduce_two_level(buffers, plan);
   const Members all = all_ranks(problem);
@@ -379,14 +379,14 @@ void plan_allreduce(const PipelineBuffers& buffers, PlanBuilder& plan) {
   allreduce_doubling(all, buffers.sent(0), buffers.received(0), plan);
 }
 
-void plan_reduce_scatter(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_reduce_scatter(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Algorithm algorithm = buffers.problem().algorithm;
   if (algorithm == Algorithm::kTwoLevel) return reduce_scatter_two_level(buffers, plan);
   if (algorithm == Algorithm::kRing) return reduce_scatter_ring(buffers, plan);
   reduce_scatter_at_once(buffers, plan);
 }
 
-void plan_scan(const PipelineBuffers& buffers, PlanBuilder& plan) {
+void plan_scan(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const Problem& problem = buffers.problem();
   // Clusters are of use only where the ranks before one are whole clusters and some of its own.
   if (problem.algorithm == Algorithm::kTwoLevel && problem.placement->contiguous) {

@@ -115,7 +115,7 @@ void StepSums::run_on_host(const Task& task, const Plan& plan, const Step& step,
     inputs_.push_back(addresses.of(plan.inputs[step.inputs_at + i]));
   }
   reduce::Reduction all = task.reduction();
-  // Without rounding, the sum is combined with others, and divided at the end of the pipeline.
+  // Without rounding, the sum is combined with others, and divided at the end of the segment.
   if (!problem.rounds) all.ranks = 1;
   std::byte* const first = step.first.length > 0 ? addresses.of(step.first) : nullptr;
   const auto* const before = reinterpret_cast<const float*>(first);

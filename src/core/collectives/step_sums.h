@@ -19,7 +19,7 @@ namespace hetcomm::collectives {
 
 class StepSumsClient {
  public:
-  // The step of pipeline slot |slot| that a device has done is over.
+  // The step of segment slot |slot| that a device has done is over.
   virtual void on_step(size_t slot, const Status& status) HETCOMM_UNDER_BATON = 0;
   // The operation that it is a part of, for people.
   virtual std::string describe() const HETCOMM_UNDER_BATON = 0;
@@ -34,14 +34,14 @@ class StepSums {
   StepSums(const StepSums&) = delete;
   StepSums& operator=(const StepSums&) = delete;
 
-  // Does |step| of the plan in pipeline slot |slot|. False: a device does, and |client| hears when it is
+  // Does |step| of the plan in segment slot |slot|. False: a device does, and |client| hears when it is
   // over. May throw std::bad_alloc; then it has not begun.
   bool run(size_t slot, const Task& task, const Plan& plan, const Step& step,
            const plan::Addresses& addresses, DeviceSums& sums,
            StepSumsClient& client) HETCOMM_UNDER_BATON;
 
  private:
-  // What a device does for one pipeline.
+  // What a device does for one segment.
   class Slot final : public CopyHandler {
    public:
     void on_copied(const Status& status) override HETCOMM_UNDER_BATON;
@@ -60,7 +60,7 @@ class StepSums {
   void run_on_host(const Task& task, const Plan& plan, const Step& step,
                    const plan::Addresses& addresses) HETCOMM_UNDER_BATON;
 
-  std::array<Slot, plan::Runner::kPipelinesAtOnce> slots_;
+  std::array<Slot, plan::Runner::kSegmentsAtOnce> slots_;
   std::vector<const std::byte*> inputs_;  // inputs of a step
 };
 

@@ -14,7 +14,7 @@ namespace hetcomm::collectives {
 namespace {
 
 // A tag has a bit for agreements, 22 bits of the list, 16 of the number, 16 of the calls so far, and
-// 8 of the pipeline.
+// 8 of the segment.
 constexpr uint64_t kAgreementBit = uint64_t{1} << 62;
 constexpr unsigned kListBits = 22;
 constexpr unsigned kListShift = 40;

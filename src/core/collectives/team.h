@@ -45,7 +45,7 @@ class Team final : public JobTask {
   const RankPlacement& placement() const HETCOMM_UNDER_BATON { return placement_; }
   // The rank in the communicator, which texts for users show.
   int32_t shown_rank(uint32_t index) const HETCOMM_UNDER_BATON;
-  // Tag of the messages of an operation, without the number of a pipeline.
+  // Tag of the messages of an operation, without the number of a segment.
   uint64_t tag(uint64_t sequence, uint64_t history) const HETCOMM_UNDER_BATON;
   uint64_t agreement_tag() const HETCOMM_UNDER_BATON;
   // What the tags of its messages have of the list. Two teams with the same one cannot be told apart.

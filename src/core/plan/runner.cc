@@ -10,34 +10,34 @@
 namespace hetcomm::plan {
 namespace {
 
-// The part of a tag that tells pipelines apart.
-constexpr uint64_t kPipelineMask = 0xff;
+// The part of a tag that tells segments apart.
+constexpr uint64_t kSegmentMask = 0xff;
 
 }  // namespace
 
-class Runner::PipelineAddresses final : public Addresses {
+class Runner::SegmentAddresses final : public Addresses {
  public:
-  PipelineAddresses(const Runner& runner, const Pipeline& pipeline)
-      : runner_(runner), pipeline_(pipeline) {}
+  SegmentAddresses(const Runner& runner, const Segment& segment)
+      : runner_(runner), segment_(segment) {}
   std::byte* of(const Range& range) const override HETCOMM_UNDER_BATON {
-    if (range.buffer == BufferKind::kScratch) return pipeline_.scratch + range.offset;
+    if (range.buffer == BufferKind::kScratch) return segment_.scratch + range.offset;
     return range.length == 0 ? nullptr : runner_.client_->user_address(range);
   }
 
  private:
   const Runner& runner_;
-  const Pipeline& pipeline_;
+  const Segment& segment_;
 };
 
-void Runner::start(CommunicatorBase& communicator, RunnerClient& client, uint64_t pipelines,
+void Runner::start(CommunicatorBase& communicator, RunnerClient& client, uint64_t segments,
                    uint64_t tag) {
   communicator_ = &communicator;
   client_ = &client;
   tag_ = tag;
-  pipelines_ = pipelines;
-  next_pipeline_ = pipelines_done_ = 0;
-  for (Pipeline& pipeline : slots_) pipeline.reset();
-  const uint64_t at_once = std::min<uint64_t>(pipelines, kPipelinesAtOnce);
+  segments_ = segments;
+  next_segment_ = segments_done_ = 0;
+  for (Segment& segment : slots_) segment.reset();
+  const uint64_t at_once = std::min<uint64_t>(segments, kSegmentsAtOnce);
   if (slots_.size() < at_once) slots_.resize(at_once);
   running_ = true;
 }
@@ -47,100 +47,99 @@ void Runner::advance() {
   while (again && running_) {
     again = false;
     for (size_t slot = 0; slot < slots_.size() && running_; ++slot) {
-      Pipeline& pipeline = slots_[slot];
-      if (!pipeline.active && next_pipeline_ < pipelines_ &&
-          next_pipeline_ - oldest_pipeline() <= kPipelineMask &&
-          client_->may_begin(next_pipeline_)) {
-        open_pipeline(pipeline, slot);
+      Segment& segment = slots_[slot];
+      if (!segment.active && next_segment_ < segments_ &&
+          next_segment_ - oldest_segment() <= kSegmentMask && client_->may_begin(next_segment_)) {
+        open_segment(segment, slot);
       }
-      if (!pipeline.active || pipeline.pending > 0) continue;
-      advance(pipeline, slot);
-      again = again || (!pipeline.active && next_pipeline_ < pipelines_ &&
-                        client_->may_begin(next_pipeline_));
+      if (!segment.active || segment.pending > 0) continue;
+      advance(segment, slot);
+      again = again ||
+              (!segment.active && next_segment_ < segments_ && client_->may_begin(next_segment_));
     }
   }
 }
 
-void Runner::open_pipeline(Pipeline& pipeline, size_t slot) {
-  pipeline.index = next_pipeline_++;
-  client_->make_plan(pipeline.index, &pipeline.plan);
-  if (pipeline.plan.scratch_bytes > 0) {
-    pipeline.scratch = client_->take_scratch(slot, pipeline.plan.scratch_bytes);
-    if (pipeline.scratch == nullptr) throw std::bad_alloc();
+void Runner::open_segment(Segment& segment, size_t slot) {
+  segment.index = next_segment_++;
+  client_->make_plan(segment.index, &segment.plan);
+  if (segment.plan.scratch_bytes > 0) {
+    segment.scratch = client_->take_scratch(slot, segment.plan.scratch_bytes);
+    if (segment.scratch == nullptr) throw std::bad_alloc();
   }
-  pipeline.active = true;
+  segment.active = true;
 }
 
-// The oldest pipeline under way. Tags tell apart only it and the kPipelineMask pipelines after it.
-uint64_t Runner::oldest_pipeline() const {
-  uint64_t oldest = next_pipeline_;
-  for (const Pipeline& pipeline : slots_) {
-    if (pipeline.active) oldest = std::min(oldest, pipeline.index);
+// The oldest segment under way. Tags tell apart only it and the kSegmentMask segments after it.
+uint64_t Runner::oldest_segment() const {
+  uint64_t oldest = next_segment_;
+  for (const Segment& segment : slots_) {
+    if (segment.active) oldest = std::min(oldest, segment.index);
   }
   return oldest;
 }
 
-void Runner::advance(Pipeline& pipeline, size_t slot) {
-  const std::vector<Step>& steps = pipeline.plan.steps;
+void Runner::advance(Segment& segment, size_t slot) {
+  const std::vector<Step>& steps = segment.plan.steps;
   while (running_) {
-    if (pipeline.next == steps.size()) {
-      client_->finish_pipeline(pipeline.plan, PipelineAddresses(*this, pipeline));
-      if (pipeline.scratch != nullptr) client_->give_scratch(slot);
-      pipeline.reset();
-      ++pipelines_done_;
+    if (segment.next == steps.size()) {
+      client_->finish_segment(segment.plan, SegmentAddresses(*this, segment));
+      if (segment.scratch != nullptr) client_->give_scratch(slot);
+      segment.reset();
+      ++segments_done_;
       return;
     }
-    if (!pipeline.posted) {
-      post_round(pipeline, slot);
-      if (pipeline.pending > 0) return;
+    if (!segment.posted) {
+      post_round(segment, slot);
+      if (segment.pending > 0) return;
       continue;  // stops if one of them has failed
     }
-    if (!run_locals(pipeline, slot)) return;
-    pipeline.next = pipeline.local = end_of_round(pipeline);
-    pipeline.posted = false;
+    if (!run_locals(segment, slot)) return;
+    segment.next = segment.local = end_of_round(segment);
+    segment.posted = false;
   }
 }
 
-size_t Runner::end_of_round(const Pipeline& pipeline) {
-  const std::vector<Step>& steps = pipeline.plan.steps;
-  size_t end = pipeline.next;
-  while (end < steps.size() && steps[end].round == steps[pipeline.next].round) ++end;
+size_t Runner::end_of_round(const Segment& segment) {
+  const std::vector<Step>& steps = segment.plan.steps;
+  size_t end = segment.next;
+  while (end < steps.size() && steps[end].round == steps[segment.next].round) ++end;
   return end;
 }
 
 // Posts receives first, so that messages which come at once find them.
-void Runner::post_round(Pipeline& pipeline, size_t slot) {
-  pipeline.posted = true;
-  const size_t end = end_of_round(pipeline);
-  const PipelineAddresses addresses(*this, pipeline);
-  ++pipeline.pending;  // keeps the round open until all are posted
+void Runner::post_round(Segment& segment, size_t slot) {
+  segment.posted = true;
+  const size_t end = end_of_round(segment);
+  const SegmentAddresses addresses(*this, segment);
+  ++segment.pending;  // keeps the round open until all are posted
   for (const StepKind kind : {StepKind::kReceive, StepKind::kSend}) {
-    for (size_t i = pipeline.next; i < end && running_; ++i) {
-      const Step& step = pipeline.plan.steps[i];
+    for (size_t i = segment.next; i < end && running_; ++i) {
+      const Step& step = segment.plan.steps[i];
       if (step.kind != kind) continue;
       messages_.reserve(messages_.size() + 1);
       Operation* message = communicator_->make_internal(
           {.kind = kind == StepKind::kSend ? OperationKind::kSend : OperationKind::kReceive,
            .peer = client_->job_rank(step.peer),
-           .tag = tag_ | (pipeline.index & kPipelineMask),
+           .tag = tag_ | (segment.index & kSegmentMask),
            .bytes = {addresses.of(step.to), step.to.length},
            .handler = this});
       if (message == nullptr) throw std::bad_alloc();
       message->access.id = slot;
       messages_.push_back(message);
-      ++pipeline.pending;
+      ++segment.pending;
       communicator_->start_internal(*message);
     }
   }
-  --pipeline.pending;
+  --segment.pending;
 }
 
 // Does the local steps that are left of the round. False: one of them goes on.
-bool Runner::run_locals(Pipeline& pipeline, size_t slot) {
-  const size_t end = end_of_round(pipeline);
-  while (pipeline.local < end) {
-    if (run_step(pipeline, slot, pipeline.plan.steps[pipeline.local++])) continue;
-    ++pipeline.pending;
+bool Runner::run_locals(Segment& segment, size_t slot) {
+  const size_t end = end_of_round(segment);
+  while (segment.local < end) {
+    if (run_step(segment, slot, segment.plan.steps[segment.local++])) continue;
+    ++segment.pending;
     ++locals_;
     return false;
   }
@@ -154,11 +153,11 @@ void Runner::end_local(size_t slot) {
 }
 
 // False: it goes on.
-bool Runner::run_step(const Pipeline& pipeline, size_t slot, const Step& step) {
+bool Runner::run_step(const Segment& segment, size_t slot, const Step& step) {
   if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) return true;
-  const PipelineAddresses addresses(*this, pipeline);
+  const SegmentAddresses addresses(*this, segment);
   if (step.kind != StepKind::kCopy) {
-    return client_->run_local(slot, pipeline.plan, step, addresses);
+    return client_->run_local(slot, segment.plan, step, addresses);
   }
   std::byte* const to = addresses.of(step.to);
   const std::byte* const from = addresses.of(step.first);
@@ -168,14 +167,14 @@ bool Runner::run_step(const Pipeline& pipeline, size_t slot, const Step& step) {
 
 void Runner::on_end(Operation& message) {
   std::erase(messages_, &message);
-  Pipeline& pipeline = slots_[message.access.id];
+  Segment& segment = slots_[message.access.id];
   const bool whole =
       message.kind == OperationKind::kSend || message.outcome.bytes_sent == message.length;
   const bool failed = running_ && (message.outcome.code != Code::kOk || !whole);
-  if (!failed) --pipeline.pending;
+  if (!failed) --segment.pending;
   if (failed) {
     client_->message_failed(message);
-  } else if (!running_ || pipeline.pending == 0) {
+  } else if (!running_ || segment.pending == 0) {
     client_->runner_ready();
   }
 }

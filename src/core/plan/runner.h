@@ -1,7 +1,7 @@
 // Runner: carries out the plans of one transfer on this rank.
 //
-// The client makes the plan of each pipeline and does the local steps. The runner sends and
-// receives, keeps rounds in order and has up to kPipelinesAtOnce pipelines under way. Objects are
+// The client makes the plan of each segment and does the local steps. The runner sends and
+// receives, keeps rounds in order and has up to kSegmentsAtOnce segments under way. Objects are
 // used again, so that a transfer allocates nothing once there are enough. Under the baton.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace hetcomm::plan {
 
-// Gives the addresses of one pipeline's ranges.
+// Gives the addresses of one segment's ranges.
 class Addresses {
  public:
   virtual std::byte* of(const Range& range) const HETCOMM_UNDER_BATON = 0;
@@ -27,11 +27,11 @@ class Addresses {
 
 class RunnerClient {
  public:
-  // Overwrites |plan| with the plan of |pipeline|. May throw std::bad_alloc.
-  virtual void make_plan(uint64_t pipeline, Plan* plan) HETCOMM_UNDER_BATON = 0;
-  // Whether |pipeline| may begin: its data is there. If not, runner_ready() follows when it is.
-  virtual bool may_begin(uint64_t pipeline) HETCOMM_UNDER_BATON = 0;
-  // Gives |bytes| of scratch memory for the plan in pipeline slot |slot|, until give_scratch() or the
+  // Overwrites |plan| with the plan of |segment|. May throw std::bad_alloc.
+  virtual void make_plan(uint64_t segment, Plan* plan) HETCOMM_UNDER_BATON = 0;
+  // Whether |segment| may begin: its data is there. If not, runner_ready() follows when it is.
+  virtual bool may_begin(uint64_t segment) HETCOMM_UNDER_BATON = 0;
+  // Gives |bytes| of scratch memory for the plan in segment slot |slot|, until give_scratch() or the
   // end of the transfer. Null: there is none.
   virtual std::byte* take_scratch(size_t slot, uint64_t bytes) HETCOMM_UNDER_BATON = 0;
   virtual void give_scratch(size_t slot) HETCOMM_UNDER_BATON = 0;
@@ -39,17 +39,16 @@ class RunnerClient {
   virtual int job_rank(uint32_t peer) const HETCOMM_UNDER_BATON = 0;
   // Returns the address of a range of the user's buffers, which is not empty.
   virtual std::byte* user_address(const Range& range) const HETCOMM_UNDER_BATON = 0;
-  // Does a step that combines or reduces, of the plan in pipeline slot |slot|. False: it goes on, and
+  // Does a step that combines or reduces, of the plan in segment slot |slot|. False: it goes on, and
   // Runner::end_local() follows. May throw std::bad_alloc.
   virtual bool run_local(size_t slot, const Plan& plan, const Step& step,
                          const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
-  // All steps of a pipeline are done.
-  virtual void finish_pipeline(const Plan& plan,
-                               const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
+  // All steps of a segment are done.
+  virtual void finish_segment(const Plan& plan, const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
   // Runner::advance() has something to do.
   virtual void runner_ready() HETCOMM_UNDER_BATON = 0;
   // |message| has ended in another code than kOk, or it is a receive that got another length than
-  // asked for. Its pipeline goes no further.
+  // asked for. Its segment goes no further.
   virtual void message_failed(const Operation& message) HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -58,25 +57,25 @@ class RunnerClient {
 
 class Runner final : public EndHandler {
  public:
-  static constexpr size_t kPipelinesAtOnce = 4;
+  static constexpr size_t kSegmentsAtOnce = 4;
 
   Runner() = default;
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Begins a transfer of |pipelines| pipelines; advance() follows. The low byte of |tag| is zero.
+  // Begins a transfer of |segments| segments; advance() follows. The low byte of |tag| is zero.
   // Nothing of an earlier transfer is under way. May throw std::bad_alloc.
-  void start(CommunicatorBase& communicator, RunnerClient& client, uint64_t pipelines,
+  void start(CommunicatorBase& communicator, RunnerClient& client, uint64_t segments,
              uint64_t tag) HETCOMM_UNDER_BATON;
   // Goes on with what is ready. May throw std::bad_alloc; then the client stops the runner.
   void advance() HETCOMM_UNDER_BATON;
-  // The local step of pipeline slot |slot| that went on is over. The client hears that the runner is
+  // The local step of segment slot |slot| that went on is over. The client hears that the runner is
   // ready.
   void end_local(size_t slot) HETCOMM_UNDER_BATON;
-  // All pipelines are done.
-  bool done() const HETCOMM_UNDER_BATON { return running_ && pipelines_done_ == pipelines_; }
-  // All pipelines before this one are done.
-  uint64_t oldest_pipeline() const HETCOMM_UNDER_BATON;
+  // All segments are done.
+  bool done() const HETCOMM_UNDER_BATON { return running_ && segments_done_ == segments_; }
+  // All segments before this one are done.
+  uint64_t oldest_segment() const HETCOMM_UNDER_BATON;
   // Begins nothing more and cancels the messages under way; quiet() follows. Works without memory.
   void stop() HETCOMM_UNDER_BATON;
   // No message and no local step is under way.
@@ -87,7 +86,7 @@ class Runner final : public EndHandler {
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
 
  private:
-  struct Pipeline {
+  struct Segment {
     Plan plan;
     std::byte* scratch = nullptr;
     uint64_t index = 0;
@@ -102,23 +101,23 @@ class Runner final : public EndHandler {
       posted = active = false;
     }
   };
-  class PipelineAddresses;
+  class SegmentAddresses;
 
-  void open_pipeline(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
-  void advance(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
-  void post_round(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
-  static size_t end_of_round(const Pipeline& pipeline);
-  bool run_locals(Pipeline& pipeline, size_t slot) HETCOMM_UNDER_BATON;
-  bool run_step(const Pipeline& pipeline, size_t slot, const Step& step) HETCOMM_UNDER_BATON;
+  void open_segment(Segment& segment, size_t slot) HETCOMM_UNDER_BATON;
+  void advance(Segment& segment, size_t slot) HETCOMM_UNDER_BATON;
+  void post_round(Segment& segment, size_t slot) HETCOMM_UNDER_BATON;
+  static size_t end_of_round(const Segment& segment);
+  bool run_locals(Segment& segment, size_t slot) HETCOMM_UNDER_BATON;
+  bool run_step(const Segment& segment, size_t slot, const Step& step) HETCOMM_UNDER_BATON;
 
   CommunicatorBase* communicator_ = nullptr;
   RunnerClient* client_ = nullptr;
   bool running_ = false;
   uint64_t tag_ = 0;
-  uint64_t pipelines_ = 0;
-  uint64_t next_pipeline_ = 0;
-  uint64_t pipelines_done_ = 0;
-  std::vector<Pipeline> slots_;  // pipelines under way, and unused ones
+  uint64_t segments_ = 0;
+  uint64_t next_segment_ = 0;
+  uint64_t segments_done_ = 0;
+  std::vector<Segment> slots_;  // segments under way, and unused ones
   std::vector<Operation*> messages_;
   size_t locals_ = 0;  // local steps that go on
 };

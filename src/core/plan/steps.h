@@ -1,8 +1,8 @@
 // The steps of a plan: what one rank sends, receives, copies and combines, in rounds.
 //
 // A round's sends and receives are all under way at once. When they are over, the round's local
-// steps are done in order, and the next round begins. A large transfer is cut into pipelines, each
-// with a plan of its own, so that one pipeline reduces while another one moves.
+// steps are done in order, and the next round begins. A large transfer is cut into segments, each
+// with a plan of its own, so that one segment reduces while another one moves.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace hetcomm::plan {
 
 // The memory that a range lies in: one of the two sides of the user's buffers (kReceive where there
-// is only one side), or the pipeline's scratch memory.
+// is only one side), or the segment's scratch memory.
 enum class BufferKind : uint8_t { kSend, kReceive, kScratch };
 
 struct Range {

@@ -1,4 +1,4 @@
-// The ranges of a rank's buffers that belong to one pipeline of a collective operation.
+// The ranges of a rank's buffers that belong to one segment of a collective operation.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace hetcomm::collectives {
 using plan::BufferKind;
 using plan::Range;
 
-// Bytes of each block that one pipeline moves; UINT64_MAX: a single pipeline moves everything.
-uint64_t bytes_per_pipeline(const Problem& problem);
+// Bytes of each block that one segment moves; UINT64_MAX: a single segment moves everything.
+uint64_t bytes_per_segment(const Problem& problem);
 
-class PipelineBuffers {
+class SegmentBuffers {
  public:
   // The algorithm of |problem|, which stays as it is, has been chosen.
-  PipelineBuffers(const Problem& problem, uint64_t pipeline);
+  SegmentBuffers(const Problem& problem, uint64_t segment);
 
   const Problem& problem() const { return problem_; }
   // Range of the block that is sent to, or received from, a rank; block 0 where there is one

@@ -1,4 +1,4 @@
-#include "src/core/collectives/pipeline_buffers.h"
+#include "src/core/collectives/segment_buffers.h"
 
 #include "src/core/collectives/estimate.h"
 #include "src/core/plan/runner.h"
@@ -6,19 +6,19 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A pipeline is long enough for shares of this length.
+// A segment is long enough for shares of this length.
 constexpr uint64_t kMinShareBytes = 64u << 10;
-// A ring's pipeline may be longer for such shares, up to twice as long: each share costs a few
+// A ring's segment may be longer for such shares, up to twice as long: each share costs a few
 // short messages besides.
 constexpr uint64_t kGoodShareBytes = 512u << 10;
-// A pipeline takes at least this much of a packed block: it has memory for several times the blocks
+// A segment takes at least this much of a packed block: it has memory for several times the blocks
 // of all ranks.
 constexpr uint64_t kMinPackedBytes = 4u << 10;
 
-// Pipelines of what is only moved let copies of devices run beside it. All ranks have the same ones,
+// Segments of what is only moved let copies of devices run beside it. All ranks have the same ones,
 // those with memory of the host too. The few that run at once are the whole of a short block, and
 // with this length enough for a wire of long delay.
-constexpr uint64_t kMaxMovedBytes = 4 * kPipelineBytes;
+constexpr uint64_t kMaxMovedBytes = 4 * kSegmentBytes;
 
 // Whether two levels put blocks of several ranks into one message.
 bool packs_blocks(Kind kind) {
@@ -27,7 +27,7 @@ bool packs_blocks(Kind kind) {
 
 }  // namespace
 
-uint64_t bytes_per_pipeline(const Problem& problem) {
+uint64_t bytes_per_segment(const Problem& problem) {
   const Algorithm algorithm = choose(problem);
   const bool two_level = algorithm == Algorithm::kTwoLevel;
   const bool cuts =
@@ -36,42 +36,42 @@ uint64_t bytes_per_pipeline(const Problem& problem) {
   const bool moves = !reduces(problem.kind) && problem.kind != Kind::kBroadcast;
   if (moves && !packs) {
     if (problem.kind == Kind::kBarrier || !blocks_are_known(problem.kind)) return UINT64_MAX;
-    const uint64_t part = longest_block(problem) / plan::Runner::kPipelinesAtOnce;
-    const uint64_t slice = std::clamp(part, kPipelineBytes, kMaxMovedBytes);
+    const uint64_t part = longest_block(problem) / plan::Runner::kSegmentsAtOnce;
+    const uint64_t slice = std::clamp(part, kSegmentBytes, kMaxMovedBytes);
     return slice / problem.element_bytes * problem.element_bytes;
   }
   if (!cuts) return UINT64_MAX;
-  uint64_t slice = kPipelineBytes;
+  uint64_t slice = kSegmentBytes;
   if (packs) {
-    slice = std::max(kPipelineBytes / problem.ranks, kMinPackedBytes);
+    slice = std::max(kSegmentBytes / problem.ranks, kMinPackedBytes);
   } else if (problem.kind == Kind::kAllreduce && (algorithm == Algorithm::kRing || two_level)) {
     const uint64_t shares = two_level ? problem.placement->smallest : problem.ranks;
-    // A pipeline of a reduction that rounds has memory for a share of each rank.
-    const uint64_t most = problem.rounds ? kPipelineBytes : 2 * kPipelineBytes;
-    if (!two_level) slice = std::clamp(shares * kGoodShareBytes, kPipelineBytes, most);
+    // A segment of a reduction that rounds has memory for a share of each rank.
+    const uint64_t most = problem.rounds ? kSegmentBytes : 2 * kSegmentBytes;
+    if (!two_level) slice = std::clamp(shares * kGoodShareBytes, kSegmentBytes, most);
     slice = std::max(slice, shares * kMinShareBytes);
   } else if (problem.kind == Kind::kReduce && problem.rounds && two_level) {
     // The leader of a cluster has the inputs of all its ranks.
-    slice = std::max(kPipelineBytes / problem.placement->largest, kMinShareBytes);
+    slice = std::max(kSegmentBytes / problem.placement->largest, kMinShareBytes);
   } else if (sends_blocks(problem.kind)) {
-    slice = std::max(kPipelineBytes / problem.ranks, kMinShareBytes);
+    slice = std::max(kSegmentBytes / problem.ranks, kMinShareBytes);
   }
   return slice / problem.element_bytes * problem.element_bytes;
 }
 
-PipelineBuffers::PipelineBuffers(const Problem& problem, uint64_t pipeline) : problem_(problem) {
-  const uint64_t slice = bytes_per_pipeline(problem);
-  begin_ = slice == UINT64_MAX ? 0 : pipeline * slice;
+SegmentBuffers::SegmentBuffers(const Problem& problem, uint64_t segment) : problem_(problem) {
+  const uint64_t slice = bytes_per_segment(problem);
+  begin_ = slice == UINT64_MAX ? 0 : segment * slice;
   end_ = slice == UINT64_MAX ? UINT64_MAX : begin_ + slice;
 }
 
-std::vector<Range> PipelineBuffers::received_blocks() const {
+std::vector<Range> SegmentBuffers::received_blocks() const {
   std::vector<Range> blocks(problem_.ranks);
   for (uint32_t rank = 0; rank < problem_.ranks; ++rank) blocks[rank] = received(rank);
   return blocks;
 }
 
-Range PipelineBuffers::share(const Range& range, uint32_t index, uint32_t count) const {
+Range SegmentBuffers::share(const Range& range, uint32_t index, uint32_t count) const {
   const uint64_t elements = range.length / problem_.element_bytes;
   const uint64_t from = elements / count * index + std::min<uint64_t>(index, elements % count);
   const uint64_t own = elements / count + (index < elements % count ? 1 : 0);
