@@ -160,7 +160,7 @@ class Slicer {
   }
 
   Slicing make() {
-    for (uint32_t slice = 0; slice < slicing_.slices; ++slice) {
+    for (uint32_t slice = 0; slice < cuts_.slices; ++slice) {
       for (uint32_t hop = 0; hop < plan_.hops.size(); ++hop) add_phase(slice, hop);
     }
     return std::move(slicing_);
@@ -217,7 +217,7 @@ class Slicer {
         Arrival arrival;
         arrival.adds = move.adds;
         arrival.is_term = sums;
-        arrival.to = sums && rounds_ ? in_sums.place(layout, slicing_, slice, move.to, box)
+        arrival.to = sums && rounds_ ? in_sums.place(layout, cuts_, slice, move.to, box)
                                      : place(hop + 1, move.to, box);
         if (from == rank) {
           arrival.from = place(hop, move.from, box);

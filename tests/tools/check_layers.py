@@ -58,9 +58,8 @@ LAYERS = {
     "src/core/peer/": CORE_BELOW + [LIVENESS, "src/core/progress/", "src/core/memory/"],
     "src/core/job/": CORE_BELOW + [LIVENESS, *BOOTSTRAP_API, "src/core/progress/", "src/core/memory/",
                                    "src/core/peer/"],
-    "src/core/plan/": CORE_BELOW + ["src/core/progress/"],
     "src/core/collectives/": CORE_BELOW + [REDUCE, "src/core/progress/", "src/core/memory/",
-                                           "src/core/peer/", "src/core/job/", "src/core/plan/"],
+                                           "src/core/peer/", "src/core/job/"],
     "src/core/communicator/": CORE_BELOW + [LIVENESS, *BOOTSTRAP_API, REDUCE, "src/core/"],
     # A file beside the rooms belongs to none.
     "src/core/": [],

@@ -1,11 +1,11 @@
-// Plans of collective operations, carried out for all ranks at once by a model that moves a message
+// Steps of collective operations, carried out for all ranks at once by a model that moves a message
 // only when both of its ends are in a round that has it.
 //
 //   * every operation, by each of its algorithms, among 1 to 9 and more ranks, of sizes around all
 //     bounds, gives what its definition says, out of place and in place
 //   * the rounds of all ranks fit together: none waits for ever, and no message is left over
 //   * what a round receives touches nothing that the same round sends or receives
-//   * what is written lies within the buffers and the scratch memory that the plan asks for
+//   * what is written lies within the buffers and the scratch memory that the steps ask for
 //   * where all ranks get a result they get the same bits, also of an operator that is not
 //     associative
 //   * what rounds is combined in the order of ranks and rounded once, whatever the algorithm, size
@@ -34,7 +34,7 @@
 
 #include "src/core/collectives/call.h"
 #include "src/core/collectives/estimate.h"
-#include "src/core/collectives/plan.h"
+#include "src/core/collectives/segments.h"
 #include "src/core/collectives/way_trials.h"
 #include "src/core/collectives/write_way.h"
 #include "src/core/job/link_agreement.h"
@@ -86,7 +86,7 @@ struct Rank {
   Words send;  // all blocks in a row
   Words receive;
   Words scratch;
-  Plan plan;
+  Steps steps;
   size_t next = 0;
   uint32_t open = 0;  // messages of the round
   bool posted = false;
@@ -116,8 +116,8 @@ class Model {
     for (const auto& rank : ranks_) ASSERT_EQ(count_segments(rank->problem), segments);
     for (uint64_t segment = 0; segment < segments; ++segment) {
       for (const auto& rank : ranks_) {
-        make_plan(rank->problem, segment, &rank->plan);
-        rank->scratch.assign((rank->plan.scratch_bytes + 7) / 8, 0xdead);
+        make_steps(rank->problem, segment, &rank->steps);
+        rank->scratch.assign((rank->steps.scratch_bytes + 7) / 8, 0xdead);
         rank->next = 0;
         rank->posted = false;
       }
@@ -232,7 +232,7 @@ class Model {
       }
     }
     for (const auto& rank : ranks_) {
-      ASSERT_EQ(rank->next, rank->plan.steps.size())
+      ASSERT_EQ(rank->next, rank->steps.list.size())
           << "rank " << rank->problem.rank << " waits for ever";
     }
     for (const auto& [pair, queue] : sends) EXPECT_TRUE(queue.empty());
@@ -257,7 +257,7 @@ class Model {
 
   template <typename Queues>
   bool advance(Rank& rank, Queues& sends, Queues& receives) {
-    const std::vector<Step>& steps = rank.plan.steps;
+    const std::vector<Step>& steps = rank.steps.list;
     if (rank.next == steps.size() || (rank.posted && rank.open > 0)) return false;
     size_t end = rank.next;
     while (end < steps.size() && steps[end].round == steps[rank.next].round) ++end;
@@ -314,7 +314,7 @@ class Model {
       EXPECT_EQ(at(rank, step.first)[2 * i + 1], kWideMark);
     }
     for (uint32_t k = 0; k < step.inputs; ++k) {
-      const Range& input = rank.plan.inputs[step.inputs_at + k];
+      const Range& input = rank.steps.inputs[step.inputs_at + k];
       EXPECT_EQ(input.length, count * kElement);
       const uint64_t* from = at(rank, input);
       for (uint64_t i = 0; i < count; ++i) {
@@ -336,14 +336,14 @@ class Model {
   void check_round(Rank& rank, size_t begin, size_t end) const {
     bool local = false;
     for (size_t i = begin; i < end; ++i) {
-      const Step& step = rank.plan.steps[i];
+      const Step& step = rank.steps.list[i];
       const bool message = step.kind == StepKind::kSend || step.kind == StepKind::kReceive;
       EXPECT_FALSE(local && message) << "a message behind a local step";
       local = local || !message;
       if (step.kind != StepKind::kReceive) continue;
       const uint64_t* from = at(rank, step.to);
       for (size_t k = begin; k < end; ++k) {
-        const Step& other = rank.plan.steps[k];
+        const Step& other = rank.steps.list[k];
         if (k == i || (other.kind != StepKind::kSend && other.kind != StepKind::kReceive)) continue;
         const uint64_t* start = at(rank, other.to);
         EXPECT_TRUE(from + step.to.length / kElement <= start ||
@@ -518,9 +518,9 @@ bool works_in_place(Kind kind) {
   return !moves_all && !rooted;
 }
 
-class CollectivePlan : public ::testing::TestWithParam<int> {};
+class CollectiveSteps : public ::testing::TestWithParam<int> {};
 
-TEST_P(CollectivePlan, GivesWhatTheOperationSays) {
+TEST_P(CollectiveSteps, GivesWhatTheOperationSays) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const Algorithm algorithm : kAlgorithms) {
     Algorithm found = Algorithm::kChosen;
@@ -573,7 +573,7 @@ const std::vector<uint32_t> kClusters[] = {
     {0, 0, 0, 0, 0, 1, 2, 3, 4},
 };
 
-TEST_P(CollectivePlan, KnowsClustersOfRanks) {
+TEST_P(CollectiveSteps, KnowsClustersOfRanks) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const Algorithm algorithm : {Algorithm::kChosen, Algorithm::kRing, Algorithm::kTwoLevel}) {
     Algorithm found = Algorithm::kChosen;
@@ -612,7 +612,7 @@ TEST_P(CollectivePlan, KnowsClustersOfRanks) {
 }
 
 // Several segments, with a rest.
-TEST_P(CollectivePlan, CutsLargeDataIntoSegments) {
+TEST_P(CollectiveSteps, CutsLargeDataIntoSegments) {
   const Kind kind = static_cast<Kind>(GetParam());
   for (const uint32_t ranks : {2u, 3u, 8u}) {
     for (const uint64_t elements : {131'072u, 300'001u}) {
@@ -625,7 +625,7 @@ TEST_P(CollectivePlan, CutsLargeDataIntoSegments) {
 std::string kind_name(const ::testing::TestParamInfo<int>& info) {
   return name_of(static_cast<Kind>(info.param));
 }
-INSTANTIATE_TEST_SUITE_P(All, CollectivePlan, ::testing::Range(0, static_cast<int>(kKinds)),
+INSTANTIATE_TEST_SUITE_P(All, CollectiveSteps, ::testing::Range(0, static_cast<int>(kKinds)),
                          kind_name);
 
 // Two clusters of four: what a cluster's link to the other one carries.

@@ -297,8 +297,8 @@ bool Collective::may_begin(uint64_t segment) {
   return loaded == TaskCopies::kAll || loaded >= end_of_segment(task_.problem(), segment);
 }
 
-void Collective::make_plan(uint64_t segment, Plan* plan) {
-  collectives::make_plan(task_.problem(), segment, plan);
+void Collective::make_steps(uint64_t segment, Steps* steps) {
+  collectives::make_steps(task_.problem(), segment, steps);
 }
 
 // Copy engines reach it at full speed where a device may make sums of what lies there.
@@ -351,9 +351,9 @@ void Collective::message_failed(const Operation& message) {
   }
 }
 
-bool Collective::run_local(size_t slot, const Plan& plan, const Step& step,
-                           const plan::Addresses& addresses) {
-  return sums_.run(slot, task_, plan, step, addresses, commons().sums, *this);
+bool Collective::run_local(size_t slot, const Steps& steps, const Step& step,
+                           const Addresses& addresses) {
+  return sums_.run(slot, task_, steps, step, addresses, commons().sums, *this);
 }
 
 void Collective::on_step(size_t slot, const Status& status) {
@@ -361,11 +361,11 @@ void Collective::on_step(size_t slot, const Status& status) {
   runner_.end_local(slot);
 }
 
-void Collective::finish_segment(const Plan& plan, const plan::Addresses& addresses) {
+void Collective::finish_segment(const Steps& steps, const Addresses& addresses) {
   const Problem& problem = task_.problem();
-  if (task_.call().reduction != HETCOMM_REDUCE_AVERAGE || plan.result.length == 0) return;
-  std::byte* const at = addresses.of(plan.result);
-  reduce::divide(task_.type(), at, at, plan.result.length / problem.element_bytes, problem.ranks);
+  if (task_.call().reduction != HETCOMM_REDUCE_AVERAGE || steps.result.length == 0) return;
+  std::byte* const at = addresses.of(steps.result);
+  reduce::divide(task_.type(), at, at, steps.result.length / problem.element_bytes, problem.ranks);
 }
 
 }  // namespace hetcomm::collectives

@@ -5,7 +5,7 @@
 //
 // Buffers of devices are copied to and from host memory while the data moves (task_copies.h): what
 // is loading has to wait for all that it sends, and what is storing for the rest of the results.
-// Moving follows plans by messages (plan/runner.h), or goes through the arena that the ranks of a
+// Steps move data by messages (runner.h), or goes through the arena that the ranks of a
 // host share (arena_runner.h). Objects are used again, so that an operation allocates nothing once there are
 // enough. All under the baton, but for set_up() and attach().
 #pragma once
@@ -18,13 +18,13 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/core/collectives/plan.h"
+#include "src/core/collectives/runner.h"
+#include "src/core/collectives/segments.h"
 #include "src/core/collectives/slow_call.h"
 #include "src/core/collectives/step_sums.h"
 #include "src/core/collectives/task.h"
 #include "src/core/collectives/task_copies.h"
 #include "src/core/memory/stand_ins.h"
-#include "src/core/plan/runner.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/operation.h"
 
@@ -40,7 +40,7 @@ class Team;
 class Collective final : public CompositeOperation,
                          private SideCopiesClient,
                          private StepSumsClient,
-                         private plan::RunnerClient {
+                         private RunnerClient {
  public:
   Collective() = default;
   ~Collective() override = default;
@@ -106,17 +106,16 @@ class Collective final : public CompositeOperation,
   // Time in which the reason of another rank comes.
   static constexpr uint64_t kReasonNs = 1'000'000'000;
 
-  // plan::RunnerClient
-  void make_plan(uint64_t segment, Plan* plan) override HETCOMM_UNDER_BATON;
+  // RunnerClient
+  void make_steps(uint64_t segment, Steps* steps) override HETCOMM_UNDER_BATON;
   bool may_begin(uint64_t segment) override HETCOMM_UNDER_BATON;
   std::byte* take_scratch(size_t slot, uint64_t bytes) override HETCOMM_UNDER_BATON;
   void give_scratch(size_t slot) override HETCOMM_UNDER_BATON;
   int job_rank(uint32_t peer) const override HETCOMM_UNDER_BATON;
   std::byte* user_address(const Range& range) const override HETCOMM_UNDER_BATON;
-  bool run_local(size_t slot, const Plan& plan, const Step& step,
-                 const plan::Addresses& addresses) override HETCOMM_UNDER_BATON;
-  void finish_segment(const Plan& plan,
-                      const plan::Addresses& addresses) override HETCOMM_UNDER_BATON;
+  bool run_local(size_t slot, const Steps& steps, const Step& step,
+                 const Addresses& addresses) override HETCOMM_UNDER_BATON;
+  void finish_segment(const Steps& steps, const Addresses& addresses) override HETCOMM_UNDER_BATON;
   void runner_ready() override HETCOMM_UNDER_BATON;
   void message_failed(const Operation& message) override HETCOMM_UNDER_BATON;
 
@@ -138,7 +137,7 @@ class Collective final : public CompositeOperation,
   Team* team_ = nullptr;
   Operation* operation_ = nullptr;
   Task task_;
-  plan::Runner runner_;
+  Runner runner_;
   bool in_arena_ = false;
   bool ready_ = false;
   State state_ = State::kQueued;
@@ -149,7 +148,7 @@ class Collective final : public CompositeOperation,
     PoolBytes pooled;
     StandIns::Memory pinned;
   };
-  std::array<Scratch, plan::Runner::kSegmentsAtOnce> scratch_;
+  std::array<Scratch, Runner::kSegmentsAtOnce> scratch_;
   SlowCall slow_call_;
   uint64_t forsaken_ns_ = 0;  // when another rank ended it; 0: none did
   Code code_ = Code::kOk;

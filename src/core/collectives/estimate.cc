@@ -27,7 +27,7 @@ class Estimate {
         bytes_(longest_block(problem)),
         wide_bytes_(bytes_ / problem.element_bytes * problem.wide_bytes) {}
 
-  // The time of a reduction that rounds, which has plans of its own.
+  // The time of a reduction that rounds, which has steps of its own.
   uint64_t rounding(Algorithm algorithm) const {
     const bool scatters = kind_ == Kind::kReduceScatter || kind_ == Kind::kReduceScatterv;
     switch (algorithm) {

@@ -1,7 +1,7 @@
 #include "src/core/collectives/segment_buffers.h"
 
 #include "src/core/collectives/estimate.h"
-#include "src/core/plan/runner.h"
+#include "src/core/collectives/runner.h"
 
 namespace hetcomm::collectives {
 namespace {
@@ -36,7 +36,7 @@ uint64_t bytes_per_segment(const Problem& problem) {
   const bool moves = !reduces(problem.kind) && problem.kind != Kind::kBroadcast;
   if (moves && !packs) {
     if (problem.kind == Kind::kBarrier || !blocks_are_known(problem.kind)) return UINT64_MAX;
-    const uint64_t part = longest_block(problem) / plan::Runner::kSegmentsAtOnce;
+    const uint64_t part = longest_block(problem) / Runner::kSegmentsAtOnce;
     const uint64_t slice = std::clamp(part, kSegmentBytes, kMaxMovedBytes);
     return slice / problem.element_bytes * problem.element_bytes;
   }

@@ -6,12 +6,9 @@
 #include <vector>
 
 #include "src/core/collectives/problem.h"
-#include "src/core/plan/steps.h"
+#include "src/core/collectives/steps.h"
 
 namespace hetcomm::collectives {
-
-using plan::BufferKind;
-using plan::Range;
 
 // Bytes of each block that one segment moves; UINT64_MAX: a single segment moves everything.
 uint64_t bytes_per_segment(const Problem& problem);

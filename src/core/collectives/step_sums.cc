@@ -39,8 +39,8 @@ void StepSums::Slot::on_copied(const Status& status) {
 }
 
 // Sets the operands and the sum of |slot|. False: no device can do the step.
-bool StepSums::describe(const Task& task, const Plan& plan, const Step& step,
-                        const plan::Addresses& addresses, Slot& slot) {
+bool StepSums::describe(const Task& task, const Steps& steps, const Step& step,
+                        const Addresses& addresses, Slot& slot) {
   const Problem& problem = task.problem();
   // Factors are the host's business; and so is what ranks have to calculate alike, if it may be a NaN.
   if (task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) return false;
@@ -66,7 +66,7 @@ bool StepSums::describe(const Task& task, const Plan& plan, const Step& step,
   if (step.kind == StepKind::kCombine) {
     add(step.second);
   } else {
-    for (uint32_t i = 0; i < step.inputs; ++i) add(plan.inputs[step.inputs_at + i]);
+    for (uint32_t i = 0; i < step.inputs; ++i) add(steps.inputs[step.inputs_at + i]);
   }
   if (own == nullptr || slot.operands.size() < 2 || touches_callers) return false;
   const bool is_wide = step.kind == StepKind::kReduceWide;
@@ -83,11 +83,11 @@ bool StepSums::describe(const Task& task, const Plan& plan, const Step& step,
   return true;
 }
 
-bool StepSums::run(size_t slot, const Task& task, const Plan& plan, const Step& step,
-                   const plan::Addresses& addresses, DeviceSums& sums, StepSumsClient& client) {
+bool StepSums::run(size_t slot, const Task& task, const Steps& steps, const Step& step,
+                   const Addresses& addresses, DeviceSums& sums, StepSumsClient& client) {
   Slot& own = slots_[slot];
-  if (!describe(task, plan, step, addresses, own)) {
-    run_on_host(task, plan, step, addresses);
+  if (!describe(task, steps, step, addresses, own)) {
+    run_on_host(task, steps, step, addresses);
     return true;
   }
   own.client = &client;
@@ -95,13 +95,13 @@ bool StepSums::run(size_t slot, const Task& task, const Plan& plan, const Step& 
   const bool takes = sums.takes(own.sum);
   own.started_ns = now_ns();
   if (takes && sums.start(own.job, own.sum, own)) return false;
-  run_on_host(task, plan, step, addresses);
+  run_on_host(task, steps, step, addresses);
   sums.note(own.sum, /*on_device=*/false, now_ns() - own.started_ns);
   return true;
 }
 
-void StepSums::run_on_host(const Task& task, const Plan& plan, const Step& step,
-                           const plan::Addresses& addresses) {
+void StepSums::run_on_host(const Task& task, const Steps& steps, const Step& step,
+                           const Addresses& addresses) {
   const Problem& problem = task.problem();
   std::byte* const to = addresses.of(step.to);
   if (step.kind == StepKind::kCombine) {
@@ -112,7 +112,7 @@ void StepSums::run_on_host(const Task& task, const Plan& plan, const Step& step,
   }
   inputs_.clear();
   for (uint32_t i = 0; i < step.inputs; ++i) {
-    inputs_.push_back(addresses.of(plan.inputs[step.inputs_at + i]));
+    inputs_.push_back(addresses.of(steps.inputs[step.inputs_at + i]));
   }
   reduce::Reduction all = task.reduction();
   // Without rounding, the sum is combined with others, and divided at the end of the segment.

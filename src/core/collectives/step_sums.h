@@ -1,4 +1,4 @@
-// The steps of a plan that combine or reduce: on the host, or on the device that the operation sends
+// The steps that combine or reduce: on the host, or on the device that the operation sends
 // memory of, where that is quicker. Under the baton.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
-#include "src/core/collectives/plan.h"
+#include "src/core/collectives/runner.h"
+#include "src/core/collectives/segments.h"
 #include "src/core/collectives/task.h"
 #include "src/core/memory/device_sums.h"
-#include "src/core/plan/runner.h"
 
 namespace hetcomm::collectives {
 
@@ -34,10 +34,10 @@ class StepSums {
   StepSums(const StepSums&) = delete;
   StepSums& operator=(const StepSums&) = delete;
 
-  // Does |step| of the plan in segment slot |slot|. False: a device does, and |client| hears when it is
+  // Does |step| of segment slot |slot|. False: a device does, and |client| hears when it is
   // over. May throw std::bad_alloc; then it has not begun.
-  bool run(size_t slot, const Task& task, const Plan& plan, const Step& step,
-           const plan::Addresses& addresses, DeviceSums& sums,
+  bool run(size_t slot, const Task& task, const Steps& steps, const Step& step,
+           const Addresses& addresses, DeviceSums& sums,
            StepSumsClient& client) HETCOMM_UNDER_BATON;
 
  private:
@@ -55,12 +55,12 @@ class StepSums {
     uint64_t started_ns = 0;
   };
 
-  static bool describe(const Task& task, const Plan& plan, const Step& step,
-                       const plan::Addresses& addresses, Slot& slot) HETCOMM_UNDER_BATON;
-  void run_on_host(const Task& task, const Plan& plan, const Step& step,
-                   const plan::Addresses& addresses) HETCOMM_UNDER_BATON;
+  static bool describe(const Task& task, const Steps& steps, const Step& step,
+                       const Addresses& addresses, Slot& slot) HETCOMM_UNDER_BATON;
+  void run_on_host(const Task& task, const Steps& steps, const Step& step,
+                   const Addresses& addresses) HETCOMM_UNDER_BATON;
 
-  std::array<Slot, plan::Runner::kSegmentsAtOnce> slots_;
+  std::array<Slot, Runner::kSegmentsAtOnce> slots_;
   std::vector<const std::byte*> inputs_;  // inputs of a step
 };
 

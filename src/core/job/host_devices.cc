@@ -18,12 +18,12 @@ using topology::PciAddress;
 using Bytes = std::vector<std::byte>;
 using DevicesByHost = std::map<HostId, std::set<PciAddress>>;
 
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kDevicesVersion = 1;
 constexpr size_t kBytesOfDevice = 4 + 3;
 
 Bytes encode(const DevicesByHost& hosts) {
   ByteWriter writer;
-  writer.write(kVersion);
+  writer.write(kDevicesVersion);
   write_packed(writer, hosts.size());
   for (const auto& [host, devices] : hosts) {
     writer.write_raw(host);
@@ -43,7 +43,7 @@ Bytes encode(const DevicesByHost& hosts) {
 // Adds what |bytes| say to |hosts|. False: they cannot be read.
 bool decode(ConstByteSpan bytes, DevicesByHost& hosts) {
   ByteReader reader(bytes);
-  if (reader.read<uint16_t>() != kVersion) return false;
+  if (reader.read<uint16_t>() != kDevicesVersion) return false;
   const size_t count =
       reader.check_count(read_packed(reader), JobDigest::kMaxRanks, sizeof(HostId) + 1);
   for (size_t i = 0; i < count && !reader.failed(); ++i) {
@@ -63,7 +63,7 @@ bool decode(ConstByteSpan bytes, DevicesByHost& hosts) {
   return reader.finished();
 }
 
-Status unreadable(const std::string& whose) {
+Status unreadable_devices(const std::string& whose) {
   return Status(Code::kBootstrapFailed,
                 fmt::format("the devices that {} knows of cannot be read: install the same version "
                             "of hetcomm on all ranks",
@@ -88,7 +88,7 @@ Result<Bytes> HostDevicesMaker::part(int first, const std::vector<Bytes>& cards)
   DevicesByHost hosts;
   for (size_t i = 0; i < cards.size(); ++i) {
     if (!decode(cards[i], hosts)) {
-      return unreadable(fmt::format("rank {}", static_cast<size_t>(first) + i));
+      return unreadable_devices(fmt::format("rank {}", static_cast<size_t>(first) + i));
     }
   }
   return encode(hosts);
@@ -97,14 +97,14 @@ Result<Bytes> HostDevicesMaker::part(int first, const std::vector<Bytes>& cards)
 Result<Bytes> HostDevicesMaker::digest(const std::vector<Bytes>& parts) const {
   DevicesByHost hosts;
   for (const Bytes& part : parts) {
-    if (!decode(part, hosts)) return unreadable("a block of ranks");
+    if (!decode(part, hosts)) return unreadable_devices("a block of ranks");
   }
   return encode(hosts);
 }
 
 Result<std::vector<PciAddress>> devices_of_host(ConstByteSpan digest, const HostId& host) {
   DevicesByHost hosts;
-  if (!decode(digest, hosts)) return unreadable("some rank");
+  if (!decode(digest, hosts)) return unreadable_devices("some rank");
   const std::set<PciAddress>& devices = hosts[host];
   return std::vector<PciAddress>(devices.begin(), devices.end());
 }

@@ -16,7 +16,7 @@
 namespace hetcomm {
 namespace {
 
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kOfferVersion = 2;
 constexpr size_t kMaxLostBytes = kMaxLostRanks * sizeof(int32_t);
 // Of all lists of one job in a part or digest. A job with more is not shared.
 constexpr size_t kMaxListBytes = 4096;
@@ -77,7 +77,7 @@ void add(Digest& sum, const Digest& mark) {
 
 std::optional<std::vector<Told>> decode_offers(ConstByteSpan bytes) {
   ByteReader reader(bytes);
-  if (reader.read<uint16_t>() != kVersion) return std::nullopt;
+  if (reader.read<uint16_t>() != kOfferVersion) return std::nullopt;
   const auto count = reader.read<uint8_t>();
   if (count > kMaxJobOffers) return std::nullopt;
   std::vector<Told> told;
@@ -128,7 +128,7 @@ std::vector<int32_t> ranks_of(const std::string& bytes) {
 
 std::vector<std::byte> encode(const std::vector<Offered>& all) {
   ByteWriter writer;
-  writer.write(kVersion);
+  writer.write(kOfferVersion);
   writer.write(static_cast<uint8_t>(all.size()));
   for (const Offered& each : all) {
     write_identity(writer, each.job);
@@ -144,7 +144,7 @@ std::vector<std::byte> encode(const std::vector<Offered>& all) {
 
 std::optional<std::vector<Offered>> decode(ConstByteSpan bytes) {
   ByteReader reader(bytes);
-  if (reader.read<uint16_t>() != kVersion) return std::nullopt;
+  if (reader.read<uint16_t>() != kOfferVersion) return std::nullopt;
   const auto count = reader.read<uint8_t>();
   if (count > kMaxJobOffers) return std::nullopt;
   std::vector<Offered> all;
@@ -212,7 +212,7 @@ bool are_together(const Offered& offered) {
   });
 }
 
-Status unreadable(const std::string& whose) {
+Status unreadable_offer(const std::string& whose) {
   return Status(Code::kBootstrapFailed,
                 fmt::format("the list of jobs that {} in cannot be read: it comes from another "
                             "version of hetcomm, or its options differ",
@@ -224,7 +224,7 @@ Status unreadable(const std::string& whose) {
 std::vector<std::byte> encode_offers(std::span<const OwnJobOffer> own, std::string_view exchange,
                                      int32_t rank) {
   ByteWriter writer;
-  writer.write(kVersion);
+  writer.write(kOfferVersion);
   writer.write(static_cast<uint8_t>(own.size()));
   for (const OwnJobOffer& each : own) {
     write_offer(writer, each.offer);
@@ -238,7 +238,7 @@ Result<std::vector<std::byte>> JobOfferMaker::part(
   std::vector<std::vector<Told>> told;
   for (size_t i = 0; i < cards.size(); ++i) {
     std::optional<std::vector<Told>> offers = decode_offers(cards[i]);
-    if (!offers) return unreadable(fmt::format("rank {} is", static_cast<size_t>(first) + i));
+    if (!offers) return unreadable_offer(fmt::format("rank {} is", static_cast<size_t>(first) + i));
     told.push_back(std::move(*offers));
   }
   std::vector<Offered> all;
@@ -264,7 +264,7 @@ Result<std::vector<std::byte>> JobOfferMaker::digest(
   std::vector<Offered> all;
   for (size_t i = 0; i < parts.size(); ++i) {
     std::optional<std::vector<Offered>> part = decode(parts[i]);
-    if (!part) return unreadable(fmt::format("block {} of ranks is", i));
+    if (!part) return unreadable_offer(fmt::format("block {} of ranks is", i));
     if (i == 0) {
       all = std::move(*part);
       continue;
@@ -280,7 +280,7 @@ Result<std::vector<std::byte>> JobOfferMaker::digest(
 Result<std::optional<ChosenJob>> choose_job(std::span<const OwnJobOffer> own, ConstByteSpan digest,
                                             size_t size, std::string_view exchange) {
   const std::optional<std::vector<Offered>> all = decode(digest);
-  if (!all) return unreadable("all ranks are");
+  if (!all) return unreadable_offer("all ranks are");
   for (const Offered& offered : *all) {
     const auto mine = std::find_if(own.begin(), own.end(), [&](const OwnJobOffer& each) {
       return each.offer.job == offered.job;

@@ -1,4 +1,4 @@
-#include "src/core/collectives/plan_rounding.h"
+#include "src/core/collectives/rounding_steps.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,8 +7,8 @@
 
 #include "src/core/collectives/estimate.h"
 #include "src/core/collectives/members.h"
-#include "src/core/collectives/plan_moves.h"
-#include "src/core/collectives/plan_sums.h"
+#include "src/core/collectives/moving_steps.h"
+#include "src/core/collectives/summing_steps.h"
 #include "src/core/collectives/two_levels.h"
 
 namespace hetcomm::collectives {
@@ -43,34 +43,34 @@ bool chains(const Problem& problem) {
 // Combines the |inputs| of all members, those of the first member first. The last member has the
 // result in |out|. The function begins within a round, which it ends.
 void chain(const Members& among, std::span<const Range> inputs, const Range& out,
-           PlanBuilder& plan) {
+           StepBuilder& steps) {
   const bool first = among.me == 0;
   const bool last = among.me + 1 == among.count;
-  const Range before = first ? Range{} : plan.wide_scratch(out);
-  if (!first) plan.receive(among.before(1), before);
+  const Range before = first ? Range{} : steps.wide_scratch(out);
+  if (!first) steps.receive(among.before(1), before);
   if (last) {
-    plan.reduce(out, inputs, before);
-    plan.next_round();
+    steps.reduce(out, inputs, before);
+    steps.next_round();
     return;
   }
-  const Range sum = first ? plan.wide_scratch(out) : before;
-  plan.reduce_wide(sum, inputs, before);
-  plan.next_round();
-  plan.send(among.after(1), sum);
+  const Range sum = first ? steps.wide_scratch(out) : before;
+  steps.reduce_wide(sum, inputs, before);
+  steps.next_round();
+  steps.send(among.after(1), sum);
 }
 
 // Each share of |own| goes to its owner. Returns, by rank, what all ranks have for this rank's
 // share.
 std::vector<Range> exchange_shares(const SegmentBuffers& buffers, const Members& all,
-                                   const Range& own, PlanBuilder& plan) {
+                                   const Range& own, StepBuilder& steps) {
   const Range mine = buffers.share(own, all.me, all.count);
   std::vector<Range> inputs(all.count);
   for (uint32_t distance = 1; distance < all.count; ++distance) {
     const uint32_t to = (all.me + distance) % all.count;
-    plan.send(all.rank_of(to), buffers.share(own, to, all.count));
+    steps.send(all.rank_of(to), buffers.share(own, to, all.count));
     Range& input = inputs[all.before(distance)];
-    input = plan.scratch(mine.length);
-    plan.receive(all.before(distance), input);
+    input = steps.scratch(mine.length);
+    steps.receive(all.before(distance), input);
   }
   inputs[buffers.problem().rank] = mine;
   return inputs;
@@ -78,15 +78,15 @@ std::vector<Range> exchange_shares(const SegmentBuffers& buffers, const Members&
 
 // Brings what all members have to the one of number |root|. Returns it there, by number.
 std::vector<Range> collect(const Members& among, uint32_t root, const Range& own,
-                           PlanBuilder& plan) {
+                           StepBuilder& steps) {
   std::vector<Range> inputs;
   if (among.me != root) {
-    plan.send(among.rank_of(root), own);
+    steps.send(among.rank_of(root), own);
     return inputs;
   }
   for (uint32_t i = 0; i < among.count; ++i) {
-    inputs.push_back(i == root ? own : plan.scratch(own.length));
-    if (i != root) plan.receive(among.rank_of(i), inputs.back());
+    inputs.push_back(i == root ? own : steps.scratch(own.length));
+    if (i != root) steps.receive(among.rank_of(i), inputs.back());
   }
   return inputs;
 }
@@ -94,7 +94,7 @@ std::vector<Range> collect(const Members& among, uint32_t root, const Range& own
 // --- allreduce --------------------------------------------------------------
 
 // Works like a doubling allreduce of sums, but pairs exchange rows of inputs, by rank.
-void allreduce_rows(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void allreduce_rows(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Range own = buffers.sent(0);
   const Range all = buffers.received(0);
@@ -102,12 +102,12 @@ void allreduce_rows(const SegmentBuffers& buffers, PlanBuilder& plan) {
   const uint32_t beyond = problem.ranks - power;
   const bool folded = problem.rank < 2 * beyond;
   if (folded && problem.rank % 2 == 0) {
-    plan.send(problem.rank + 1, own);
-    plan.next_round();
-    plan.receive(problem.rank + 1, all);
+    steps.send(problem.rank + 1, own);
+    steps.next_round();
+    steps.receive(problem.rank + 1, all);
     return;
   }
-  const Range inputs = plan.scratch(own.length * problem.ranks);
+  const Range inputs = steps.scratch(own.length * problem.ranks);
   // The inputs that |count| of the exchanging ranks have between them, from number |from| on.
   const auto row = [&](uint32_t from, uint32_t count) {
     const auto rank_at = [&](uint32_t index) { return index + std::min(index, beyond); };
@@ -115,114 +115,114 @@ void allreduce_rows(const SegmentBuffers& buffers, PlanBuilder& plan) {
     blocks.length = (rank_at(from + count) - rank_at(from)) * own.length;
     return blocks;
   };
-  if (folded) plan.receive(problem.rank - 1, packed_block(inputs, problem.rank - 1, own.length));
-  plan.copy(packed_block(inputs, problem.rank, own.length), own);
-  plan.next_round();
+  if (folded) steps.receive(problem.rank - 1, packed_block(inputs, problem.rank - 1, own.length));
+  steps.copy(packed_block(inputs, problem.rank, own.length), own);
+  steps.next_round();
   const uint32_t index = folded ? problem.rank / 2 : problem.rank - beyond;
   for (uint32_t bit = 1; bit < power; bit *= 2) {
     const uint32_t partner = index ^ bit;
     const uint32_t peer = partner < beyond ? 2 * partner + 1 : partner + beyond;
-    plan.send(peer, row(index & ~(bit - 1), bit));
-    plan.receive(peer, row(partner & ~(bit - 1), bit));
-    plan.next_round();
+    steps.send(peer, row(index & ~(bit - 1), bit));
+    steps.receive(peer, row(partner & ~(bit - 1), bit));
+    steps.next_round();
   }
   std::vector<Range> list(problem.ranks);
   for (uint32_t rank = 0; rank < problem.ranks; ++rank) {
     list[rank] = packed_block(inputs, rank, own.length);
   }
-  plan.reduce(all, list);
-  plan.next_round();
-  if (folded) plan.send(problem.rank - 1, all);
+  steps.reduce(all, list);
+  steps.next_round();
+  if (folded) steps.send(problem.rank - 1, all);
 }
 
 // Every rank combines everything.
-void allreduce_gathered(const SegmentBuffers& buffers, PlanBuilder& plan) {
-  const PlanBuilder::Repeated repeated(plan);
+void allreduce_gathered(const SegmentBuffers& buffers, StepBuilder& steps) {
+  const StepBuilder::Repeated repeated(steps);
   const Problem& problem = buffers.problem();
-  if (problem.algorithm != Algorithm::kTwoLevel) return allreduce_rows(buffers, plan);
+  if (problem.algorithm != Algorithm::kTwoLevel) return allreduce_rows(buffers, steps);
   const Range own = buffers.sent(0);
   std::vector<Range> inputs(problem.ranks);
   for (uint32_t rank = 0; rank < problem.ranks; ++rank) {
-    inputs[rank] = rank == problem.rank ? own : plan.scratch(own.length);
+    inputs[rank] = rank == problem.rank ? own : steps.scratch(own.length);
   }
-  allgather_two_level(buffers, inputs, plan);
-  plan.next_round();
-  plan.reduce(buffers.received(0), inputs);
+  allgather_two_level(buffers, inputs, steps);
+  steps.next_round();
+  steps.reduce(buffers.received(0), inputs);
 }
 
 // Each rank combines a share.
-void allreduce_by_owners(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void allreduce_by_owners(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Members all = all_ranks(buffers.problem());
   const Range out = buffers.received(0);
-  plan.reduce(buffers.share(out, all.me, all.count),
-              exchange_shares(buffers, all, buffers.sent(0), plan));
-  plan.next_round();
-  gather_ring(buffers, all, out, plan);
+  steps.reduce(buffers.share(out, all.me, all.count),
+               exchange_shares(buffers, all, buffers.sent(0), steps));
+  steps.next_round();
+  gather_ring(buffers, all, out, steps);
 }
 
 // There are as many shares as the smallest cluster has ranks; each goes from cluster to cluster.
-void allreduce_chained(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void allreduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   const TwoLevels levels(buffers.problem());
   const uint32_t shares = levels.smallest();
-  const std::vector<Range> inputs = collect_of_mates(buffers, shares, plan);
+  const std::vector<Range> inputs = collect_of_mates(buffers, shares, steps);
   if (levels.index() < shares) {
     const Range sum = buffers.share(buffers.received(0), levels.index(), shares);
     const std::vector<uint32_t> peers = levels.peers();
     const Members among = levels.between_clusters(peers);
-    chain(among, inputs, sum, plan);
-    broadcast_tree(among, among.count - 1, sum, plan);
+    chain(among, inputs, sum, steps);
+    broadcast_tree(among, among.count - 1, sum, steps);
   }
-  plan.next_round();
-  hand_to_mates(buffers, shares, plan);
+  steps.next_round();
+  hand_to_mates(buffers, shares, steps);
 }
 
 // --- reduce -----------------------------------------------------------------
 
 // Each rank combines a share, and sends it to the root.
-void reduce_by_owners(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void reduce_by_owners(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Members all = all_ranks(problem);
   const bool at_root = problem.rank == problem.root;
   const Range own = buffers.sent(0);
   const Range mine = buffers.share(at_root ? buffers.received(0) : own, all.me, all.count);
-  const Range sum = at_root ? mine : plan.scratch(mine.length);
-  plan.reduce(sum, exchange_shares(buffers, all, own, plan));
-  plan.next_round();
+  const Range sum = at_root ? mine : steps.scratch(mine.length);
+  steps.reduce(sum, exchange_shares(buffers, all, own, steps));
+  steps.next_round();
   if (!at_root) {
-    plan.send(problem.root, sum);
+    steps.send(problem.root, sum);
     return;
   }
   for (uint32_t distance = 1; distance < all.count; ++distance) {
     const uint32_t from = (all.me + distance) % all.count;
-    plan.receive(all.rank_of(from), buffers.share(buffers.received(0), from, all.count));
+    steps.receive(all.rank_of(from), buffers.share(buffers.received(0), from, all.count));
   }
 }
 
 // The sum goes from leader to leader, and from the last of them to the root.
-void reduce_chained(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void reduce_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const Range own = buffers.sent(0);
   const std::vector<Range> inputs =
-      collect(levels.own_cluster(), levels.index_of(levels.leader()), own, plan);
+      collect(levels.own_cluster(), levels.index_of(levels.leader()), own, steps);
   if (!levels.leads()) return;
   const uint32_t last = levels.leader_of(levels.count() - 1);
   const bool at_root = problem.rank == problem.root;
   // The other leaders need the length of the result, and no memory for it.
   const Range out = at_root                ? buffers.received(0)
-                    : problem.rank == last ? plan.scratch(own.length)
+                    : problem.rank == last ? steps.scratch(own.length)
                                            : Range{.length = own.length};
   const std::vector<uint32_t> leaders = levels.leaders();
-  chain(levels.between_clusters(leaders), inputs, out, plan);
+  chain(levels.between_clusters(leaders), inputs, out, steps);
   if (last == problem.root) return;
-  if (problem.rank == last) plan.send(problem.root, out);
-  if (at_root) plan.receive(last, out);
+  if (problem.rank == last) steps.send(problem.root, out);
+  if (at_root) steps.receive(last, out);
 }
 
 // --- reduce_scatter ---------------------------------------------------------
 
 // The sum for each rank goes from cluster to cluster, and from the last cluster to the rank.
-void reduce_scatter_chained(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void reduce_scatter_chained(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const TwoLevels levels(problem);
   const uint32_t cluster = levels.cluster();
@@ -233,65 +233,65 @@ void reduce_scatter_chained(const SegmentBuffers& buffers, PlanBuilder& plan) {
   std::vector<Range> before(problem.ranks);
   for (uint32_t to = 0; to < problem.ranks; ++to) {
     if (levels.collector(to, cluster) != problem.rank) {
-      plan.send(levels.collector(to, cluster), buffers.sent(to));
+      steps.send(levels.collector(to, cluster), buffers.sent(to));
       continue;
     }
     const uint64_t length = buffers.sent(to).length;
     for (const uint32_t mate : levels.mates()) {
-      inputs[to].push_back(mate == problem.rank ? buffers.sent(to) : plan.scratch(length));
-      if (mate != problem.rank) plan.receive(mate, inputs[to].back());
+      inputs[to].push_back(mate == problem.rank ? buffers.sent(to) : steps.scratch(length));
+      if (mate != problem.rank) steps.receive(mate, inputs[to].back());
     }
     if (cluster > 0) {
-      before[to] = plan.wide_scratch(buffers.sent(to));
-      plan.receive(levels.collector(to, cluster - 1), before[to]);
+      before[to] = steps.wide_scratch(buffers.sent(to));
+      steps.receive(levels.collector(to, cluster - 1), before[to]);
     }
   }
   for (uint32_t to = 0; to < problem.ranks; ++to) {
     if (inputs[to].empty()) continue;
     const Range own = buffers.sent(to);
     if (last) {
-      sums[to] = to == problem.rank ? buffers.received(0) : plan.scratch(own.length);
-      plan.reduce(sums[to], inputs[to], before[to]);
+      sums[to] = to == problem.rank ? buffers.received(0) : steps.scratch(own.length);
+      steps.reduce(sums[to], inputs[to], before[to]);
     } else {
-      sums[to] = cluster > 0 ? before[to] : plan.wide_scratch(own);
-      plan.reduce_wide(sums[to], inputs[to], before[to]);
+      sums[to] = cluster > 0 ? before[to] : steps.wide_scratch(own);
+      steps.reduce_wide(sums[to], inputs[to], before[to]);
     }
   }
-  plan.next_round();
+  steps.next_round();
   for (uint32_t to = 0; to < problem.ranks; ++to) {
     if (inputs[to].empty() || (last && to == problem.rank)) continue;
-    plan.send(last ? to : levels.collector(to, cluster + 1), sums[to]);
+    steps.send(last ? to : levels.collector(to, cluster + 1), sums[to]);
   }
   if (!last) {
-    plan.receive(levels.collector(problem.rank, levels.count() - 1), buffers.received(0));
+    steps.receive(levels.collector(problem.rank, levels.count() - 1), buffers.received(0));
   }
 }
 
 }  // namespace
 
-void plan_rounding_reduce(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void add_rounding_reduce(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Range own = buffers.sent(0);
-  if (chains(problem)) return reduce_chained(buffers, plan);
-  if (problem.ranks > 3 && !gathers(problem, own.length)) return reduce_by_owners(buffers, plan);
+  if (chains(problem)) return reduce_chained(buffers, steps);
+  if (problem.ranks > 3 && !gathers(problem, own.length)) return reduce_by_owners(buffers, steps);
   const Members by_rank{problem.ranks, problem.rank};
-  const std::vector<Range> inputs = collect(by_rank, problem.root, own, plan);
-  if (problem.rank == problem.root) plan.reduce(buffers.received(0), inputs);
+  const std::vector<Range> inputs = collect(by_rank, problem.root, own, steps);
+  if (problem.rank == problem.root) steps.reduce(buffers.received(0), inputs);
 }
 
-void plan_rounding_allreduce(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void add_rounding_allreduce(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
-  if (gathers(problem, buffers.sent(0).length)) return allreduce_gathered(buffers, plan);
-  if (chains(problem)) return allreduce_chained(buffers, plan);
-  allreduce_by_owners(buffers, plan);
+  if (gathers(problem, buffers.sent(0).length)) return allreduce_gathered(buffers, steps);
+  if (chains(problem)) return allreduce_chained(buffers, steps);
+  allreduce_by_owners(buffers, steps);
 }
 
-void plan_rounding_reduce_scatter(const SegmentBuffers& buffers, PlanBuilder& plan) {
-  if (chains(buffers.problem())) return reduce_scatter_chained(buffers, plan);
-  reduce_scatter_at_once(buffers, plan);
+void add_rounding_reduce_scatter(const SegmentBuffers& buffers, StepBuilder& steps) {
+  if (chains(buffers.problem())) return reduce_scatter_chained(buffers, steps);
+  reduce_scatter_at_once(buffers, steps);
 }
 
-void plan_rounding_scan(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void add_rounding_scan(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   const Range own = buffers.sent(0);
   const Range all = buffers.received(0);
@@ -299,25 +299,25 @@ void plan_rounding_scan(const SegmentBuffers& buffers, PlanBuilder& plan) {
   if (gathers(problem, own.length)) {
     std::vector<Range> inputs;
     for (uint32_t rank = 0; rank < problem.rank; ++rank) {
-      inputs.push_back(plan.scratch(own.length));
-      plan.receive(rank, inputs.back());
+      inputs.push_back(steps.scratch(own.length));
+      steps.receive(rank, inputs.back());
     }
-    for (uint32_t rank = problem.rank + 1; rank < problem.ranks; ++rank) plan.send(rank, own);
+    for (uint32_t rank = problem.rank + 1; rank < problem.ranks; ++rank) steps.send(rank, own);
     if (!problem.exclusive) inputs.push_back(own);
-    if (gets) plan.reduce(all, inputs);
+    if (gets) steps.reduce(all, inputs);
     return;
   }
   const std::vector<Range> mine{own};
   Range before;
   if (problem.rank > 0) {
-    before = plan.wide_scratch(own);
-    plan.receive(problem.rank - 1, before);
+    before = steps.wide_scratch(own);
+    steps.receive(problem.rank - 1, before);
   }
-  const Range sum = plan.wide_scratch(own);
-  if (problem.rank + 1 < problem.ranks) plan.reduce_wide(sum, mine, before);
-  if (gets) plan.reduce(all, problem.exclusive ? std::vector<Range>() : mine, before);
-  plan.next_round();
-  if (problem.rank + 1 < problem.ranks) plan.send(problem.rank + 1, sum);
+  const Range sum = steps.wide_scratch(own);
+  if (problem.rank + 1 < problem.ranks) steps.reduce_wide(sum, mine, before);
+  if (gets) steps.reduce(all, problem.exclusive ? std::vector<Range>() : mine, before);
+  steps.next_round();
+  if (problem.rank + 1 < problem.ranks) steps.send(problem.rank + 1, sum);
 }
 
 }  // namespace hetcomm::collectives

@@ -1,6 +1,6 @@
-// Runner: carries out the plans of one transfer on this rank.
+// Runner: carries out the steps of one transfer on this rank.
 //
-// The client makes the plan of each segment and does the local steps. The runner sends and
+// The client makes the steps of each segment and does the local steps. The runner sends and
 // receives, keeps rounds in order and has up to kSegmentsAtOnce segments under way. Objects are
 // used again, so that a transfer allocates nothing once there are enough. Under the baton.
 #pragma once
@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/core/plan/steps.h"
+#include "src/core/collectives/steps.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
 
-namespace hetcomm::plan {
+namespace hetcomm::collectives {
 
 // Gives the addresses of one segment's ranges.
 class Addresses {
@@ -27,24 +27,25 @@ class Addresses {
 
 class RunnerClient {
  public:
-  // Overwrites |plan| with the plan of |segment|. May throw std::bad_alloc.
-  virtual void make_plan(uint64_t segment, Plan* plan) HETCOMM_UNDER_BATON = 0;
+  // Overwrites |steps| with the steps of |segment|. May throw std::bad_alloc.
+  virtual void make_steps(uint64_t segment, Steps* steps) HETCOMM_UNDER_BATON = 0;
   // Whether |segment| may begin: its data is there. If not, runner_ready() follows when it is.
   virtual bool may_begin(uint64_t segment) HETCOMM_UNDER_BATON = 0;
-  // Gives |bytes| of scratch memory for the plan in segment slot |slot|, until give_scratch() or the
+  // Gives |bytes| of scratch memory for the steps in segment slot |slot|, until give_scratch() or the
   // end of the transfer. Null: there is none.
   virtual std::byte* take_scratch(size_t slot, uint64_t bytes) HETCOMM_UNDER_BATON = 0;
   virtual void give_scratch(size_t slot) HETCOMM_UNDER_BATON = 0;
-  // Returns the rank in the job of a plan's |peer|.
+  // Returns the rank in the job of a step's |peer|.
   virtual int job_rank(uint32_t peer) const HETCOMM_UNDER_BATON = 0;
   // Returns the address of a range of the user's buffers, which is not empty.
   virtual std::byte* user_address(const Range& range) const HETCOMM_UNDER_BATON = 0;
-  // Does a step that combines or reduces, of the plan in segment slot |slot|. False: it goes on, and
+  // Does a step that combines or reduces, of segment slot |slot|. False: it goes on, and
   // Runner::end_local() follows. May throw std::bad_alloc.
-  virtual bool run_local(size_t slot, const Plan& plan, const Step& step,
+  virtual bool run_local(size_t slot, const Steps& steps, const Step& step,
                          const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
   // All steps of a segment are done.
-  virtual void finish_segment(const Plan& plan, const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
+  virtual void finish_segment(const Steps& steps,
+                              const Addresses& addresses) HETCOMM_UNDER_BATON = 0;
   // Runner::advance() has something to do.
   virtual void runner_ready() HETCOMM_UNDER_BATON = 0;
   // |message| has ended in another code than kOk, or it is a receive that got another length than
@@ -87,7 +88,7 @@ class Runner final : public EndHandler {
 
  private:
   struct Segment {
-    Plan plan;
+    Steps steps;
     std::byte* scratch = nullptr;
     uint64_t index = 0;
     size_t next = 0;       // first step of the round
@@ -122,4 +123,4 @@ class Runner final : public EndHandler {
   size_t locals_ = 0;  // local steps that go on
 };
 
-}  // namespace hetcomm::plan
+}  // namespace hetcomm::collectives

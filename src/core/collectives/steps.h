@@ -1,14 +1,14 @@
-// The steps of a plan: what one rank sends, receives, copies and combines, in rounds.
+// Steps: what one rank sends, receives, copies and combines, in rounds.
 //
 // A round's sends and receives are all under way at once. When they are over, the round's local
 // steps are done in order, and the next round begins. A large transfer is cut into segments, each
-// with a plan of its own, so that one segment reduces while another one moves.
+// with steps of its own, so that one segment reduces while another one moves.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-namespace hetcomm::plan {
+namespace hetcomm::collectives {
 
 // The memory that a range lies in: one of the two sides of the user's buffers (kReceive where there
 // is only one side), or the segment's scratch memory.
@@ -37,16 +37,16 @@ struct Step {
   Range to;       // range that is sent, received into, or written
   Range first;
   Range second;
-  uint32_t inputs_at = 0;  // first of its inputs in the plan's
+  uint32_t inputs_at = 0;  // the first of its inputs in Steps::inputs
   uint32_t inputs = 0;
   bool is_repeated = false;  // other ranks calculate the same elements, and get the same bits
 };
 
-struct Plan {
-  std::vector<Step> steps;  // in order of rounds
+struct Steps {
+  std::vector<Step> list;  // in order of rounds
   std::vector<Range> inputs;
   uint64_t scratch_bytes = 0;
   Range result;  // sum for this rank that is not final yet; empty where there is none
 };
 
-}  // namespace hetcomm::plan
+}  // namespace hetcomm::collectives

@@ -1,14 +1,14 @@
-#include "src/core/collectives/plan.h"
+#include "src/core/collectives/segments.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "src/core/collectives/estimate.h"
-#include "src/core/collectives/plan_builder.h"
-#include "src/core/collectives/plan_moves.h"
-#include "src/core/collectives/plan_rounding.h"
-#include "src/core/collectives/plan_sums.h"
+#include "src/core/collectives/moving_steps.h"
+#include "src/core/collectives/rounding_steps.h"
 #include "src/core/collectives/segment_buffers.h"
+#include "src/core/collectives/step_builder.h"
+#include "src/core/collectives/summing_steps.h"
 
 namespace hetcomm::collectives {
 namespace {
@@ -20,47 +20,47 @@ bool has_result(const Problem& problem) {
 }
 
 // The only rank has its result already, but for where it lies.
-void copy_own(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void copy_own(const SegmentBuffers& buffers, StepBuilder& steps) {
   const Problem& problem = buffers.problem();
   if (problem.kind == Kind::kBroadcast || (problem.kind == Kind::kScan && problem.exclusive)) {
     return;
   }
   if (problem.rounds) {
-    plan.reduce(buffers.received(0), std::vector{buffers.sent(0)});
+    steps.reduce(buffers.received(0), std::vector{buffers.sent(0)});
   } else {
-    plan.copy(buffers.received(0), buffers.sent(0));
+    steps.copy(buffers.received(0), buffers.sent(0));
   }
 }
 
-void build(const SegmentBuffers& buffers, PlanBuilder& plan) {
+void build(const SegmentBuffers& buffers, StepBuilder& steps) {
   const bool rounds = buffers.problem().rounds;
   switch (buffers.problem().kind) {
     case Kind::kBarrier:
-      return plan_barrier(buffers, plan);
+      return add_barrier(buffers, steps);
     case Kind::kBroadcast:
-      return plan_broadcast(buffers, plan);
+      return add_broadcast(buffers, steps);
     case Kind::kReduce:
-      return rounds ? plan_rounding_reduce(buffers, plan) : plan_reduce(buffers, plan);
+      return rounds ? add_rounding_reduce(buffers, steps) : add_reduce(buffers, steps);
     case Kind::kAllreduce:
-      return rounds ? plan_rounding_allreduce(buffers, plan) : plan_allreduce(buffers, plan);
+      return rounds ? add_rounding_allreduce(buffers, steps) : add_allreduce(buffers, steps);
     case Kind::kAllgather:
     case Kind::kAllgatherv:
-      return plan_allgather(buffers, plan);
+      return add_allgather(buffers, steps);
     case Kind::kReduceScatter:
     case Kind::kReduceScatterv:
-      return rounds ? plan_rounding_reduce_scatter(buffers, plan)
-                    : plan_reduce_scatter(buffers, plan);
+      return rounds ? add_rounding_reduce_scatter(buffers, steps)
+                    : add_reduce_scatter(buffers, steps);
     case Kind::kAlltoall:
     case Kind::kAlltoallv:
-      return plan_alltoall(buffers, plan);
+      return add_alltoall(buffers, steps);
     case Kind::kGather:
     case Kind::kGatherv:
-      return plan_gather(buffers, plan);
+      return add_gather(buffers, steps);
     case Kind::kScatter:
     case Kind::kScatterv:
-      return plan_scatter(buffers, plan);
+      return add_scatter(buffers, steps);
     case Kind::kScan:
-      return rounds ? plan_rounding_scan(buffers, plan) : plan_scan(buffers, plan);
+      return rounds ? add_rounding_scan(buffers, steps) : add_scan(buffers, steps);
   }
 }
 
@@ -80,11 +80,11 @@ uint64_t end_of_segment(const Problem& problem, uint64_t segment) {
                                                                  : (segment + 1) * slice;
 }
 
-void make_plan(const Problem& problem, uint64_t segment, Plan* plan) {
+void make_steps(const Problem& problem, uint64_t segment, Steps* steps) {
   Problem chosen = problem;
   chosen.algorithm = choose(problem);
   const SegmentBuffers buffers(chosen, segment);
-  PlanBuilder builder(chosen, *plan);
+  StepBuilder builder(chosen, *steps);
   if (has_result(chosen)) builder.set_result(buffers.received(0));
   if (chosen.ranks == 1 && chosen.kind != Kind::kBarrier) {
     copy_own(buffers, builder);

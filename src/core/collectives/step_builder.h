@@ -1,32 +1,26 @@
-// Writes the steps of one plan, round by round.
+// Writes steps, round by round.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
 #include "src/core/collectives/problem.h"
-#include "src/core/plan/steps.h"
+#include "src/core/collectives/steps.h"
 
 namespace hetcomm::collectives {
 
-using plan::BufferKind;
-using plan::Plan;
-using plan::Range;
-using plan::Step;
-using plan::StepKind;
-
-class PlanBuilder {
+class StepBuilder {
  public:
-  // Empties |plan|, whose memory is used again.
-  PlanBuilder(const Problem& problem, Plan& plan) : problem_(problem), plan_(plan) {
-    plan_.steps.clear();
-    plan_.inputs.clear();
-    plan_.scratch_bytes = 0;
-    plan_.result = {};
+  // Empties |steps|, whose memory is used again.
+  StepBuilder(const Problem& problem, Steps& steps) : problem_(problem), steps_(steps) {
+    steps_.list.clear();
+    steps_.inputs.clear();
+    steps_.scratch_bytes = 0;
+    steps_.result = {};
   }
 
   // Sets the sum that the reduction leaves for this rank, and that is not final.
-  void set_result(const Range& result) { plan_.result = result; }
+  void set_result(const Range& result) { steps_.result = result; }
   void send(uint32_t peer, const Range& what) { add(StepKind::kSend, peer, what); }
   void receive(uint32_t peer, const Range& where) { add(StepKind::kReceive, peer, where); }
   void copy(const Range& to, const Range& from) { add(StepKind::kCopy, problem_.rank, to, from); }
@@ -42,24 +36,24 @@ class PlanBuilder {
   void reduce_wide(const Range& to, std::span<const Range> inputs, const Range& before) {
     add_reduction(StepKind::kReduceWide, to, inputs, before);
   }
-  // While this lives, other ranks calculate what is added to |plan|, too.
+  // While this lives, other ranks calculate what is added to |steps|, too.
   class Repeated {
    public:
-    explicit Repeated(PlanBuilder& plan) : plan_(plan) { plan_.is_repeated_ = true; }
-    ~Repeated() { plan_.is_repeated_ = false; }
+    explicit Repeated(StepBuilder& steps) : steps_(steps) { steps_.is_repeated_ = true; }
+    ~Repeated() { steps_.is_repeated_ = false; }
     Repeated(const Repeated&) = delete;
     Repeated& operator=(const Repeated&) = delete;
 
    private:
-    PlanBuilder& plan_;
+    StepBuilder& steps_;
   };
   // The steps that follow begin when those before are done.
   void next_round() { ++round_; }
 
   Range scratch(uint64_t length) {
     constexpr uint64_t kAlign = 64;
-    const uint64_t at = plan_.scratch_bytes;
-    plan_.scratch_bytes += (length + kAlign - 1) / kAlign * kAlign;
+    const uint64_t at = steps_.scratch_bytes;
+    steps_.scratch_bytes += (length + kAlign - 1) / kAlign * kAlign;
     return {BufferKind::kScratch, 0, at, length};
   }
   // Scratch memory for the elements of |range| before they are rounded.
@@ -75,21 +69,21 @@ class PlanBuilder {
     if (to.length == 0 && problem_.kind != Kind::kBarrier && blocks_are_known(problem_.kind)) {
       return;
     }
-    plan_.steps.push_back({kind, round_, peer, to, first, second, 0, 0, is_repeated_});
+    steps_.list.push_back({kind, round_, peer, to, first, second, 0, 0, is_repeated_});
   }
   void add_reduction(StepKind kind, const Range& to, std::span<const Range> inputs,
                      const Range& before) {
     if (to.length == 0) return;
     Step step{kind, round_, problem_.rank, to, before, {}};
-    step.inputs_at = static_cast<uint32_t>(plan_.inputs.size());
+    step.inputs_at = static_cast<uint32_t>(steps_.inputs.size());
     step.inputs = static_cast<uint32_t>(inputs.size());
     step.is_repeated = is_repeated_;
-    plan_.inputs.insert(plan_.inputs.end(), inputs.begin(), inputs.end());
-    plan_.steps.push_back(step);
+    steps_.inputs.insert(steps_.inputs.end(), inputs.begin(), inputs.end());
+    steps_.list.push_back(step);
   }
 
   const Problem& problem_;
-  Plan& plan_;
+  Steps& steps_;
   uint32_t round_ = 0;
   bool is_repeated_ = false;
 };

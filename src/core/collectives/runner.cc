@@ -1,4 +1,4 @@
-#include "src/core/plan/runner.h"
+#include "src/core/collectives/runner.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/copy.h"
 
-namespace hetcomm::plan {
+namespace hetcomm::collectives {
 namespace {
 
 // The part of a tag that tells segments apart.
@@ -62,9 +62,9 @@ void Runner::advance() {
 
 void Runner::open_segment(Segment& segment, size_t slot) {
   segment.index = next_segment_++;
-  client_->make_plan(segment.index, &segment.plan);
-  if (segment.plan.scratch_bytes > 0) {
-    segment.scratch = client_->take_scratch(slot, segment.plan.scratch_bytes);
+  client_->make_steps(segment.index, &segment.steps);
+  if (segment.steps.scratch_bytes > 0) {
+    segment.scratch = client_->take_scratch(slot, segment.steps.scratch_bytes);
     if (segment.scratch == nullptr) throw std::bad_alloc();
   }
   segment.active = true;
@@ -80,10 +80,10 @@ uint64_t Runner::oldest_segment() const {
 }
 
 void Runner::advance(Segment& segment, size_t slot) {
-  const std::vector<Step>& steps = segment.plan.steps;
+  const std::vector<Step>& steps = segment.steps.list;
   while (running_) {
     if (segment.next == steps.size()) {
-      client_->finish_segment(segment.plan, SegmentAddresses(*this, segment));
+      client_->finish_segment(segment.steps, SegmentAddresses(*this, segment));
       if (segment.scratch != nullptr) client_->give_scratch(slot);
       segment.reset();
       ++segments_done_;
@@ -101,7 +101,7 @@ void Runner::advance(Segment& segment, size_t slot) {
 }
 
 size_t Runner::end_of_round(const Segment& segment) {
-  const std::vector<Step>& steps = segment.plan.steps;
+  const std::vector<Step>& steps = segment.steps.list;
   size_t end = segment.next;
   while (end < steps.size() && steps[end].round == steps[segment.next].round) ++end;
   return end;
@@ -115,7 +115,7 @@ void Runner::post_round(Segment& segment, size_t slot) {
   ++segment.pending;  // keeps the round open until all are posted
   for (const StepKind kind : {StepKind::kReceive, StepKind::kSend}) {
     for (size_t i = segment.next; i < end && running_; ++i) {
-      const Step& step = segment.plan.steps[i];
+      const Step& step = segment.steps.list[i];
       if (step.kind != kind) continue;
       messages_.reserve(messages_.size() + 1);
       Operation* message = communicator_->make_internal(
@@ -138,7 +138,7 @@ void Runner::post_round(Segment& segment, size_t slot) {
 bool Runner::run_locals(Segment& segment, size_t slot) {
   const size_t end = end_of_round(segment);
   while (segment.local < end) {
-    if (run_step(segment, slot, segment.plan.steps[segment.local++])) continue;
+    if (run_step(segment, slot, segment.steps.list[segment.local++])) continue;
     ++segment.pending;
     ++locals_;
     return false;
@@ -157,7 +157,7 @@ bool Runner::run_step(const Segment& segment, size_t slot, const Step& step) {
   if (step.kind == StepKind::kSend || step.kind == StepKind::kReceive) return true;
   const SegmentAddresses addresses(*this, segment);
   if (step.kind != StepKind::kCopy) {
-    return client_->run_local(slot, segment.plan, step, addresses);
+    return client_->run_local(slot, segment.steps, step, addresses);
   }
   std::byte* const to = addresses.of(step.to);
   const std::byte* const from = addresses.of(step.first);
@@ -197,4 +197,4 @@ std::vector<int> Runner::awaited() const {
   return ranks;
 }
 
-}  // namespace hetcomm::plan
+}  // namespace hetcomm::collectives

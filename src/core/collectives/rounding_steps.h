@@ -1,0 +1,18 @@
+// Steps of reductions whose steps would round: every input comes as it is to the rank that combines
+// it, in the order of ranks, and the result is rounded there.
+//
+// A sum that other ranks go on with is not rounded yet: it travels wide, from cluster to cluster
+// where these come one after the other, and in long scans from rank to rank.
+#pragma once
+
+#include "src/core/collectives/segment_buffers.h"
+#include "src/core/collectives/step_builder.h"
+
+namespace hetcomm::collectives {
+
+void add_rounding_reduce(const SegmentBuffers& buffers, StepBuilder& steps);
+void add_rounding_allreduce(const SegmentBuffers& buffers, StepBuilder& steps);
+void add_rounding_reduce_scatter(const SegmentBuffers& buffers, StepBuilder& steps);
+void add_rounding_scan(const SegmentBuffers& buffers, StepBuilder& steps);
+
+}  // namespace hetcomm::collectives
