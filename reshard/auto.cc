@@ -14,7 +14,7 @@ namespace hetcomm::reshard {
 namespace {
 
 // The name of a pair of clusters between which |plan| sends more than the whole tensor.
-std::optional<std::string> find_second_copy(const Plan& plan, const Links& links) {
+std::optional<std::string> find_second_copy(const MovePlan& plan, const Links& links) {
   std::map<std::pair<int, int>, uint64_t> elements;
   for (size_t i = 0; i < plan.hops.size(); ++i) {
     for (const Move& move : plan.hops[i].moves) {
@@ -43,7 +43,7 @@ int last_rank(const Layout& layout) {
 }
 
 // Takes from |plan| the moves of other ranks.
-void keep_only(int rank, Plan& plan) {
+void keep_only(int rank, MovePlan& plan) {
   for (size_t i = 0; i < plan.hops.size(); ++i) {
     const Layout& from = plan.from(i);
     Hop& hop = plan.hops[i];
@@ -63,11 +63,11 @@ Result<Choice> plan_auto(const Layout& source, const Layout& destination, uint64
                                last, static_cast<int64_t>(links.ranks()) - 1));
   }
   Choice choice;
-  std::optional<Plan> best;
+  std::optional<MovePlan> best;
   // Copies are counted, so that something can be sent even where every strategy is refused.
-  std::optional<Plan> second_best;
+  std::optional<MovePlan> second_best;
   Forecast of_second_best;
-  const auto consider = [&](const char* name, Result<Plan> plan) {
+  const auto consider = [&](const char* name, Result<MovePlan> plan) {
     Considered& entry = choice.considered.emplace_back();
     entry.strategy = name;
     if (!plan.ok()) {

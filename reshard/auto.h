@@ -8,7 +8,7 @@
 
 #include "reshard/forecast.h"
 #include "reshard/links.h"
-#include "reshard/plan.h"
+#include "reshard/move_plan.h"
 
 namespace hetcomm::reshard {
 
@@ -21,7 +21,7 @@ struct Considered {
 };
 
 struct Choice {
-  Plan plan;
+  MovePlan plan;
   Forecast forecast;                   // of the plan of all ranks
   std::vector<Considered> considered;  // in the order in which ties are decided
 };

@@ -172,8 +172,8 @@ class SenderChoice {
 
 }  // namespace
 
-Result<Plan> plan_bsr(const Layout& source, const Layout& destination, uint64_t element_bytes,
-                      const Links* links, SendLoads& loads, std::optional<int> rank) {
+Result<MovePlan> plan_bsr(const Layout& source, const Layout& destination, uint64_t element_bytes,
+                          const Links* links, SendLoads& loads, std::optional<int> rank) {
   if (source.shape != destination.shape) {
     return invalid(fmt::format("the source has shape [{}], the destination [{}]",
                                fmt::join(source.shape, ", "), fmt::join(destination.shape, ", ")));
@@ -188,7 +188,7 @@ Result<Plan> plan_bsr(const Layout& source, const Layout& destination, uint64_t 
       return invalid(fmt::format("rank {} holds a part, and its links are not known", part.rank));
     }
   }
-  Plan plan;
+  MovePlan plan;
   plan.strategy = "bsr";
   plan.source = source;
   Hop& hop = plan.hops.emplace_back();

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "reshard/links.h"
-#include "reshard/plan.h"
+#include "reshard/move_plan.h"
 
 namespace hetcomm::reshard {
 
@@ -22,7 +22,8 @@ struct SendLoads {
 // the order of |destination|.
 // |links|: null: all links are alike. |loads|: counts on with each tensor.
 // UNSUPPORTED: a layout is a sum of several terms.
-Result<Plan> plan_bsr(const Layout& source, const Layout& destination, uint64_t element_bytes,
-                      const Links* links, SendLoads& loads, std::optional<int> rank = std::nullopt);
+Result<MovePlan> plan_bsr(const Layout& source, const Layout& destination, uint64_t element_bytes,
+                          const Links* links, SendLoads& loads,
+                          std::optional<int> rank = std::nullopt);
 
 }  // namespace hetcomm::reshard

@@ -17,8 +17,8 @@ constexpr uint64_t kSomeSlices = 8;
 constexpr std::array<std::string_view, kStrategies> kNames = {
     "auto", "direct", "leader", "gather_p2p_scatter", "sendrecv_allgather", "bsr"};
 
-Result<Plan> plan_as(Strategy strategy, const Tensor& tensor, const Wishes& wishes,
-                     SendLoads& loads, std::optional<int> rank) {
+Result<MovePlan> plan_as(Strategy strategy, const Tensor& tensor, const Wishes& wishes,
+                         SendLoads& loads, std::optional<int> rank) {
   const Layout& source = *tensor.source;
   const Layout& destination = *tensor.destination;
   switch (strategy) {
@@ -51,8 +51,8 @@ size_t largest_of(const std::vector<Tensor>& tensors) {
 }
 
 // A tensor without elements has no moves, whatever the strategy.
-Plan plan_of_nothing(const Tensor& tensor, Strategy strategy) {
-  Plan plan;
+MovePlan plan_of_nothing(const Tensor& tensor, Strategy strategy) {
+  MovePlan plan;
   plan.strategy = name_of(strategy == Strategy::kAuto ? Strategy::kDirect : strategy);
   plan.source = *tensor.source;
   plan.hops.push_back({.to = *tensor.destination, .scratch = {}, .moves = {}});
@@ -102,8 +102,8 @@ Result<Choice> make_plan(const Tensor& tensor, const Wishes& wishes, SendLoads& 
   }
   const Strategy strategy =
       wishes.strategy == Strategy::kAuto ? without_links(tensor) : wishes.strategy;
-  Result<Plan> plan = is_empty ? plan_of_nothing(tensor, wishes.strategy)
-                               : plan_as(strategy, tensor, wishes, loads, rank);
+  Result<MovePlan> plan = is_empty ? plan_of_nothing(tensor, wishes.strategy)
+                                   : plan_as(strategy, tensor, wishes, loads, rank);
   if (!plan.ok()) return plan.status();
   Choice choice;
   choice.plan = std::move(plan).value();

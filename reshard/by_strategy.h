@@ -9,7 +9,7 @@
 #include "reshard/auto.h"
 #include "reshard/bsr.h"
 #include "reshard/links.h"
-#include "reshard/plan.h"
+#include "reshard/move_plan.h"
 
 namespace hetcomm::reshard {
 

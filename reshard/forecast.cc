@@ -23,7 +23,8 @@ uint64_t ns_of(uint64_t bytes, uint64_t bytes_per_s) {
 
 }  // namespace
 
-Forecast forecast(const Plan& plan, uint64_t element_bytes, const Links& links, uint64_t slices) {
+Forecast forecast(const MovePlan& plan, uint64_t element_bytes, const Links& links,
+                  uint64_t slices) {
   const auto& resources = links.model().resources;
   Forecast result;
   result.resource_bytes.resize(resources.size());

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "reshard/links.h"
-#include "reshard/plan.h"
+#include "reshard/move_plan.h"
 
 namespace hetcomm::reshard {
 
@@ -32,7 +32,7 @@ inline constexpr uint64_t kMessageNs = 5'000;
 // whatever is longer, and then as the messages beside the first cost the rank that has most of them.
 // Hops overlap by slices: the longest counts whole, the others by the time of one of |slices|.
 // |plan| is that of all ranks, and |links| knows all of them.
-Forecast forecast(const Plan& plan, uint64_t element_bytes, const Links& links,
+Forecast forecast(const MovePlan& plan, uint64_t element_bytes, const Links& links,
                   uint64_t slices = 8);
 
 }  // namespace hetcomm::reshard

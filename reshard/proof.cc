@@ -76,7 +76,7 @@ using MemoryName = std::tuple<int, size_t, uint32_t>;
 
 class Proof {
  public:
-  explicit Proof(const Plan& plan) : plan_(plan), grid_(plan.source.shape.size()) {}
+  explicit Proof(const MovePlan& plan) : plan_(plan), grid_(plan.source.shape.size()) {}
 
   Status run(uint64_t most_cells) {
     HETCOMM_RETURN_IF_ERROR(check_form());
@@ -250,16 +250,16 @@ class Proof {
     return {};
   }
 
-  const Plan& plan_;
+  const MovePlan& plan_;
   Grid grid_;
   std::map<MemoryName, Memory> memories_;
 };
 
 }  // namespace
 
-Status prove(const Plan& plan, uint64_t most_cells) { return Proof(plan).run(most_cells); }
+Status prove(const MovePlan& plan, uint64_t most_cells) { return Proof(plan).run(most_cells); }
 
-Status prove_progress(const std::vector<Plan>& plans) {
+Status prove_progress(const std::vector<MovePlan>& plans) {
   // What a rank does next: a place in its plan, local moves left out.
   struct Next {
     size_t hop = 0;
@@ -268,7 +268,7 @@ Status prove_progress(const std::vector<Plan>& plans) {
   using Step = std::tuple<size_t, int, int, Box, bool>;  // hop, from, to
   std::vector<Next> next(plans.size());
   const auto step_of = [&](size_t rank) -> std::optional<Step> {
-    const Plan& plan = plans[rank];
+    const MovePlan& plan = plans[rank];
     for (Next& at = next[rank]; at.hop < plan.hops.size(); ++at.hop, at.move = 0) {
       for (const auto& moves = plan.hops[at.hop].moves; at.move < moves.size(); ++at.move) {
         const Move& move = moves[at.move];

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "reshard/plan.h"
+#include "reshard/move_plan.h"
 
 namespace hetcomm::reshard {
 

@@ -9,7 +9,7 @@ namespace hetcomm::reshard {
 namespace {
 
 // The borders of all boxes of the layouts of |plan|, in one dimension.
-std::vector<uint64_t> cuts_of(const Plan& plan, size_t dimension) {
+std::vector<uint64_t> cuts_of(const MovePlan& plan, size_t dimension) {
   const uint64_t extent = plan.source.shape[dimension];
   std::vector<uint64_t> cuts = {0, extent};
   for (size_t i = 0; i <= plan.hops.size(); ++i) {
@@ -50,7 +50,7 @@ struct Cuts {
 
 // The dimension in which the narrowest piece is widest. Every rank then has a share of each slice,
 // and the boxes of a slice are few.
-Cuts choose_cuts(const Plan& plan, uint32_t slices) {
+Cuts choose_cuts(const MovePlan& plan, uint32_t slices) {
   Cuts best;
   uint64_t widest = 0;
   for (size_t d = 0; d < plan.source.shape.size(); ++d) {
@@ -146,7 +146,7 @@ class Sums {
 
 class Slicer {
  public:
-  Slicer(const Plan& plan, int rank, uint32_t slices, bool rounds)
+  Slicer(const MovePlan& plan, int rank, uint32_t slices, bool rounds)
       : plan_(plan), cuts_(choose_cuts(plan, slices)), rounds_(rounds) {
     slicing_.rank = rank;
     for (const Hop& hop : plan.hops) {
@@ -256,7 +256,7 @@ class Slicer {
     }
   }
 
-  const Plan& plan_;
+  const MovePlan& plan_;
   const Cuts cuts_;
   const bool rounds_;
   std::vector<std::vector<uint64_t>> scratch_;  // by hop and part: where it begins
@@ -271,7 +271,7 @@ uint64_t StridedBox::elements() const {
   return product;
 }
 
-Slicing slicing_of(const Plan& plan, int rank, uint32_t slices, bool rounds) {
+Slicing slicing_of(const MovePlan& plan, int rank, uint32_t slices, bool rounds) {
   return Slicer(plan, rank, slices, rounds).make();
 }
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "reshard/plan.h"
+#include "reshard/move_plan.h"
 
 namespace hetcomm::reshard {
 
@@ -71,6 +71,6 @@ struct Slicing {
 // |plan| has at least the moves of |rank|. |slices|: at least 1; fewer are made where the tensor has
 // too few elements. All ranks give the same number. |rounds|: sums are formed in kSum, and put where
 // they belong when all terms of the slice have been added.
-Slicing slicing_of(const Plan& plan, int rank, uint32_t slices, bool rounds = false);
+Slicing slicing_of(const MovePlan& plan, int rank, uint32_t slices, bool rounds = false);
 
 }  // namespace hetcomm::reshard

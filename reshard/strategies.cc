@@ -36,7 +36,7 @@ class MovePlanner {
   MovePlanner(const Layout& destination, std::optional<int> rank)
       : destination_(destination), rank_(rank) {}
 
-  Result<Plan> make(std::string strategy, const Layout& source, std::vector<Layout> between) {
+  Result<MovePlan> make(std::string strategy, const Layout& source, std::vector<Layout> between) {
     plan_.strategy = std::move(strategy);
     plan_.source = source;
     for (size_t i = 0; i < between.size(); ++i) {
@@ -96,7 +96,7 @@ class MovePlanner {
 
   const Layout& destination_;
   const std::optional<int> rank_;
-  Plan plan_;
+  MovePlan plan_;
 };
 
 Status check_shapes(const Layout& source, const Layout& destination) {
@@ -222,11 +222,13 @@ Layout scattered(const Layout& source, const Layout& destination) {
 
 }  // namespace
 
-Result<Plan> plan_direct(const Layout& source, const Layout& destination, std::optional<int> rank) {
+Result<MovePlan> plan_direct(const Layout& source, const Layout& destination,
+                             std::optional<int> rank) {
   return MovePlanner(destination, rank).make("direct", source, {});
 }
 
-Result<Plan> plan_leader(const Layout& source, const Layout& destination, std::optional<int> rank) {
+Result<MovePlan> plan_leader(const Layout& source, const Layout& destination,
+                             std::optional<int> rank) {
   HETCOMM_RETURN_IF_ERROR(check_shapes(source, destination));
   std::vector<Layout> between;
   for (const Layout* side : {&source, &destination}) {
@@ -235,8 +237,8 @@ Result<Plan> plan_leader(const Layout& source, const Layout& destination, std::o
   return MovePlanner(destination, rank).make("leader", source, std::move(between));
 }
 
-Result<Plan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
-                                     uint64_t outer, std::optional<int> rank) {
+Result<MovePlan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
+                                         uint64_t outer, std::optional<int> rank) {
   HETCOMM_RETURN_IF_ERROR(check_shapes(source, destination));
   if (outer == 0) outer = std::gcd(pieces_of_batch(source), pieces_of_batch(destination));
   std::vector<Layout> between;
@@ -250,8 +252,8 @@ Result<Plan> plan_gather_p2p_scatter(const Layout& source, const Layout& destina
   return MovePlanner(destination, rank).make("gather_p2p_scatter", source, std::move(between));
 }
 
-Result<Plan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
-                                     std::optional<int> rank) {
+Result<MovePlan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
+                                         std::optional<int> rank) {
   HETCOMM_RETURN_IF_ERROR(check_shapes(source, destination));
   return MovePlanner(destination, rank)
       .make("sendrecv_allgather", source, {scattered(source, destination)});

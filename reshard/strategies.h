@@ -5,19 +5,19 @@
 #include <cstdint>
 #include <optional>
 
-#include "reshard/plan.h"
+#include "reshard/move_plan.h"
 
 namespace hetcomm::reshard {
 
 // One message from each rank that holds something to each that needs it (HetAuto, section 5.2,
 // strategy 1).
-Result<Plan> plan_direct(const Layout& source, const Layout& destination,
-                         std::optional<int> rank = std::nullopt);
+Result<MovePlan> plan_direct(const Layout& source, const Layout& destination,
+                             std::optional<int> rank = std::nullopt);
 
 // The first rank of the source collects the tensor and sends it to the first rank of the
 // destination, which hands it out (HetAuto, strategy 2).
-Result<Plan> plan_leader(const Layout& source, const Layout& destination,
-                         std::optional<int> rank = std::nullopt);
+Result<MovePlan> plan_leader(const Layout& source, const Layout& destination,
+                             std::optional<int> rank = std::nullopt);
 
 // The first dimension (the batch) is cut in |outer| slabs. In each slab the ranks that hold the
 // same of the other dimensions gather at the first of them; these exchange what they have with the
@@ -25,13 +25,14 @@ Result<Plan> plan_leader(const Layout& source, const Layout& destination,
 // |outer| 0: the greatest common divisor of the pieces into which the two layouts cut the batch.
 // UNSUPPORTED: a box reaches over the border of a slab, or the ranks of a group do not hold a slab
 // without holes.
-Result<Plan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
-                                     uint64_t outer = 0, std::optional<int> rank = std::nullopt);
+Result<MovePlan> plan_gather_p2p_scatter(const Layout& source, const Layout& destination,
+                                         uint64_t outer = 0,
+                                         std::optional<int> rank = std::nullopt);
 
 // Ranks of the destination that hold the same each receive a distinct piece, from as many ranks of
 // the source as hold it, and gather the rest among themselves (H2, section 5: send-receive and
 // all-gather).
-Result<Plan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
-                                     std::optional<int> rank = std::nullopt);
+Result<MovePlan> plan_sendrecv_allgather(const Layout& source, const Layout& destination,
+                                         std::optional<int> rank = std::nullopt);
 
 }  // namespace hetcomm::reshard

@@ -9,8 +9,8 @@
 
 #include "reshard/faults.h"
 #include "reshard/memory_rule.h"
-#include "reshard/plan_draw.h"
-#include "reshard/plan_json.h"
+#include "reshard/move_plan_draw.h"
+#include "reshard/move_plan_json.h"
 #include "reshard/proof.h"
 #include "reshard/survivors.h"
 

@@ -260,7 +260,7 @@ class Compiler {
 
 }  // namespace
 
-Conversion conversion_of(const Plan& plan, const TypePair& types) {
+Conversion conversion_of(const MovePlan& plan, const TypePair& types) {
   Conversion conversion{.types = types};
   conversion.is_sum = plan.source.terms > 1 && plan.destination().terms == 1;
   conversion.sum_type = sum_type_of(types.source, types.destination);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "reshard/memory_rule.h"
-#include "reshard/plan.h"
+#include "reshard/move_plan.h"
 #include "reshard/slicing.h"
 #include "src/base/status.h"
 #include "src/reshard/region.h"
@@ -99,7 +99,7 @@ struct Conversion {
   // Whether sums need memory of their own, since they are rounded or divided when they are whole.
   bool rounds() const { return is_sum && (sum_type != types.destination || divisor > 1); }
 };
-Conversion conversion_of(const Plan& plan, const TypePair& types);
+Conversion conversion_of(const MovePlan& plan, const TypePair& types);
 
 struct Program {
   std::vector<Conversion> tensors;
@@ -114,7 +114,7 @@ struct Program {
 
 // One tensor on its way.
 struct Passage {
-  const Plan* plan = nullptr;  // with at least the moves of the rank
+  const MovePlan* plan = nullptr;  // with at least the moves of the rank
   TypePair types;
 };
 

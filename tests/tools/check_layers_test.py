@@ -23,8 +23,8 @@ GOOD = {
     "transports/tcp/tcp.cc": '#include "transports/tcp/tcp.h"\n',
     "transports/shm/shm.h": '#include "transports/transport.h"\n',
     "src/core/job/core.h": '#include "transports/transport.h"\n#include "src/bootstrap/bootstrap.h"\n',
-    "reshard/plan.h": '#include "src/base/status.h"\n',
-    "src/reshard/execution.cc": '#include "src/core/job/core.h"\n#include "reshard/plan.h"\n',
+    "reshard/move_plan.h": '#include "src/base/status.h"\n',
+    "src/reshard/execution.cc": '#include "src/core/job/core.h"\n#include "reshard/move_plan.h"\n',
     "src/capi/context.cc": '#include "src/core/job/core.h"\n#include "transports/tcp/tcp.h"\nextern "C" {}\n',
     "src/mpi/mpi.cc": "#include <mpi.h>\n#include <hetcomm/hetcomm.h>\n",
     "bench/main.cc": "#include <CLI/CLI.hpp>\n#include <hetcomm/hetcomm.h>\n",
@@ -76,7 +76,7 @@ class CheckLayersTest(unittest.TestCase):
         self.assert_caught("src/core/job/a.cc", "#include <hetcomm/mpi.h>\n", "src/mpi/")
 
     def test_planning_must_not_see_core(self):
-        self.assert_caught("reshard/plan.cc", '#include "src/core/job/core.h"\n', "reshard/ must not")
+        self.assert_caught("reshard/move_plan.cc", '#include "src/core/job/core.h"\n', "reshard/ must not")
 
     def test_bench_sees_the_public_api_only(self):
         self.assert_caught("bench/a.cc", '#include "src/base/status.h"\n', "bench/ must not")

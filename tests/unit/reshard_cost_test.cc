@@ -97,7 +97,7 @@ TEST(Forecast, IsTheTimeOfTheBusiestResource) {
   const Links links = links_of({2, 1}, 2, {.trunk = 400'000'000});
   const Layout source = layout_of({4000}, {{4}, ranks_from(0, 4)}, {shard(0)}).value();
   const Layout destination = layout_of({4000}, {{1}, {4}}, {shard(0)}).value();
-  const Plan plan = plan_direct(source, destination).value();
+  const MovePlan plan = plan_direct(source, destination).value();
   const Forecast expected = forecast(plan, 1000, links);
   // 4 MB over the trunk of 400 MB/s.
   EXPECT_EQ(expected.ns, 10'000'000 + 3 * kMessageNs);
@@ -133,7 +133,7 @@ TEST(Forecast, StagesOverlapBySlices) {
   const Links links = links_of({2, 2}, 1, {});
   const Layout source = layout_of({4000}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({4000}, {{2}, {2, 3}}, {shard(0)}).value();
-  const Plan plan = plan_leader(source, destination).value();
+  const MovePlan plan = plan_leader(source, destination).value();
   ASSERT_EQ(plan.hops.size(), 3u);
   const Forecast whole = forecast(plan, 1000, links, 1);
   const Forecast sliced = forecast(plan, 1000, links, 10);
@@ -152,7 +152,7 @@ TEST(Links, NameTheRankThatTheModelLacks) {
 
 // --- batched send-receive ---------------------------------------------------------------------
 
-std::map<int, uint64_t> sent_by(const Plan& plan) {
+std::map<int, uint64_t> sent_by(const MovePlan& plan) {
   std::map<int, uint64_t> sent;
   for (const Move& move : plan.hops[0].moves) {
     const int from = plan.source.parts[move.from].rank;
@@ -209,7 +209,7 @@ TEST(Bsr, RandomOnesAreProved) {
     const Layout source = layout(0);
     const Layout destination = layout(static_cast<int>(draw(0, 27)));
     SendLoads loads;
-    const Plan plan = plan_bsr(source, destination, 2, &links, loads).value();
+    const MovePlan plan = plan_bsr(source, destination, 2, &links, loads).value();
     const Status proved = prove(plan);
     ASSERT_TRUE(proved.ok()) << proved.text() << to_table(source) << to_table(destination);
     uint64_t counted = 0;
@@ -289,9 +289,9 @@ Volumes volumes_of(bool fused) {
     const int layer = is_head ? 59 : tensor;
     const uint64_t quarter = is_head ? kHeadQuarter : kLayerQuarter;
     if (!fused) loads = {};
-    const Plan plan = plan_bsr(holders(before, layer, quarter), holders(after, layer, quarter), 1,
-                               fused ? &links : nullptr, loads)
-                          .value();
+    const MovePlan plan = plan_bsr(holders(before, layer, quarter), holders(after, layer, quarter),
+                                   1, fused ? &links : nullptr, loads)
+                              .value();
     EXPECT_TRUE(prove(plan).ok()) << prove(plan).text();
     for (const Move& move : plan.hops[0].moves) {
       const int from = plan.source.parts[move.from].rank;
@@ -348,7 +348,7 @@ TEST(Papers, TableTwoOfHetu) {
 // --- auto -------------------------------------------------------------------------------------
 
 // Bytes from one cluster to another.
-uint64_t crossing(const Plan& plan, const Links& links) {
+uint64_t crossing(const MovePlan& plan, const Links& links) {
   uint64_t elements = 0;
   for (size_t i = 0; i < plan.hops.size(); ++i) {
     for (const Move& move : plan.hops[i].moves) {

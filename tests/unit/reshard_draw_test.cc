@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "reshard/mesh.h"
-#include "reshard/plan_draw.h"
-#include "reshard/plan_json.h"
+#include "reshard/move_plan_draw.h"
+#include "reshard/move_plan_json.h"
 #include "reshard/strategies.h"
 
 namespace hetcomm::reshard {
@@ -26,7 +26,7 @@ std::vector<int> ranks_from(int first, uint64_t count) {
   return ranks;
 }
 
-Plan two_to_three() {
+MovePlan two_to_three() {
   return plan_direct(layout_of({12}, {{2}, {0, 1}}, {shard(0)}).value(),
                      layout_of({12}, {{3}, {1, 2, 3}}, {shard(0)}).value())
       .value();
@@ -61,7 +61,7 @@ TEST(PlanJson, SaysWhatItCosts) {
   model.hosts.push_back({"h", 0, 100, {0}, {{"", {0}, {0}}}});
   model.paths = {{true, 1000, {}, 0}};
   const Links links = Links::create(model, std::vector<RankEnd>(4, {"h", ""})).value();
-  const Plan plan = two_to_three();
+  const MovePlan plan = two_to_three();
   const Choice choice = plan_auto(plan.source, plan.destination(), 4, links).value();
   const json told = json::parse(to_json(choice, 4, links));
   EXPECT_EQ(told["forecast_ns"], choice.forecast.ns);
@@ -92,9 +92,10 @@ TEST(PlanSvg, ShowsEachMessageOnce) {
   EXPECT_EQ(count(svg, "<g>"), 5u);
   EXPECT_THAT(svg, HasSubstr("rank 0 to rank 2: 8 B"));
   EXPECT_THAT(svg, HasSubstr("rank 0 holds [0:6]"));
-  const Plan large = plan_direct(layout_of({200}, {{200}, ranks_from(0, 200)}, {shard(0)}).value(),
-                                 layout_of({200}, {{1}, {0}}, {shard(0)}).value())
-                         .value();
+  const MovePlan large =
+      plan_direct(layout_of({200}, {{200}, ranks_from(0, 200)}, {shard(0)}).value(),
+                  layout_of({200}, {{1}, {0}}, {shard(0)}).value())
+          .value();
   EXPECT_EQ(count(to_svg(large, 4), "<g>"), 129u);
   EXPECT_THAT(to_svg(large, 4), HasSubstr("and 72 more"));
 }

@@ -25,8 +25,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-using Strategy = Result<Plan> (*)(const Layout&, const Layout&, std::optional<int>);
-Result<Plan> gather(const Layout& source, const Layout& destination, std::optional<int> rank) {
+using Strategy = Result<MovePlan> (*)(const Layout&, const Layout&, std::optional<int>);
+Result<MovePlan> gather(const Layout& source, const Layout& destination, std::optional<int> rank) {
   return plan_gather_p2p_scatter(source, destination, 0, rank);
 }
 constexpr Strategy kStrategies[] = {plan_direct, plan_leader, gather, plan_sendrecv_allgather};
@@ -124,7 +124,7 @@ uint64_t place_of(const Part& part, const std::vector<uint64_t>& index) {
 // part. Values are sums of what a term has at an element.
 class Memories {
  public:
-  explicit Memories(const Plan& plan) : plan_(plan) {
+  explicit Memories(const MovePlan& plan) : plan_(plan) {
     for (uint32_t i = 0; i < plan.source.parts.size(); ++i) {
       const Part& part = plan.source.parts[i];
       for_each_element(part.box, [&](const auto& index) {
@@ -177,7 +177,7 @@ class Memories {
     return memory_[{1 + layout, part}][place_of(plan_.hops[layout - 1].to.parts[part], index)];
   }
 
-  const Plan& plan_;
+  const MovePlan& plan_;
   std::map<std::pair<size_t, uint32_t>, std::map<uint64_t, int64_t>> memory_;
 };
 
@@ -193,7 +193,7 @@ TEST(Plans, RandomOnesAreProvedAndGiveTheRightTensor) {
     // Ranks may be on both sides.
     const Layout destination = random.layout(shape, static_cast<int>(random.draw(0, 27)), false);
     for (const Strategy strategy : kStrategies) {
-      const Result<Plan> plan = strategy(source, destination, std::nullopt);
+      const Result<MovePlan> plan = strategy(source, destination, std::nullopt);
       if (!plan.ok()) {
         EXPECT_EQ(plan.status().code(), Code::kUnsupported) << plan.status().text();
         EXPECT_EQ(strategy, &gather) << plan.status().text();
@@ -221,7 +221,7 @@ TEST(Plans, TermsMayStayTerms) {
   const Layout source = layout_of({8}, {{2, 2}, ranks_from(0, 4)}, {partial(), shard(0)}).value();
   const Layout destination =
       layout_of({8}, {{4, 2}, ranks_from(4, 8)}, {shard(0), partial()}).value();
-  const Plan plan = plan_direct(source, destination).value();
+  const MovePlan plan = plan_direct(source, destination).value();
   EXPECT_TRUE(prove(plan).ok()) << prove(plan).text();
   Memories memories(plan);
   memories.run();
@@ -243,7 +243,7 @@ TEST(Plans, ReplicasMayBeCutInDifferentWays) {
   }
   ASSERT_TRUE(check(destination).ok());
   SendLoads loads;
-  for (const Result<Plan>& plan :
+  for (const Result<MovePlan>& plan :
        {plan_direct(source, destination), plan_leader(source, destination),
         plan_sendrecv_allgather(source, destination),
         plan_bsr(source, destination, 4, nullptr, loads)}) {
@@ -256,7 +256,7 @@ TEST(Plans, ReplicasMayBeCutInDifferentWays) {
 }
 
 // The moves of |hop| that |rank| takes part in, as one can compare them between plans.
-std::vector<std::string> moves_of(const Plan& plan, int rank) {
+std::vector<std::string> moves_of(const MovePlan& plan, int rank) {
   std::vector<std::string> moves;
   for (size_t hop = 0; hop < plan.hops.size(); ++hop) {
     for (const Move& move : plan.hops[hop].moves) {
@@ -278,9 +278,9 @@ TEST(Plans, RanksMakeTheirPartsThemselves) {
     const Layout source = random.layout(shape, 0, true);
     const Layout destination = random.layout(shape, static_cast<int>(random.draw(0, 27)), false);
     for (const Strategy strategy : kStrategies) {
-      const Result<Plan> whole = strategy(source, destination, std::nullopt);
+      const Result<MovePlan> whole = strategy(source, destination, std::nullopt);
       if (!whole.ok()) continue;
-      std::vector<Plan> plans;
+      std::vector<MovePlan> plans;
       for (int rank = 0; rank < 54; ++rank) {
         plans.push_back(strategy(source, destination, rank).value());
         EXPECT_EQ(moves_of(plans.back(), rank), moves_of(whole.value(), rank));
@@ -297,8 +297,8 @@ TEST(Plans, RanksMakeTheirPartsThemselves) {
 TEST(Plans, RanksThatDisagreeDoNotComeToAnEnd) {
   const Layout source = layout_of({8}, {{2}, {0, 1}}, {shard(0)}).value();
   const Layout destination = layout_of({8}, {{2}, {1, 0}}, {shard(0)}).value();
-  std::vector<Plan> plans = {plan_direct(source, destination, 0).value(),
-                             plan_direct(source, destination, 1).value()};
+  std::vector<MovePlan> plans = {plan_direct(source, destination, 0).value(),
+                                 plan_direct(source, destination, 1).value()};
   EXPECT_TRUE(prove_progress(plans).ok());
   // Each would send first, in a ring.
   std::swap(plans[1].hops[0].moves[0], plans[1].hops[0].moves[1]);
@@ -340,9 +340,9 @@ TEST(Papers, MessagesOfHetAutosStrategies) {
           const Layout source = activations_of(d1, s1, 0);
           const Layout destination = activations_of(d2, s2, 16);
           const uint64_t across_s = s1 + s2 - std::gcd(s1, s2);
-          const Plan direct = plan_direct(source, destination).value();
+          const MovePlan direct = plan_direct(source, destination).value();
           EXPECT_EQ(count_messages(direct, 0), (d1 + d2 - std::gcd(d1, d2)) * across_s);
-          const Plan gathered = plan_gather_p2p_scatter(source, destination).value();
+          const MovePlan gathered = plan_gather_p2p_scatter(source, destination).value();
           EXPECT_EQ(count_messages(gathered, 1), std::gcd(d1, d2) * across_s);
           EXPECT_EQ(count_messages(plan_leader(source, destination).value(), 1), 1u);
         }
@@ -368,7 +368,7 @@ TEST(Papers, PiecesOfH2) {
   const auto replicas = [](int first, uint64_t count) {
     return layout_of({64, 3}, {{count}, ranks_from(first, count)}, {replicate()}).value();
   };
-  const Plan plan = plan_sendrecv_allgather(replicas(0, 4), replicas(4, 2)).value();
+  const MovePlan plan = plan_sendrecv_allgather(replicas(0, 4), replicas(4, 2)).value();
   ASSERT_EQ(plan.hops.size(), 2u);
   EXPECT_EQ(count_messages(plan, 0), 4u);
   std::map<int, uint64_t> sent;
@@ -379,7 +379,7 @@ TEST(Papers, PiecesOfH2) {
   EXPECT_EQ(count_messages(plan, 1), 2u);
   EXPECT_EQ(count_elements(plan), 64u * 3 + 2 * 32 * 3);
   // One copy goes over the link, from 2 to 4 too.
-  const Plan more = plan_sendrecv_allgather(replicas(0, 2), replicas(4, 4)).value();
+  const MovePlan more = plan_sendrecv_allgather(replicas(0, 2), replicas(4, 4)).value();
   EXPECT_EQ(count_messages(more, 0), 4u);
   EXPECT_TRUE(prove(more).ok());
 }
@@ -391,7 +391,7 @@ TEST(Papers, OneCopyGoesBetweenClusters) {
   const Layout destination =
       layout_of({16, 8}, {{2, 3}, ranks_from(8, 6)}, {shard(0), replicate()}).value();
   for (const Strategy strategy : {&plan_leader, &plan_sendrecv_allgather}) {
-    const Plan plan = strategy(source, destination, std::nullopt).value();
+    const MovePlan plan = strategy(source, destination, std::nullopt).value();
     uint64_t crossing = 0;
     for (size_t hop = 0; hop < plan.hops.size(); ++hop) {
       for (const Move& move : plan.hops[hop].moves) {
@@ -408,7 +408,7 @@ TEST(Papers, OneCopyGoesBetweenClusters) {
 TEST(Plans, ReplicasShareTheLoad) {
   const Layout source = layout_of({64}, {{4}, ranks_from(0, 4)}, {replicate()}).value();
   const Layout destination = layout_of({64}, {{16}, ranks_from(4, 16)}, {shard(0)}).value();
-  const Plan plan = plan_direct(source, destination).value();
+  const MovePlan plan = plan_direct(source, destination).value();
   std::map<int, uint64_t> sent;
   for (const Move& move : plan.hops[0].moves) sent[plan.source.parts[move.from].rank] += 1;
   EXPECT_EQ(sent, (std::map<int, uint64_t>{{0, 4}, {1, 4}, {2, 4}, {3, 4}}));
@@ -417,7 +417,7 @@ TEST(Plans, ReplicasShareTheLoad) {
 // --- wrong plans ---------------------------------------------------------------------------
 
 // Makes one move of |plan| wrong. False: it is still right, perhaps.
-bool spoil(Plan& plan, Random& random) {
+bool spoil(MovePlan& plan, Random& random) {
   std::vector<size_t> hops;
   for (size_t i = 0; i < plan.hops.size(); ++i) {
     if (!plan.hops[i].moves.empty()) hops.push_back(i);
@@ -469,10 +469,10 @@ TEST(Proof, RefusesPlansWithOneWrongMove) {
     const Layout source = random.layout(shape, 0, true);
     const Layout destination = random.layout(shape, 30, false);
     for (const Strategy strategy : kStrategies) {
-      const Result<Plan> plan = strategy(source, destination, std::nullopt);
+      const Result<MovePlan> plan = strategy(source, destination, std::nullopt);
       if (!plan.ok()) continue;
       for (int i = 0; i < 5; ++i) {
-        Plan wrong = plan.value();
+        MovePlan wrong = plan.value();
         if (!spoil(wrong, random)) continue;
         ASSERT_FALSE(prove(wrong).ok())
             << wrong.strategy << to_table(source) << to_table(destination);
@@ -485,10 +485,10 @@ TEST(Proof, RefusesPlansWithOneWrongMove) {
 TEST(Proof, NamesWhatIsWrong) {
   const Layout source = layout_of({8}, {{2, 2}, ranks_from(0, 4)}, {partial(), shard(0)}).value();
   const Layout destination = layout_of({8}, {{1}, {4}}, {shard(0)}).value();
-  const Plan right = plan_direct(source, destination).value();
+  const MovePlan right = plan_direct(source, destination).value();
   ASSERT_EQ(right.hops[0].moves.size(), 4u);
-  const auto fault = [](const Plan& plan) { return std::string(prove(plan).text()); };
-  Plan wrong = right;
+  const auto fault = [](const MovePlan& plan) { return std::string(prove(plan).text()); };
+  MovePlan wrong = right;
   wrong.hops[0].moves.pop_back();
   EXPECT_THAT(fault(wrong), HasSubstr("rank 4, [4:8]: it lacks a term of the sum"));
   wrong.hops[0].moves.erase(wrong.hops[0].moves.begin());

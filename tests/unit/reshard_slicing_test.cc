@@ -65,7 +65,7 @@ void for_each_place(const StridedBox& box, Use&& use) {
 // All ranks of a plan, with their memories, in one thread.
 class Machine {
  public:
-  Machine(const Plan& plan, int ranks, uint32_t slices, std::mt19937& random)
+  Machine(const MovePlan& plan, int ranks, uint32_t slices, std::mt19937& random)
       : plan_(plan), random_(random), states_(static_cast<size_t>(ranks)) {
     const bool rounds = random() % 2 == 0;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -202,7 +202,7 @@ class Machine {
     return true;
   }
 
-  const Plan& plan_;
+  const MovePlan& plan_;
   std::mt19937& random_;
   std::vector<State> states_;
   std::map<std::pair<int, int>, std::deque<std::vector<int64_t>>> rings_;
@@ -243,10 +243,10 @@ TEST(Slicings, RandomOnesGiveTheRightTensor) {
     };
     const Layout source = layout(0, true);
     const Layout destination = layout(static_cast<int>(draw(0, 27)), false);
-    const Result<Plan> plans[] = {
+    const Result<MovePlan> plans[] = {
         plan_direct(source, destination), plan_leader(source, destination),
         plan_gather_p2p_scatter(source, destination), plan_sendrecv_allgather(source, destination)};
-    for (const Result<Plan>& plan : plans) {
+    for (const Result<MovePlan>& plan : plans) {
       if (!plan.ok()) continue;
       Machine machine(plan.value(), 54, static_cast<uint32_t>(draw(1, 5)), random);
       ASSERT_TRUE(machine.run()) << "nobody can go on: " << plan.value().strategy;
@@ -262,7 +262,7 @@ TEST(Slicings, EveryRankHasAShareOfEachSlice) {
   const Layout source = activations(8, 16, 64, {.data = 4, .context = 2}, ranks_from(0, 8)).value();
   const Layout destination =
       activations(8, 16, 64, {.data = 2, .tensor = 4}, ranks_from(8, 8)).value();
-  const Plan plan = plan_gather_p2p_scatter(source, destination).value();
+  const MovePlan plan = plan_gather_p2p_scatter(source, destination).value();
   for (int rank = 0; rank < 16; ++rank) {
     const Slicing slicing = slicing_of(plan, rank, 4);
     std::map<uint32_t, int> phases;

@@ -106,7 +106,7 @@ void measure_activations() {
     (void)check(plan_bsr(source, destination, 2, &links, loads, kRank));
   });
   measure("auto", [&] { (void)check(plan_auto(source, destination, 2, links, 8, kRank)); });
-  const Plan plan = check(plan_gather_p2p_scatter(source, destination, 0, kRank));
+  const MovePlan plan = check(plan_gather_p2p_scatter(source, destination, 0, kRank));
   measure("slicing of 8 slices", [&] { (void)slicing_of(plan, kRank, 8); });
 }
 

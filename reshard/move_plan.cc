@@ -1,11 +1,11 @@
-#include "reshard/plan.h"
+#include "reshard/move_plan.h"
 
 #include <set>
 #include <utility>
 
 namespace hetcomm::reshard {
 
-size_t count_messages(const Plan& plan, size_t hop) {
+size_t count_messages(const MovePlan& plan, size_t hop) {
   const Layout& from = plan.from(hop);
   const Layout& to = plan.hops[hop].to;
   std::set<std::pair<int, int>> pairs;
@@ -16,7 +16,7 @@ size_t count_messages(const Plan& plan, size_t hop) {
   return pairs.size();
 }
 
-uint64_t count_elements(const Plan& plan) {
+uint64_t count_elements(const MovePlan& plan) {
   uint64_t elements = 0;
   for (size_t i = 0; i < plan.hops.size(); ++i) {
     for (const Move& move : plan.hops[i].moves) {

@@ -1,4 +1,4 @@
-#include "reshard/plan_draw.h"
+#include "reshard/move_plan_draw.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ struct Flow {
 };
 using Flows = std::map<std::pair<int, int>, Flow>;
 
-Flows flows_of(const Plan& plan, size_t hop) {
+Flows flows_of(const MovePlan& plan, size_t hop) {
   Flows flows;
   for (const Move& move : plan.hops[hop].moves) {
     Flow& flow =
@@ -44,7 +44,7 @@ std::string bytes_text(uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
 }
 
-std::string name_of(const Plan& plan, size_t layout) {
+std::string name_of(const MovePlan& plan, size_t layout) {
   if (layout == 0) return "source";
   return layout == plan.hops.size() ? "destination" : fmt::format("stage {}", layout);
 }
@@ -61,7 +61,8 @@ constexpr int kBoxHeight = 16;
 
 class Picture {
  public:
-  Picture(const Plan& plan, uint64_t element_bytes) : plan_(plan), element_bytes_(element_bytes) {
+  Picture(const MovePlan& plan, uint64_t element_bytes)
+      : plan_(plan), element_bytes_(element_bytes) {
     for (size_t i = 0; i <= plan.hops.size(); ++i) {
       std::set<int> ranks;
       for (const Part& part : layout(i).parts) ranks.insert(part.rank);
@@ -149,7 +150,7 @@ class Picture {
     }
   }
 
-  const Plan& plan_;
+  const MovePlan& plan_;
   const uint64_t element_bytes_;
   std::vector<std::map<int, int>> rows_;  // by column: the row of each rank
   std::vector<size_t> rows_left_out_;
@@ -159,7 +160,7 @@ class Picture {
 
 }  // namespace
 
-std::string to_text(const Plan& plan, uint64_t element_bytes, size_t most_lines) {
+std::string to_text(const MovePlan& plan, uint64_t element_bytes, size_t most_lines) {
   std::string text = fmt::format("strategy {}, shape [{}], {} stage{}\n", plan.strategy,
                                  fmt::join(plan.source.shape, ", "), plan.hops.size(),
                                  plan.hops.size() == 1 ? "" : "s");
@@ -184,7 +185,7 @@ std::string to_text(const Plan& plan, uint64_t element_bytes, size_t most_lines)
   return text;
 }
 
-std::string to_svg(const Plan& plan, uint64_t element_bytes) {
+std::string to_svg(const MovePlan& plan, uint64_t element_bytes) {
   return Picture(plan, element_bytes).draw();
 }
 

@@ -1,4 +1,4 @@
-// A Plan moves a tensor from one layout to another in hops. Each hop takes the tensor from one
+// A MovePlan moves a tensor from one layout to another in hops. Each hop takes the tensor from one
 // layout to the next; what lies between source and destination is held in scratch memory.
 //
 // Plans are pure functions of the two layouts and of what else a strategy is given. All ranks and
@@ -43,11 +43,11 @@ struct Hop {
   bool operator==(const Hop&) const = default;
 };
 
-struct Plan {
+struct MovePlan {
   std::string strategy;
   Layout source;
   std::vector<Hop> hops;
-  bool operator==(const Plan&) const = default;
+  bool operator==(const MovePlan&) const = default;
 
   // The layout that hop |index| starts from.
   const Layout& from(size_t index) const { return index == 0 ? source : hops[index - 1].to; }
@@ -55,8 +55,8 @@ struct Plan {
 };
 
 // The messages of a hop: pairs of different ranks with at least one move from one to the other.
-size_t count_messages(const Plan& plan, size_t hop);
+size_t count_messages(const MovePlan& plan, size_t hop);
 // The elements that all hops move between different ranks.
-uint64_t count_elements(const Plan& plan);
+uint64_t count_elements(const MovePlan& plan);
 
 }  // namespace hetcomm::reshard

@@ -7,14 +7,14 @@
 
 #include "reshard/auto.h"
 #include "reshard/links.h"
-#include "reshard/plan.h"
+#include "reshard/move_plan.h"
 
 namespace hetcomm::reshard {
 
 // {"version": 1, "strategy", "shape", "element_bytes",
 //  "stages": [{"messages", "bytes", "moves": [{"from", "to", "box": [[begin, end], ...], "adds"}]}]}
 // with ranks as "from" and "to". A move of a rank to itself is a copy in its memory.
-std::string to_json(const Plan& plan, uint64_t element_bytes);
+std::string to_json(const MovePlan& plan, uint64_t element_bytes);
 
 // The same, and what it costs: "forecast_ns", "ns" and "slowest" (a resource's name) of each hop,
 // "resources": [{"name", "bytes"}] without those that carry nothing, and

@@ -1,4 +1,4 @@
-#include "reshard/plan_json.h"
+#include "reshard/move_plan_json.h"
 
 #include <nlohmann/json.hpp>
 
@@ -13,7 +13,7 @@ Json json_of(const Box& box) {
   return ranges;
 }
 
-Json json_of(const Plan& plan, uint64_t element_bytes) {
+Json json_of(const MovePlan& plan, uint64_t element_bytes) {
   Json json = {{"version", 1},
                {"strategy", plan.strategy},
                {"shape", plan.source.shape},
@@ -46,7 +46,7 @@ std::string text_of(const Json& json) {
 
 }  // namespace
 
-std::string to_json(const Plan& plan, uint64_t element_bytes) {
+std::string to_json(const MovePlan& plan, uint64_t element_bytes) {
   return text_of(json_of(plan, element_bytes));
 }
 
