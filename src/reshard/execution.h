@@ -27,9 +27,9 @@
 #include "src/reshard/device_copies.h"
 #include "src/reshard/landing.h"
 #include "src/reshard/lane_turns.h"
-#include "src/reshard/plan_talk.h"
 #include "src/reshard/program.h"
 #include "src/reshard/side_memory.h"
+#include "src/reshard/talk.h"
 
 namespace hetcomm::reshard {
 
@@ -42,7 +42,7 @@ struct ExecutionCommons {
   const Program program;
   Claims claims;
   LaneTurns turns;
-  PlanTalk talk;
+  ReshardTalk talk;
   Landing packed;  // messages that are sent
   Landing landed;  // messages that are received
 };

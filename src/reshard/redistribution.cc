@@ -27,8 +27,9 @@ std::vector<int> peers_of(const Program& program, const Communicator& communicat
   return {peers.begin(), peers.end()};
 }
 
-PlanBoard::Terms board_terms(const Communicator& communicator, const RedistributionTerms& terms) {
-  PlanBoard::Terms own{.tag = terms.tag, .content = terms.content, .ranks = {}};
+ReshardBoard::Terms board_terms(const Communicator& communicator,
+                                const RedistributionTerms& terms) {
+  ReshardBoard::Terms own{.tag = terms.tag, .content = terms.content, .ranks = {}};
   // The others do not count a plan in which this rank has no part.
   const bool has_part =
       std::find(terms.ranks.begin(), terms.ranks.end(), communicator.rank()) != terms.ranks.end();
@@ -134,8 +135,8 @@ Redistribution::Redistribution(Communicator& communicator, Program program,
               .program = std::move(program),
               .claims = Claims(terms.in_flight),
               .turns = LaneTurns(communicator.job()),
-              .talk = PlanTalk(communicator, *this, board_terms(communicator, terms),
-                               peers_of(shared_.program, communicator)),
+              .talk = ReshardTalk(communicator, *this, board_terms(communicator, terms),
+                                  peers_of(shared_.program, communicator)),
               .packed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes),
               .landed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes)},
       in_flight_(terms.in_flight) {}

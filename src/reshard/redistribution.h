@@ -44,7 +44,7 @@ struct ExecutionOptions {
 
 class Redistribution final : private QuietTask,
                              private ExecutionOwner,
-                             private PlanTalkClient,
+                             private ReshardTalkClient,
                              private LaneWatcher {
  public:
   // Opens the lanes, which waits for nobody. May throw std::bad_alloc.
@@ -94,7 +94,7 @@ class Redistribution final : private QuietTask,
   void note_over() override { pending_.fetch_sub(1, std::memory_order_release); }
   void give_place() override { under_way_.fetch_sub(1, std::memory_order_release); }
 
-  // PlanTalkClient
+  // ReshardTalkClient
   void plan_differs(int rank, const Status& why) override HETCOMM_UNDER_BATON;
   void peer_gave_up(int from, const GivenUp& given_up) override HETCOMM_UNDER_BATON;
   void label_came(uint64_t execution) override HETCOMM_UNDER_BATON;

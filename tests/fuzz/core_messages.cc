@@ -476,19 +476,19 @@ std::vector<std::byte> FuzzEndpoint::body_of(MessageKind kind, Script& script, W
                     .region_offset = shape < 100 ? 0 : static_cast<uint32_t>(script.number()),
                     .region_bytes = static_cast<uint32_t>(script.number()),
                     .number = script.byte()});
-    case MessageKind::kPlanNote:
+    case MessageKind::kReshardNote:
       header.value = script.byte() % 9u;
-      return bytes_of(PlanNoteBody{.channel = script.byte() % 3u,
-                                   .reply_channel = script.byte(),
-                                   .number = shape == 0 ? ~0U : script.byte() % 4u,
-                                   .origin = static_cast<int32_t>(script.byte()),
-                                   .content = script.byte() % 3u,
-                                   .execution = script.number(),
-                                   .step = script.number(),
-                                   .micro_batch = script.number(),
-                                   .code = static_cast<int32_t>(script.number()),
-                                   .confirmed = static_cast<uint16_t>(script.byte() % 2u),
-                                   .older = static_cast<uint16_t>(script.byte() % 20u)});
+      return bytes_of(ReshardNoteBody{.channel = script.byte() % 3u,
+                                      .reply_channel = script.byte(),
+                                      .number = shape == 0 ? ~0U : script.byte() % 4u,
+                                      .origin = static_cast<int32_t>(script.byte()),
+                                      .content = script.byte() % 3u,
+                                      .execution = script.number(),
+                                      .step = script.number(),
+                                      .micro_batch = script.number(),
+                                      .code = static_cast<int32_t>(script.number()),
+                                      .confirmed = static_cast<uint16_t>(script.byte() % 2u),
+                                      .older = static_cast<uint16_t>(script.byte() % 20u)});
     case MessageKind::kAnnounce:
       return bytes_of(AnnounceBody{script.number(), rail_, {{uint64_t{shape} % 2, 1, 1}}});
     case MessageKind::kPull: {

@@ -33,8 +33,8 @@ hetcomm_test(core_channel_table_test
   DEPENDS core base
   LABELS asan
   TIMEOUT 30)
-hetcomm_test(core_plan_board_test
-  SOURCES core_plan_board_test.cc
+hetcomm_test(core_reshard_board_test
+  SOURCES core_reshard_board_test.cc
   DEPENDS core base fmt::fmt
   LABELS asan
   TIMEOUT 30)

@@ -3,7 +3,7 @@
 //    that there are, and match as ever, with wildcards too; a search finds messages without an index;
 //  * IdChains: the first object is refused, later ones go into the chains that there are;
 //  * LaneEnds: an end that could not be added is not there;
-//  * PlanBoard: a plan that could not be added is not there, and its number is taken by the next one;
+//  * ReshardBoard: a plan that could not be added is not there, and its number is taken by the next one;
 //    notes wait as long as nobody could hear them.
 #include <array>
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 #include "src/core/peer/lane_ends.h"
 #include "src/core/peer/match.h"
-#include "src/core/peer/plan_board.h"
+#include "src/core/peer/reshard_board.h"
 #include "src/core/progress/id_chains.h"
 #include "tests/support/counting_allocator.h"
 
@@ -151,10 +151,10 @@ TEST(LaneEnds, AnEndThatCouldNotBeAddedIsNotThere) {
   EXPECT_TRUE(ends.take({1, 1, 1}, 2, 3));
 }
 
-struct Plan final : BoardedPlan {
+struct Plan final : BoardedReshard {
   void peer_differs(int /*rank*/, uint64_t /*content*/) override { ++differs; }
   void peer_lacks(int /*rank*/, std::string_view others) override { lacks = others; }
-  void peer_says(int /*rank*/, const PlanNote& note) override {
+  void peer_says(int /*rank*/, const ReshardNote& note) override {
     heard.push_back(note.body.execution);
   }
   int differs = 0;
@@ -162,8 +162,9 @@ struct Plan final : BoardedPlan {
   std::vector<uint64_t> heard;
 };
 
-PlanNote note_of(PlanAction action, uint64_t content, uint32_t number, uint64_t execution = 0) {
-  PlanNote note{.action = action, .tag = 3, .body = {}, .text = {}};
+ReshardNote note_of(ReshardAction action, uint64_t content, uint32_t number,
+                    uint64_t execution = 0) {
+  ReshardNote note{.action = action, .tag = 3, .body = {}, .text = {}};
   note.body.number = number;
   note.body.content = content;
   note.body.execution = execution;
@@ -186,39 +187,39 @@ int until_it_works(Act&& act, Check&& check_after_failure) {
   }
 }
 
-TEST(PlanBoard, APlanThatCouldNotBeAddedIsNotThere) {
-  PlanBoard board;
+TEST(ReshardBoard, APlanThatCouldNotBeAddedIsNotThere) {
+  ReshardBoard board;
   Plan plan;
-  const PlanBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2, 4}};
-  const int failures =
-      until_it_works([&] { board.add(plan, terms); },
-                     [&] {
-                       EXPECT_EQ(board.number_of(plan, 1), ~uint32_t{0});
-                       std::vector<PlanBoard::Answer> answers;
-                       EXPECT_TRUE(board.receive(1, note_of(PlanAction::kStarted, 7, 9), &answers));
-                       ASSERT_EQ(answers.size(), 1U);
-                       EXPECT_EQ(answers[0].note.action, PlanAction::kLacks);
-                       EXPECT_EQ(answers[0].note.text, "it has none of any tag");
-                       EXPECT_TRUE(board.receive(1, note_of(PlanAction::kGone, 7, 9), &answers));
-                       board.remove(plan);  // it is not there
-                     });
+  const ReshardBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2, 4}};
+  const int failures = until_it_works(
+      [&] { board.add(plan, terms); },
+      [&] {
+        EXPECT_EQ(board.number_of(plan, 1), ~uint32_t{0});
+        std::vector<ReshardBoard::Answer> answers;
+        EXPECT_TRUE(board.receive(1, note_of(ReshardAction::kStarted, 7, 9), &answers));
+        ASSERT_EQ(answers.size(), 1U);
+        EXPECT_EQ(answers[0].note.action, ReshardAction::kLacks);
+        EXPECT_EQ(answers[0].note.text, "it has none of any tag");
+        EXPECT_TRUE(board.receive(1, note_of(ReshardAction::kGone, 7, 9), &answers));
+        board.remove(plan);  // it is not there
+      });
   EXPECT_GT(failures, 10);
   for (const int rank : terms.ranks) EXPECT_EQ(board.number_of(plan, rank), 0U);
   board.remove(plan);
   board.remove(plan);
 }
 
-TEST(PlanBoard, NotesWaitUntilAPlanHasHeardThem) {
-  PlanBoard board;
-  const PlanBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2}};
-  std::vector<PlanBoard::Answer> answers;
+TEST(ReshardBoard, NotesWaitUntilAPlanHasHeardThem) {
+  ReshardBoard board;
+  const ReshardBoard::Terms terms{.tag = 3, .content = 7, .ranks = {1, 2}};
+  std::vector<ReshardBoard::Answer> answers;
   for (const int rank : terms.ranks) {
-    for (const PlanAction action : {PlanAction::kStarted, PlanAction::kGivenUp}) {
+    for (const ReshardAction action : {ReshardAction::kStarted, ReshardAction::kGivenUp}) {
       answers.clear();
       const int failures = until_it_works(
           [&] { EXPECT_TRUE(board.receive(rank, note_of(action, 7, 0, 5), &answers)); },
           [&] { EXPECT_TRUE(answers.empty()); });
-      const bool is_first = action == PlanAction::kStarted;
+      const bool is_first = action == ReshardAction::kStarted;
       EXPECT_GE(failures, is_first ? 2 : 0);
       EXPECT_EQ(answers.size(), is_first ? 1U : 0U);
     }
@@ -237,7 +238,8 @@ TEST(PlanBoard, NotesWaitUntilAPlanHasHeardThem) {
     if (is_told) {
       EXPECT_EQ(plan.heard, (std::vector<uint64_t>{5, 5}));
       ASSERT_EQ(answers.size(), 2U);
-      for (const PlanBoard::Answer& each : answers) EXPECT_EQ(each.note.action, PlanAction::kHas);
+      for (const ReshardBoard::Answer& each : answers)
+        EXPECT_EQ(each.note.action, ReshardAction::kHas);
     }
     board.remove(plan);
   }

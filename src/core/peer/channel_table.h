@@ -15,7 +15,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/peer/match.h"
-#include "src/core/peer/plan_board.h"
+#include "src/core/peer/reshard_board.h"
 
 namespace hetcomm {
 
@@ -26,7 +26,7 @@ struct Channel {
   bool closed HETCOMM_GUARDED_BY_BATON = false;  // aborted: messages are dropped
   MatchTable point_to_point HETCOMM_GUARDED_BY_BATON;
   MatchTable collective HETCOMM_GUARDED_BY_BATON;
-  PlanBoard plans HETCOMM_GUARDED_BY_BATON;
+  ReshardBoard plans HETCOMM_GUARDED_BY_BATON;
   Status aborted HETCOMM_GUARDED_BY_BATON;  // why, when it was
   // Why collective operations failed, when they have. Everything else goes on.
   Status collectives_failed HETCOMM_GUARDED_BY_BATON;

@@ -43,7 +43,7 @@ struct LaneTerms {
   uint32_t depth = 1;    // runs under way at a time, at most
   uint32_t use = 0;      // 0: a queue; others: what messages of a redistribution (src/reshard)
   uint64_t content = 0;  // a hash of what the messages are to be
-  uint32_t plan = 0;     // this rank's number of the plan with the other one (plan_board.h)
+  uint32_t plan = 0;     // this rank's number of the plan with the other one (reshard_board.h)
   // The sending end alone says: this rank's transports that are near the data, as in an
   // announcement.
   uint64_t transports = ~uint64_t{0};

@@ -3,7 +3,7 @@
 //
 // Ends of queues are joined in their order. Those of redistributions are joined if they have the
 // same content: with one that exists first, and with one that is gone if it is of the same plan,
-// since others are left of earlier ones. That plans differ is told by their boards (plan_board.h).
+// since others are left of earlier ones. That plans differ is told by their boards (reshard_board.h).
 // The cost of an end grows with the logarithm of their number only. Under the baton.
 #pragma once
 

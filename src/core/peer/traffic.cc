@@ -157,10 +157,10 @@ void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
       return lanes_.receive_at(header);
     case MessageKind::kLaneClosed:
       return lanes_.receive_closed(header, payload);
-    case MessageKind::kPlanText:
-      return plan_notes_.receive_text(payload);
-    case MessageKind::kPlanNote:
-      return plan_notes_.receive(header, payload);
+    case MessageKind::kReshardText:
+      return reshard_notes_.receive_text(payload);
+    case MessageKind::kReshardNote:
+      return reshard_notes_.receive(header, payload);
     case MessageKind::kOpen:
     case MessageKind::kWake:
     case MessageKind::kRailDown:

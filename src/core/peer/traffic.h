@@ -11,8 +11,8 @@
 #include "src/core/peer/lanes.h"
 #include "src/core/peer/message_receiver.h"
 #include "src/core/peer/message_sender.h"
-#include "src/core/peer/plan_notes.h"
 #include "src/core/peer/remote_access.h"
+#include "src/core/peer/reshard_notes.h"
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
@@ -26,7 +26,7 @@ class Traffic {
         receiver_(association, transfers_),
         access_(association, transfers_, receiver_),
         lanes_(association, transfers_),
-        plan_notes_(association) {}
+        reshard_notes_(association) {}
   Traffic(const Traffic&) = delete;
   Traffic& operator=(const Traffic&) = delete;
 
@@ -37,7 +37,7 @@ class Traffic {
   RemoteAccess& access() HETCOMM_UNDER_BATON { return access_; }
   Lanes& lanes() HETCOMM_UNDER_BATON { return lanes_; }
   const Lanes& lanes() const HETCOMM_UNDER_BATON { return lanes_; }
-  PlanNotes& plan_notes() HETCOMM_UNDER_BATON { return plan_notes_; }
+  ReshardNotes& reshard_notes() HETCOMM_UNDER_BATON { return reshard_notes_; }
 
   // --- operations ---
   // Takes an operation, which is pending and in no list, if the association may send and nothing
@@ -121,7 +121,7 @@ class Traffic {
   MessageReceiver receiver_;
   RemoteAccess access_;
   Lanes lanes_;
-  PlanNotes plan_notes_;
+  ReshardNotes reshard_notes_;
   std::vector<Grant> early_grants_;  // of connections whose number has not come
 };
 

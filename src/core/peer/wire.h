@@ -63,9 +63,9 @@ enum class MessageKind : uint8_t {
   kOffer,  // a part of a granted chunk lies in memory of the sender that the receiver can map; tag
            // as in the grant, value = sender's transfer id, payload OfferBody
   kTaken,  // the receiver has read an offer; tag = sender's transfer id, value = taken_value()
-  // Plans of redistributions (plan_board.h).
-  kPlanText,  // a piece of the text of the kPlanNote that follows
-  kPlanNote,  // tag = the plan's, value = PlanAction, payload PlanNoteBody
+  // Plans of redistributions (reshard_board.h).
+  kReshardText,  // a piece of the text of the kReshardNote that follows
+  kReshardNote,  // tag = the plan's, value = ReshardAction, payload ReshardNoteBody
   // Operations wait to use a registered memory of the receiver; tag = its id.
   kAskMemory,  // is it registered?
   kNoMemory,   // the answer, where it is not: value = code
@@ -218,7 +218,7 @@ struct LaneClosedBody {
 };
 
 // What a note says of the sender's plan, or, in an answer, of the receiver's.
-enum class PlanAction : uint64_t {
+enum class ReshardAction : uint64_t {
   kStarted = 1,  // the sender has started it
   kDiffers,      // answer: the sender's in its place has the hash |content|
   kLacks,        // answer: the sender has none; the text says what it has
@@ -228,7 +228,7 @@ enum class PlanAction : uint64_t {
   kLabelled,     // |execution| has the label |step|, |micro_batch|
   kPastLast
 };
-struct PlanNoteBody {
+struct ReshardNoteBody {
   uint32_t channel;        // number of the receiver's channel
   uint32_t reply_channel;  // number of the sender's
   uint32_t number;         // of the plan, among those of one tag and these two ranks: its owner's
@@ -239,7 +239,7 @@ struct PlanNoteBody {
   uint64_t micro_batch;
   int32_t code;
   uint16_t confirmed;  // kDiffers: the sender has heard of it from the receiver
-  uint16_t older;      // PlanBoard::note_told()
+  uint16_t older;      // ReshardBoard::note_told()
 };
 
 struct LaneOpenBody {

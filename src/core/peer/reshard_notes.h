@@ -1,4 +1,4 @@
-// PlanNotes: notes about plans between this rank and one peer (plan_board.h). A text goes in front
+// ReshardNotes: notes about plans between this rank and one peer (reshard_board.h). A text goes in front
 // of its note, in pieces. Under the baton.
 #pragma once
 
@@ -7,19 +7,19 @@
 #include "src/base/baton_role.h"
 #include "src/base/span.h"
 #include "src/core/peer/association.h"
-#include "src/core/peer/plan_board.h"
+#include "src/core/peer/reshard_board.h"
 #include "src/core/peer/wire.h"
 
 namespace hetcomm {
 
-class PlanNotes {
+class ReshardNotes {
  public:
-  explicit PlanNotes(Association& association) : association_(association) {}
-  PlanNotes(const PlanNotes&) = delete;
-  PlanNotes& operator=(const PlanNotes&) = delete;
+  explicit ReshardNotes(Association& association) : association_(association) {}
+  ReshardNotes(const ReshardNotes&) = delete;
+  ReshardNotes& operator=(const ReshardNotes&) = delete;
 
   // Cuts a text that is too long. Fails for nothing, as Association::send_protocol().
-  void send(const PlanNote& note) HETCOMM_UNDER_BATON;
+  void send(const ReshardNote& note) HETCOMM_UNDER_BATON;
 
   // --- what arrives on Association::receiving_on() ---
   void receive_text(ConstByteSpan payload) HETCOMM_UNDER_BATON;

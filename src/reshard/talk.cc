@@ -1,4 +1,4 @@
-#include "src/reshard/plan_talk.h"
+#include "src/reshard/talk.h"
 
 #include <fmt/format.h>
 
@@ -19,42 +19,42 @@ Status GivenUp::status() const {
   });
 }
 
-PlanTalk::PlanTalk(Communicator& communicator, PlanTalkClient& client, PlanBoard::Terms terms,
-                   std::vector<int> peers)
+ReshardTalk::ReshardTalk(Communicator& communicator, ReshardTalkClient& client,
+                         ReshardBoard::Terms terms, std::vector<int> peers)
     : communicator_(communicator),
       client_(client),
       terms_(std::move(terms)),
       peers_(std::move(peers)) {}
 
-void PlanTalk::enter() { communicator_.channel().plans.add(*this, terms_); }
+void ReshardTalk::enter() { communicator_.channel().plans.add(*this, terms_); }
 
-uint32_t PlanTalk::number_with(int rank) const {
+uint32_t ReshardTalk::number_with(int rank) const {
   return communicator_.channel().plans.number_of(*this, rank);
 }
 
-void PlanTalk::catch_up() {
-  PlanBoard& board = communicator_.channel().plans;
-  for (const PlanBoard::Answer& answer : board.catch_up(*this)) send(answer.rank, answer.note);
+void ReshardTalk::catch_up() {
+  ReshardBoard& board = communicator_.channel().plans;
+  for (const ReshardBoard::Answer& answer : board.catch_up(*this)) send(answer.rank, answer.note);
 }
 
-void PlanTalk::close() {
-  PlanBoard& board = communicator_.channel().plans;
+void ReshardTalk::close() {
+  ReshardBoard& board = communicator_.channel().plans;
   for (const int peer : peers_) {
-    if (board.was_told(*this, peer)) send(peer, note_to(peer, PlanAction::kGone));
+    if (board.was_told(*this, peer)) send(peer, note_to(peer, ReshardAction::kGone));
   }
   board.remove(*this);
 }
 
-void PlanTalk::introduce() {
+void ReshardTalk::introduce() {
   if (is_introduced_) return;
   is_introduced_ = true;
-  for (const int peer : peers_) send(peer, note_to(peer, PlanAction::kStarted));
+  for (const int peer : peers_) send(peer, note_to(peer, ReshardAction::kStarted));
 }
 
-void PlanTalk::tell(const GivenUp& given_up, int but) {
+void ReshardTalk::tell(const GivenUp& given_up, int but) {
   for (const int peer : peers_) {
     if (peer == but) continue;
-    PlanNote note = note_to(peer, PlanAction::kGivenUp);
+    ReshardNote note = note_to(peer, ReshardAction::kGivenUp);
     note.body.execution = given_up.execution;
     note.body.code = static_cast<int32_t>(given_up.code);
     note.body.origin = given_up.origin;
@@ -63,9 +63,9 @@ void PlanTalk::tell(const GivenUp& given_up, int but) {
   }
 }
 
-void PlanTalk::tell(uint64_t execution, const Label& label) {
+void ReshardTalk::tell(uint64_t execution, const Label& label) {
   for (const int peer : peers_) {
-    PlanNote note = note_to(peer, PlanAction::kLabelled);
+    ReshardNote note = note_to(peer, ReshardAction::kLabelled);
     note.body.execution = execution;
     note.body.step = label.step;
     note.body.micro_batch = label.micro_batch;
@@ -73,23 +73,23 @@ void PlanTalk::tell(uint64_t execution, const Label& label) {
   }
 }
 
-const Label* PlanTalk::told(int rank, uint64_t execution) const {
+const Label* ReshardTalk::told(int rank, uint64_t execution) const {
   const auto found = labels_.find({execution, rank});
   return found == labels_.end() ? nullptr : &found->second;
 }
 
-const std::pair<const std::pair<uint64_t, int>, Label>* PlanTalk::find_other(
+const std::pair<const std::pair<uint64_t, int>, Label>* ReshardTalk::find_other(
     uint64_t execution, const Label& own) const {
   auto each = labels_.lower_bound({execution, 0});
   while (each != labels_.end() && each->first.first == execution && each->second == own) ++each;
   return each != labels_.end() && each->first.first == execution ? &*each : nullptr;
 }
 
-void PlanTalk::forget_labels(uint64_t execution) {
+void ReshardTalk::forget_labels(uint64_t execution) {
   labels_.erase(labels_.lower_bound({execution, 0}), labels_.lower_bound({execution + 1, 0}));
 }
 
-std::string PlanTalk::lacking() const {
+std::string ReshardTalk::lacking() const {
   std::string text;
   for (const auto& [rank, others] : lacking_) {
     text += fmt::format("; rank {} has no plan with tag {} and rank {}; {}",
@@ -98,7 +98,7 @@ std::string PlanTalk::lacking() const {
   return text;
 }
 
-void PlanTalk::peer_differs(int rank, uint64_t content) {
+void ReshardTalk::peer_differs(int rank, uint64_t content) {
   client_.plan_differs(
       rank, status_or_code(Code::kMismatch, [&]() HETCOMM_UNDER_BATON {
         return fmt::format(
@@ -109,7 +109,7 @@ void PlanTalk::peer_differs(int rank, uint64_t content) {
       }));
 }
 
-void PlanTalk::peer_lacks(int rank, std::string_view others) {
+void ReshardTalk::peer_lacks(int rank, std::string_view others) {
   if (others.empty()) {
     lacking_.erase(rank);
   } else {
@@ -117,8 +117,8 @@ void PlanTalk::peer_lacks(int rank, std::string_view others) {
   }
 }
 
-void PlanTalk::peer_says(int rank, const PlanNote& note) {
-  if (note.action == PlanAction::kGivenUp) {
+void ReshardTalk::peer_says(int rank, const ReshardNote& note) {
+  if (note.action == ReshardAction::kGivenUp) {
     client_.peer_gave_up(rank, {.execution = note.body.execution,
                                 .code = static_cast<Code>(note.body.code),
                                 .origin = note.body.origin,
@@ -130,8 +130,8 @@ void PlanTalk::peer_says(int rank, const PlanNote& note) {
   client_.label_came(note.body.execution);
 }
 
-PlanNote PlanTalk::note_to(int rank, PlanAction action) const {
-  PlanNote note{.action = action, .tag = terms_.tag, .body = {}, .text = {}};
+ReshardNote ReshardTalk::note_to(int rank, ReshardAction action) const {
+  ReshardNote note{.action = action, .tag = terms_.tag, .body = {}, .text = {}};
   note.body.channel = communicator_.channel_at(rank);
   note.body.reply_channel = communicator_.id();
   note.body.number = number_with(rank);
@@ -140,8 +140,8 @@ PlanNote PlanTalk::note_to(int rank, PlanAction action) const {
   return note;
 }
 
-void PlanTalk::send(int rank, const PlanNote& note) {
-  communicator_.job().pair(rank).traffic().plan_notes().send(note);
+void ReshardTalk::send(int rank, const ReshardNote& note) {
+  communicator_.job().pair(rank).traffic().reshard_notes().send(note);
 }
 
 }  // namespace hetcomm::reshard

@@ -1,4 +1,4 @@
-#include "src/core/peer/plan_board.h"
+#include "src/core/peer/reshard_board.h"
 
 #include <iterator>
 #include <new>
@@ -17,7 +17,7 @@ constexpr size_t kMaxNamed = 8;  // tags in a text
 
 // --- the plans of this rank ---------------------------------------------------
 
-void PlanBoard::add(BoardedPlan& plan, Terms terms) {
+void ReshardBoard::add(BoardedReshard& plan, Terms terms) {
   Entry& entry = entries_.emplace_back(
       Entry{.plan = &plan, .tag = terms.tag, .content = terms.content, .peers = {}, .self = {}});
   entry.self = std::prev(entries_.end());
@@ -40,7 +40,7 @@ void PlanBoard::add(BoardedPlan& plan, Terms terms) {
 }
 
 // |entry|, the last one, could not be added as a whole, and is not counted.
-void PlanBoard::take_back(Entry& entry) {
+void ReshardBoard::take_back(Entry& entry) {
   by_plan_.erase(entry.plan);
   for (const auto& [rank, peer] : entry.peers) {
     own_.erase({rank, entry.tag, peer.number});
@@ -55,7 +55,7 @@ void PlanBoard::take_back(Entry& entry) {
 }
 
 // The plan of |entry| goes. Peers stay if they have a plan that belongs to it.
-void PlanBoard::unlist(Entry& entry) {
+void ReshardBoard::unlist(Entry& entry) {
   by_plan_.erase(entry.plan);
   entry.plan = nullptr;
   if (const auto count = tags_.find(entry.tag); --count->second == 0) tags_.erase(count);
@@ -78,7 +78,7 @@ void PlanBoard::unlist(Entry& entry) {
 
 // Which plans of peers belonged to it is remembered until these are gone, too: what they still say of
 // them is for nobody else.
-void PlanBoard::remove(BoardedPlan& plan) {
+void ReshardBoard::remove(BoardedReshard& plan) {
   const auto known = by_plan_.find(&plan);
   if (known == by_plan_.end()) return;
   Entry& entry = *known->second;
@@ -86,7 +86,7 @@ void PlanBoard::remove(BoardedPlan& plan) {
   if (entry.peers.empty()) entries_.erase(entry.self);
 }
 
-uint16_t PlanBoard::note_told(const BoardedPlan& plan, int rank) {
+uint16_t ReshardBoard::note_told(const BoardedReshard& plan, int rank) {
   const auto known = by_plan_.find(&plan);
   if (known == by_plan_.end()) return 0;
   const Entry& entry = *known->second;
@@ -98,14 +98,14 @@ uint16_t PlanBoard::note_told(const BoardedPlan& plan, int rank) {
   return count;
 }
 
-bool PlanBoard::was_told(const BoardedPlan& plan, int rank) const {
+bool ReshardBoard::was_told(const BoardedReshard& plan, int rank) const {
   const auto known = by_plan_.find(&plan);
   if (known == by_plan_.end()) return false;
   const Entry& entry = *known->second;
   return !silent_.contains({rank, entry.tag, entry.content, number_of(plan, rank)});
 }
 
-uint32_t PlanBoard::number_of(const BoardedPlan& plan, int rank) const {
+uint32_t ReshardBoard::number_of(const BoardedReshard& plan, int rank) const {
   const auto known = by_plan_.find(&plan);
   if (known == by_plan_.end()) return kUnknown;
   const auto peer = known->second->peers.find(rank);
@@ -115,7 +115,7 @@ uint32_t PlanBoard::number_of(const BoardedPlan& plan, int rank) const {
 // --- notes that wait ------------------------------------------------------------
 
 // A throw leaves nothing behind.
-void PlanBoard::wait(int rank, const PlanNote& note) {
+void ReshardBoard::wait(int rank, const ReshardNote& note) {
   size_t& own_count = waiting_of_[rank];
   const NoteKey key = key_of(rank, note);
   const TheirKey number{rank, note.tag, note.body.number, note.body.content};
@@ -133,7 +133,7 @@ void PlanBoard::wait(int rank, const PlanNote& note) {
 }
 
 // Takes the oldest that waits by |key|. False: none is left.
-bool PlanBoard::take_waiting(const NoteKey& key, PlanNote* out) {
+bool ReshardBoard::take_waiting(const NoteKey& key, ReshardNote* out) {
   const auto [rank, tag, content, number] = key;
   const auto found = waiting_.find(key);
   if (found == waiting_.end() || found->second.empty()) {
@@ -149,7 +149,8 @@ bool PlanBoard::take_waiting(const NoteKey& key, PlanNote* out) {
 }
 
 // Notes that may be for |peer| of |entry|.
-bool PlanBoard::find_waiting(int rank, const Entry& entry, const Peer& peer, NoteKey* out) const {
+bool ReshardBoard::find_waiting(int rank, const Entry& entry, const Peer& peer,
+                                NoteKey* out) const {
   const bool is_joined = peer.theirs != kUnknown;
   *out = {rank, entry.tag, entry.content, is_joined ? peer.theirs : peer.number};
   if (waiting_.contains(*out)) return true;
@@ -161,7 +162,7 @@ bool PlanBoard::find_waiting(int rank, const Entry& entry, const Peer& peer, Not
 
 // A note that waits may be of a plan that is gone since. So what stands in its place and differs is
 // not said to: this rank will start it, and the peer compares what it has then.
-std::vector<PlanBoard::Answer> PlanBoard::catch_up(BoardedPlan& plan) {
+std::vector<ReshardBoard::Answer> ReshardBoard::catch_up(BoardedReshard& plan) {
   std::vector<Answer> answers;
   const auto known = by_plan_.find(&plan);
   if (waiting_.empty() || known == by_plan_.end()) return answers;
@@ -170,10 +171,10 @@ std::vector<PlanBoard::Answer> PlanBoard::catch_up(BoardedPlan& plan) {
   try {
     catch_notes(entry, &caught);
     for (const Caught& each : caught) {
-      for (const PlanNote& note : waiting_.at(each.key)) {
+      for (const ReshardNote& note : waiting_.at(each.key)) {
         tell(entry, std::get<0>(each.key), note, &answers);
-        if (note.action != PlanAction::kStarted) continue;
-        answers.push_back({std::get<0>(each.key), answer_to(note, PlanAction::kHas)});
+        if (note.action != ReshardAction::kStarted) continue;
+        answers.push_back({std::get<0>(each.key), answer_to(note, ReshardAction::kHas)});
       }
     }
   } catch (const std::bad_alloc&) {
@@ -181,7 +182,7 @@ std::vector<PlanBoard::Answer> PlanBoard::catch_up(BoardedPlan& plan) {
     throw;
   }
   for (const Caught& each : caught) {
-    PlanNote told;
+    ReshardNote told;
     while (take_waiting(each.key, &told)) {
     }
   }
@@ -189,7 +190,7 @@ std::vector<PlanBoard::Answer> PlanBoard::catch_up(BoardedPlan& plan) {
 }
 
 // Joins |entry| to the plans of peers whose notes wait for it.
-void PlanBoard::catch_notes(Entry& entry, std::vector<Caught>* out) {
+void ReshardBoard::catch_notes(Entry& entry, std::vector<Caught>* out) {
   out->reserve(entry.peers.size());
   for (auto& [rank, peer] : entry.peers) {
     NoteKey key;
@@ -208,7 +209,7 @@ void PlanBoard::catch_notes(Entry& entry, std::vector<Caught>* out) {
 }
 
 // |entry| could not hear of the notes. It allocates nothing.
-void PlanBoard::let_go(Entry& entry, Caught& caught) {
+void ReshardBoard::let_go(Entry& entry, Caught& caught) {
   if (caught.free.empty() || entry.plan == nullptr) return;
   theirs_.erase(their_key_of(caught.key));
   entry.peers.find(std::get<0>(caught.key))->second.theirs = kUnknown;
@@ -217,14 +218,14 @@ void PlanBoard::let_go(Entry& entry, Caught& caught) {
 
 // --- what peers say -----------------------------------------------------------
 
-PlanBoard::Match PlanBoard::find_own(int rank, uint64_t tag, uint32_t number) {
+ReshardBoard::Match ReshardBoard::find_own(int rank, uint64_t tag, uint32_t number) {
   const auto found = own_.find({rank, tag, number});
   if (found == own_.end()) return {};
   return {found->second, &found->second->peers.at(rank)};
 }
 
 // The plan that belongs to the one that |key| names.
-PlanBoard::Match PlanBoard::find_partner(int rank, const NoteKey& key, uint16_t older) {
+ReshardBoard::Match ReshardBoard::find_partner(int rank, const NoteKey& key, uint16_t older) {
   const TheirKey their_key = their_key_of(key);
   if (const auto known = theirs_.find(their_key); known != theirs_.end()) {
     return {known->second, &known->second->peers.at(rank)};
@@ -242,7 +243,7 @@ PlanBoard::Match PlanBoard::find_partner(int rank, const NoteKey& key, uint16_t 
 // The plan, of those that no plan of the peer belongs to, that fits the one that |key| names: with its
 // number, or in its place behind those for |older| plans of the peer. Notes of a lower number that
 // wait have the first choice.
-PlanBoard::FreePlans::iterator PlanBoard::find_free(const NoteKey& key, uint16_t older) {
+ReshardBoard::FreePlans::iterator ReshardBoard::find_free(const NoteKey& key, uint16_t older) {
   auto found = free_.find(key);
   if (found != free_.end()) return found;
   const auto& [rank, tag, content, number] = key;
@@ -259,14 +260,14 @@ PlanBoard::FreePlans::iterator PlanBoard::find_free(const NoteKey& key, uint16_t
 }
 
 // The plan that stands in its place and has another hash.
-PlanBoard::Match PlanBoard::find_other(int rank, const PlanNote& note) {
+ReshardBoard::Match ReshardBoard::find_other(int rank, const ReshardNote& note) {
   const Match own = find_own(rank, note.tag, note.body.number);
   return own.peer != nullptr && own.peer->theirs == kUnknown ? own : Match{};
 }
 
 // The receiver of the answer knows its own plan by tag and number.
-PlanNote PlanBoard::answer_to(const PlanNote& note, PlanAction action) {
-  PlanNote answer{.action = action, .tag = note.tag, .body = {}, .text = {}};
+ReshardNote ReshardBoard::answer_to(const ReshardNote& note, ReshardAction action) {
+  ReshardNote answer{.action = action, .tag = note.tag, .body = {}, .text = {}};
   answer.body.channel = note.body.reply_channel;
   answer.body.reply_channel = note.body.channel;
   answer.body.number = note.body.number;
@@ -275,14 +276,15 @@ PlanNote PlanBoard::answer_to(const PlanNote& note, PlanAction action) {
 
 // Hands |note| to the plan that belongs to its plan. The peer hears of one that stands in its place; if
 // it has its own still, it says so, and both end.
-void PlanBoard::tell(Entry& entry, int rank, const PlanNote& note, std::vector<Answer>* answers) {
+void ReshardBoard::tell(Entry& entry, int rank, const ReshardNote& note,
+                        std::vector<Answer>* answers) {
   if (entry.plan == nullptr) return;
-  BoardedPlan& plan = *entry.plan;
+  BoardedReshard& plan = *entry.plan;
   if (entry.content != note.body.content) {
-    PlanNote answer = answer_to(note, PlanAction::kDiffers);
+    ReshardNote answer = answer_to(note, ReshardAction::kDiffers);
     answer.body.content = entry.content;
     answers->push_back({rank, std::move(answer)});
-  } else if (note.action == PlanAction::kStarted) {
+  } else if (note.action == ReshardAction::kStarted) {
     plan.peer_lacks(rank, {});
   } else {
     plan.peer_says(rank, note);
@@ -290,7 +292,7 @@ void PlanBoard::tell(Entry& entry, int rank, const PlanNote& note, std::vector<A
 }
 
 // What there is in place of the plan of |note|, for people.
-std::string PlanBoard::others(int rank, const PlanNote& note) const {
+std::string ReshardBoard::others(int rank, const ReshardNote& note) const {
   const auto next_of = [&](uint64_t tag) { return own_.lower_bound({rank, tag, 0}); };
   const auto is_of = [&](auto each) {
     return each != own_.end() && std::get<0>(each->first) == rank;
@@ -316,7 +318,7 @@ std::string PlanBoard::others(int rank, const PlanNote& note) const {
   return text.empty() ? "it has none of any tag" : text;
 }
 
-void PlanBoard::forget(int rank, const PlanNote& note) {
+void ReshardBoard::forget(int rank, const ReshardNote& note) {
   const uint32_t number = note.body.number;
   const auto is_named = [&](const TheirKey& key) {
     const auto& [of, tag, theirs, content] = key;
@@ -327,7 +329,7 @@ void PlanBoard::forget(int rank, const PlanNote& note) {
        each != waiting_numbers_.end() && is_named(*each);
        each = waiting_numbers_.lower_bound(first)) {
     const NoteKey key{rank, note.tag, std::get<3>(*each), number};
-    PlanNote dropped;
+    ReshardNote dropped;
     while (take_waiting(key, &dropped)) {
     }
   }
@@ -352,35 +354,35 @@ void PlanBoard::forget(int rank, const PlanNote& note) {
   }
 }
 
-bool PlanBoard::receive(int rank, const PlanNote& note, std::vector<Answer>* answers) {
+bool ReshardBoard::receive(int rank, const ReshardNote& note, std::vector<Answer>* answers) {
   switch (note.action) {
-    case PlanAction::kDiffers:
-    case PlanAction::kLacks:
-    case PlanAction::kHas: {
+    case ReshardAction::kDiffers:
+    case ReshardAction::kLacks:
+    case ReshardAction::kHas: {
       const Match own = find_own(rank, note.tag, note.body.number);
       if (own.entry == nullptr) return true;
-      if (note.action == PlanAction::kDiffers) {
+      if (note.action == ReshardAction::kDiffers) {
         if (note.body.confirmed == 0) {
-          PlanNote answer = answer_to(note, PlanAction::kDiffers);
+          ReshardNote answer = answer_to(note, ReshardAction::kDiffers);
           answer.body.content = own.entry->content;
           answer.body.confirmed = 1;
           answers->push_back({rank, std::move(answer)});
         }
         own.entry->plan->peer_differs(rank, note.body.content);
       } else {
-        const bool has = note.action == PlanAction::kHas;
+        const bool has = note.action == ReshardAction::kHas;
         own.entry->plan->peer_lacks(rank, has ? std::string_view() : note.text);
       }
       return true;
     }
-    case PlanAction::kGone:
+    case ReshardAction::kGone:
       forget(rank, note);
       return true;
-    case PlanAction::kPastLast:
+    case ReshardAction::kPastLast:
       return true;
-    case PlanAction::kStarted:
-    case PlanAction::kGivenUp:
-    case PlanAction::kLabelled:
+    case ReshardAction::kStarted:
+    case ReshardAction::kGivenUp:
+    case ReshardAction::kLabelled:
       break;
   }
   Match match = find_partner(rank, key_of(rank, note), note.body.older);
@@ -390,11 +392,11 @@ bool PlanBoard::receive(int rank, const PlanNote& note, std::vector<Answer>* ans
     return true;
   }
   if (waiting_count_ >= kMaxWaiting && waiting_of_[rank] >= kMaxWaiting / 2) return false;
-  if (note.action != PlanAction::kStarted) {
+  if (note.action != ReshardAction::kStarted) {
     wait(rank, note);
     return true;
   }
-  PlanNote answer = answer_to(note, PlanAction::kLacks);
+  ReshardNote answer = answer_to(note, ReshardAction::kLacks);
   answer.text = others(rank, note);
   make_room(*answers);
   wait(rank, note);

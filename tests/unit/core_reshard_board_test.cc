@@ -1,4 +1,4 @@
-// What two ranks say of their plans (plan_board.h). Two boards talk to each other here:
+// What two ranks say of their plans (reshard_board.h). Two boards talk to each other here:
 //  * plans with one tag and hash belong together, whoever made more of them
 //  * plans with one tag and number and different hashes differ, and both ranks hear of that
 //  * who lacks a plan says what it has instead, and says so when it has made it
@@ -12,73 +12,73 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/plan_board.h"
+#include "src/core/peer/reshard_board.h"
 
 namespace hetcomm {
 namespace {
 
-struct Plan final : BoardedPlan {
-  explicit Plan(PlanBoard::Terms own) : terms(std::move(own)) {}
+struct Plan final : BoardedReshard {
+  explicit Plan(ReshardBoard::Terms own) : terms(std::move(own)) {}
   void peer_differs(int /*rank*/, uint64_t content) override { differs.push_back(content); }
   void peer_lacks(int /*rank*/, std::string_view others) override { lacks = others; }
-  void peer_says(int /*rank*/, const PlanNote& note) override {
+  void peer_says(int /*rank*/, const ReshardNote& note) override {
     heard.push_back(note.body.execution);
   }
-  PlanBoard::Terms terms;
+  ReshardBoard::Terms terms;
   std::vector<uint64_t> differs;
   std::string lacks;
   std::vector<uint64_t> heard;
 };
 
 // Ranks 0 and 1.
-class PlanBoardTest : public ::testing::Test {
+class ReshardBoardTest : public ::testing::Test {
  protected:
   Plan& make(int rank, uint64_t content, uint64_t tag = 0) {
     plans_.push_back(std::make_unique<Plan>(
-        PlanBoard::Terms{.tag = tag, .content = content, .ranks = {1 - rank}}));
+        ReshardBoard::Terms{.tag = tag, .content = content, .ranks = {1 - rank}}));
     Plan& made = *plans_.back();
     boards_[rank].add(made, made.terms);
-    for (const PlanBoard::Answer& answer : boards_[rank].catch_up(made)) {
+    for (const ReshardBoard::Answer& answer : boards_[rank].catch_up(made)) {
       EXPECT_EQ(answer.rank, 1 - rank);
       send(rank, answer.note);
     }
     return made;
   }
   // |plan| of |rank| says something of |execution|.
-  void say(int rank, Plan& plan, PlanAction action, uint64_t execution = 0) {
-    PlanNote note{.action = action, .tag = plan.terms.tag, .body = {}, .text = {}};
+  void say(int rank, Plan& plan, ReshardAction action, uint64_t execution = 0) {
+    ReshardNote note{.action = action, .tag = plan.terms.tag, .body = {}, .text = {}};
     note.body.number = boards_[rank].number_of(plan, 1 - rank);
     note.body.older = boards_[rank].note_told(plan, 1 - rank);
     note.body.content = plan.terms.content;
     note.body.execution = execution;
     send(rank, note);
   }
-  void start(int rank, Plan& plan) { say(rank, plan, PlanAction::kStarted); }
-  void send(int from, const PlanNote& note) {
-    std::vector<PlanBoard::Answer> answers;
+  void start(int rank, Plan& plan) { say(rank, plan, ReshardAction::kStarted); }
+  void send(int from, const ReshardNote& note) {
+    std::vector<ReshardBoard::Answer> answers;
     EXPECT_TRUE(boards_[1 - from].receive(from, note, &answers));
-    for (const PlanBoard::Answer& answer : answers) {
+    for (const ReshardBoard::Answer& answer : answers) {
       EXPECT_EQ(answer.rank, from);
       send(1 - from, answer.note);
     }
   }
 
-  PlanBoard boards_[2];
+  ReshardBoard boards_[2];
   std::vector<std::unique_ptr<Plan>> plans_;
 };
 
-TEST_F(PlanBoardTest, EqualPlansSayNothing) {
+TEST_F(ReshardBoardTest, EqualPlansSayNothing) {
   Plan& own = make(0, 7);
   Plan& other = make(1, 7);
   start(0, own);
   start(1, other);
   EXPECT_TRUE(own.differs.empty() && other.differs.empty());
   EXPECT_TRUE(own.lacks.empty() && other.lacks.empty());
-  say(0, own, PlanAction::kGivenUp, 3);
+  say(0, own, ReshardAction::kGivenUp, 3);
   EXPECT_EQ(other.heard, std::vector<uint64_t>{3});
 }
 
-TEST_F(PlanBoardTest, BothHearOfPlansThatDiffer) {
+TEST_F(ReshardBoardTest, BothHearOfPlansThatDiffer) {
   Plan& own = make(0, 7);
   Plan& other = make(1, 8);
   start(0, own);
@@ -86,7 +86,7 @@ TEST_F(PlanBoardTest, BothHearOfPlansThatDiffer) {
   EXPECT_EQ(other.differs, std::vector<uint64_t>{7});
 }
 
-TEST_F(PlanBoardTest, APlanThatIsMadeLaterMayDiffer) {
+TEST_F(ReshardBoardTest, APlanThatIsMadeLaterMayDiffer) {
   Plan& own = make(0, 7);
   start(0, own);
   EXPECT_EQ(own.lacks, "it has none of any tag");
@@ -97,9 +97,10 @@ TEST_F(PlanBoardTest, APlanThatIsMadeLaterMayDiffer) {
   EXPECT_EQ(other.differs, std::vector<uint64_t>{7});
 }
 
-TEST_F(PlanBoardTest, WhatThereIsInsteadIsNamed) {
+TEST_F(ReshardBoardTest, WhatThereIsInsteadIsNamed) {
   Plan& own = make(0, 7, 3);
-  plans_.push_back(std::make_unique<Plan>(PlanBoard::Terms{.tag = 3, .content = 1, .ranks = {2}}));
+  plans_.push_back(
+      std::make_unique<Plan>(ReshardBoard::Terms{.tag = 3, .content = 1, .ranks = {2}}));
   boards_[1].add(*plans_.back(), plans_.back()->terms);
   start(0, own);
   EXPECT_EQ(own.lacks, "it has tag 3 with other ranks");
@@ -115,7 +116,7 @@ TEST_F(PlanBoardTest, WhatThereIsInsteadIsNamed) {
 }
 
 // Rank 0 made one that rank 1 could not make.
-TEST_F(PlanBoardTest, NumbersMayDrift) {
+TEST_F(ReshardBoardTest, NumbersMayDrift) {
   Plan& lost = make(0, 5);
   boards_[0].remove(lost);
   Plan& own = make(0, 7);
@@ -125,19 +126,19 @@ TEST_F(PlanBoardTest, NumbersMayDrift) {
   start(1, other);
   EXPECT_TRUE(own.differs.empty() && other.differs.empty());
   EXPECT_TRUE(own.lacks.empty() && other.lacks.empty());
-  say(1, other, PlanAction::kLabelled, 4);
+  say(1, other, ReshardAction::kLabelled, 4);
   EXPECT_EQ(own.heard, std::vector<uint64_t>{4});
 }
 
 // Several plans with one tag and hash keep apart.
-TEST_F(PlanBoardTest, EqualPlansAreJoinedByNumber) {
+TEST_F(ReshardBoardTest, EqualPlansAreJoinedByNumber) {
   std::vector<Plan*> own;
   std::vector<Plan*> others;
   for (int i = 0; i < 3; ++i) own.push_back(&make(0, 7));
   for (int i = 0; i < 3; ++i) others.push_back(&make(1, 7));
   for (const size_t i : {size_t{2}, size_t{0}, size_t{1}}) {
-    say(0, *own[i], PlanAction::kGivenUp, 10 + i);
-    say(1, *others[i], PlanAction::kGivenUp, 20 + i);
+    say(0, *own[i], ReshardAction::kGivenUp, 10 + i);
+    say(1, *others[i], ReshardAction::kGivenUp, 20 + i);
   }
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(others[i]->heard, std::vector<uint64_t>{10 + i});
@@ -146,51 +147,51 @@ TEST_F(PlanBoardTest, EqualPlansAreJoinedByNumber) {
 }
 
 // The second of two equal plans speaks first, when the other rank has made one so far.
-TEST_F(PlanBoardTest, ALaterPlanIsNotJoinedToAnEarlierOne) {
+TEST_F(ReshardBoardTest, ALaterPlanIsNotJoinedToAnEarlierOne) {
   Plan& first = make(0, 7);
   Plan& second = make(0, 7);
   Plan& their_first = make(1, 7);
-  say(0, second, PlanAction::kLabelled, 2);
+  say(0, second, ReshardAction::kLabelled, 2);
   EXPECT_TRUE(their_first.heard.empty());
   Plan& their_second = make(1, 7);
-  say(0, first, PlanAction::kLabelled, 1);
+  say(0, first, ReshardAction::kLabelled, 1);
   EXPECT_EQ(their_first.heard, std::vector<uint64_t>{1});
   EXPECT_EQ(their_second.heard, std::vector<uint64_t>{2});
 }
 
 // Numbers have drifted so far that no plan of the other rank has them.
-TEST_F(PlanBoardTest, EqualPlansAreJoinedInTheirOrder) {
+TEST_F(ReshardBoardTest, EqualPlansAreJoinedInTheirOrder) {
   for (const bool first_speaks_first : {true, false}) {
     for (int i = 0; i < 2; ++i) boards_[0].remove(make(0, 5));
     Plan& first = make(0, 7);
     Plan& second = make(0, 7);
     Plan& their_first = make(1, 7);
     Plan& their_second = make(1, 7);
-    if (first_speaks_first) say(0, first, PlanAction::kLabelled, 1);
-    say(0, second, PlanAction::kLabelled, 2);
-    say(1, their_second, PlanAction::kLabelled, 4);
-    say(1, their_first, PlanAction::kLabelled, 3);
-    if (!first_speaks_first) say(0, first, PlanAction::kLabelled, 1);
+    if (first_speaks_first) say(0, first, ReshardAction::kLabelled, 1);
+    say(0, second, ReshardAction::kLabelled, 2);
+    say(1, their_second, ReshardAction::kLabelled, 4);
+    say(1, their_first, ReshardAction::kLabelled, 3);
+    if (!first_speaks_first) say(0, first, ReshardAction::kLabelled, 1);
     EXPECT_EQ(their_first.heard, std::vector<uint64_t>{1});
     EXPECT_EQ(their_second.heard, std::vector<uint64_t>{2});
     EXPECT_EQ(first.heard, std::vector<uint64_t>{3});
     EXPECT_EQ(second.heard, std::vector<uint64_t>{4});
     for (Plan* const each : {&first, &second}) {
-      say(0, *each, PlanAction::kGone);
+      say(0, *each, ReshardAction::kGone);
       boards_[0].remove(*each);
     }
     for (Plan* const each : {&their_first, &their_second}) {
-      say(1, *each, PlanAction::kGone);
+      say(1, *each, ReshardAction::kGone);
       boards_[1].remove(*each);
     }
   }
 }
 
-TEST_F(PlanBoardTest, NotesWaitForThePlanAndGoWithIt) {
+TEST_F(ReshardBoardTest, NotesWaitForThePlanAndGoWithIt) {
   Plan& own = make(0, 7);
   start(0, own);
-  say(0, own, PlanAction::kGivenUp, 1);
-  say(0, own, PlanAction::kGivenUp, 2);
+  say(0, own, ReshardAction::kGivenUp, 1);
+  say(0, own, ReshardAction::kGivenUp, 2);
   Plan& other = make(1, 7);
   EXPECT_EQ(other.heard, (std::vector<uint64_t>{1, 2}));
   EXPECT_EQ(own.lacks, "");
@@ -203,8 +204,8 @@ TEST_F(PlanBoardTest, NotesWaitForThePlanAndGoWithIt) {
 
   Plan& short_lived = make(0, 9, 1);
   start(0, short_lived);
-  say(0, short_lived, PlanAction::kGivenUp, 3);
-  say(0, short_lived, PlanAction::kGone);
+  say(0, short_lived, ReshardAction::kGivenUp, 3);
+  say(0, short_lived, ReshardAction::kGone);
   boards_[0].remove(short_lived);
   // Another one in its place hears nothing, and is not said to differ.
   Plan& later = make(1, 8, 1);
@@ -213,9 +214,9 @@ TEST_F(PlanBoardTest, NotesWaitForThePlanAndGoWithIt) {
 }
 
 // Rank 0 has given its plan up, and what it said of it arrives when rank 1 has made others.
-TEST_F(PlanBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
+TEST_F(ReshardBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   Plan& gone = make(0, 9);
-  PlanNote late{.action = PlanAction::kStarted, .tag = 0, .body = {}, .text = {}};
+  ReshardNote late{.action = ReshardAction::kStarted, .tag = 0, .body = {}, .text = {}};
   late.body.number = boards_[0].number_of(gone, 1);
   late.body.content = 9;
   boards_[0].remove(gone);
@@ -225,7 +226,7 @@ TEST_F(PlanBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   // The same plan again on both ranks: what was said of the first one is not of the second.
   Plan& own = make(0, 7);
   start(0, own);
-  PlanNote old{.action = PlanAction::kGivenUp, .tag = 0, .body = {}, .text = {}};
+  ReshardNote old{.action = ReshardAction::kGivenUp, .tag = 0, .body = {}, .text = {}};
   old.body.number = boards_[0].number_of(own, 1);
   old.body.content = 7;
   old.body.execution = 5;
@@ -237,19 +238,19 @@ TEST_F(PlanBoardTest, WhatIsSaidOfAPlanThatIsGoneEndsNoOther) {
   Plan& first = make(0, 7, 5);
   Plan& partner = make(1, 7, 5);
   start(0, first);
-  say(0, first, PlanAction::kGone);
+  say(0, first, ReshardAction::kGone);
   boards_[0].remove(first);
   Plan& second = make(0, 7, 5);
   start(0, second);
   boards_[1].remove(partner);
   Plan& last = make(1, 7, 5);
-  say(0, second, PlanAction::kGivenUp, 6);
+  say(0, second, ReshardAction::kGivenUp, 6);
   EXPECT_EQ(last.heard, std::vector<uint64_t>{6});
 }
 
-TEST_F(PlanBoardTest, NothingIsLeftOfPlansThatAreGoneAtBoth) {
+TEST_F(ReshardBoardTest, NothingIsLeftOfPlansThatAreGoneAtBoth) {
   const auto let_go = [&](int rank, Plan& plan) {
-    say(rank, plan, PlanAction::kGone);
+    say(rank, plan, ReshardAction::kGone);
     boards_[rank].remove(plan);
   };
   for (const int first : {0, 1}) {
@@ -276,10 +277,10 @@ TEST_F(PlanBoardTest, NothingIsLeftOfPlansThatAreGoneAtBoth) {
   EXPECT_EQ(boards_[1].remembered(), 0u);
 }
 
-TEST_F(PlanBoardTest, NobodySaysTooMuch) {
-  PlanBoard board;
-  PlanNote note{.action = PlanAction::kGivenUp, .tag = 0, .body = {}, .text = {}};
-  std::vector<PlanBoard::Answer> answers;
+TEST_F(ReshardBoardTest, NobodySaysTooMuch) {
+  ReshardBoard board;
+  ReshardNote note{.action = ReshardAction::kGivenUp, .tag = 0, .body = {}, .text = {}};
+  std::vector<ReshardBoard::Answer> answers;
   size_t held = 0;
   while (held < 1'000'000 && board.receive(1, note, &answers)) ++held;
   EXPECT_GT(held, 1000u);

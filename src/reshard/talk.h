@@ -1,4 +1,4 @@
-// PlanTalk: what this rank tells the other ranks of a redistribution, and hears of them: that it
+// ReshardTalk: what this rank tells the other ranks of a redistribution, and hears of them: that it
 // has started, executions that were given up, and labels. It tells the ranks with which it has
 // lanes. Under the baton, but for the constructor.
 #pragma once
@@ -13,7 +13,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/communicator/communicator.h"
-#include "src/core/peer/plan_board.h"
+#include "src/core/peer/reshard_board.h"
 
 namespace hetcomm::reshard {
 
@@ -36,7 +36,7 @@ struct GivenUp {
   Status status() const;
 };
 
-class PlanTalkClient {
+class ReshardTalkClient {
  public:
   // Rank |rank| of the job has made another plan.
   virtual void plan_differs(int rank, const Status& why) HETCOMM_UNDER_BATON = 0;
@@ -46,17 +46,17 @@ class PlanTalkClient {
   virtual void label_came(uint64_t execution) HETCOMM_UNDER_BATON = 0;
 
  protected:
-  ~PlanTalkClient() = default;
+  ~ReshardTalkClient() = default;
 };
 
-class PlanTalk final : private BoardedPlan {
+class ReshardTalk final : private BoardedReshard {
  public:
   // |peers|: ranks of the job with which this rank has lanes, each once. All arguments outlive
   // this.
-  PlanTalk(Communicator& communicator, PlanTalkClient& client, PlanBoard::Terms terms,
-           std::vector<int> peers);
-  PlanTalk(const PlanTalk&) = delete;
-  PlanTalk& operator=(const PlanTalk&) = delete;
+  ReshardTalk(Communicator& communicator, ReshardTalkClient& client, ReshardBoard::Terms terms,
+              std::vector<int> peers);
+  ReshardTalk(const ReshardTalk&) = delete;
+  ReshardTalk& operator=(const ReshardTalk&) = delete;
 
   // Takes the plan's numbers, and hears of others from now on. May throw std::bad_alloc.
   void enter() HETCOMM_UNDER_BATON;
@@ -85,17 +85,17 @@ class PlanTalk final : private BoardedPlan {
   std::string lacking() const HETCOMM_UNDER_BATON;
 
  private:
-  // BoardedPlan
+  // BoardedReshard
   void peer_differs(int rank, uint64_t content) override HETCOMM_UNDER_BATON;
   void peer_lacks(int rank, std::string_view others) override HETCOMM_UNDER_BATON;
-  void peer_says(int rank, const PlanNote& note) override HETCOMM_UNDER_BATON;
+  void peer_says(int rank, const ReshardNote& note) override HETCOMM_UNDER_BATON;
 
-  PlanNote note_to(int rank, PlanAction action) const HETCOMM_UNDER_BATON;
-  void send(int rank, const PlanNote& note) HETCOMM_UNDER_BATON;
+  ReshardNote note_to(int rank, ReshardAction action) const HETCOMM_UNDER_BATON;
+  void send(int rank, const ReshardNote& note) HETCOMM_UNDER_BATON;
 
   Communicator& communicator_;
-  PlanTalkClient& client_;
-  const PlanBoard::Terms terms_;
+  ReshardTalkClient& client_;
+  const ReshardBoard::Terms terms_;
   const std::vector<int> peers_;
   bool is_introduced_ = false;
   std::map<int, std::string> lacking_;                // by rank: what it has instead
