@@ -40,7 +40,7 @@ int32_t device_of(hetcomm_context_t* context, size_t local, std::string* address
   if (count < 2) return 0;
   const auto device = static_cast<int32_t>(1 + local % static_cast<size_t>(count - 1));
   hetcomm_device_info_t info{.struct_size = sizeof(info)};
-  require(hetcomm_device_get_info(context, device, &info), "asking for a device");
+  require(hetcomm_device_info(context, device, &info), "asking for a device");
   *address = info.pci_address;
   return device;
 }

@@ -32,7 +32,7 @@ HetcommBackend::~HetcommBackend() {
   hetcomm_group_destroy(group_);
   // The device may notice a moment later that its stream is idle.
   hetcomm_status_t status = HETCOMM_BUSY;
-  while ((status = hetcomm_stream_release(ordered_.stream)) == HETCOMM_BUSY) {
+  while ((status = hetcomm_stream_destroy(ordered_.stream)) == HETCOMM_BUSY) {
   }
   require(status, "releasing the stream");
 }
@@ -65,14 +65,15 @@ void HetcommBackend::measure_posts(int count, Samples* samples) {
 
 void HetcommBackend::free_memory() {
   wait_all();
-  require(hetcomm_remote_memory_release(remote_), "releasing the peer's memory");
+  require(hetcomm_remote_memory_destroy(remote_), "releasing the peer's memory");
   remote_ = nullptr;
   if (exposed_ != nullptr) {
     require(hetcomm_memory_unregister(exposed_, HETCOMM_TIMEOUT_INFINITE), "unregistering memory");
   }
   exposed_ = nullptr;
   host_.give_back();
-  for (hetcomm_memory_t* memory : memories_) require(hetcomm_memory_free(memory), "freeing memory");
+  for (hetcomm_memory_t* memory : memories_)
+    require(hetcomm_memory_destroy(memory), "freeing memory");
   memories_.clear();
 }
 
@@ -207,7 +208,7 @@ int64_t HetcommBackend::wrong(int slot, uint64_t seed) {
 double HetcommBackend::copy_us(double seconds, const CopyShares& shares) {
   if (device_ == HETCOMM_DEVICE_HOST) return 0;
   hetcomm_device_info_t info{.struct_size = sizeof(info)};
-  require(hetcomm_device_get_info(session_.context(), device_, &info), "asking for a device");
+  require(hetcomm_device_info(session_.context(), device_, &info), "asking for a device");
   if (info.host_accessible != 0) {
     fail(
         fmt::format("the CPU can touch memory of {}, so nothing is staged: use --memory sim-handle",

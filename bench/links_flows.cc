@@ -91,7 +91,7 @@ class FlowBuffer {
   FlowBuffer(const FlowBuffer&) = delete;
   FlowBuffer& operator=(const FlowBuffer&) = delete;
   ~FlowBuffer() {
-    if (memory_ != nullptr) require(hetcomm_memory_free(memory_), "freeing device memory");
+    if (memory_ != nullptr) require(hetcomm_memory_destroy(memory_), "freeing device memory");
   }
 
   void allocate(const FlowMemory& where, uint64_t size) {

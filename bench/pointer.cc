@@ -16,7 +16,7 @@ class Pointed {
   }
   Pointed(const Pointed&) = delete;
   Pointed& operator=(const Pointed&) = delete;
-  ~Pointed() { static_cast<void>(hetcomm_memory_free(memory_)); }
+  ~Pointed() { static_cast<void>(hetcomm_memory_destroy(memory_)); }
   const void* get() const { return pointer_; }
 
  private:

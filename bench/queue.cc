@@ -114,7 +114,7 @@ class Buffers {
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
   ~Buffers() {
-    for (hetcomm_memory_t* memory : memories_) require(hetcomm_memory_free(memory), "freeing");
+    for (hetcomm_memory_t* memory : memories_) require(hetcomm_memory_destroy(memory), "freeing");
   }
   // They are used in turn.
   const hetcomm_buffer_t& next() { return all_[next_++ % all_.size()]; }

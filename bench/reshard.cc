@@ -118,7 +118,7 @@ class Part {
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
   ~Part() {
-    if (memory_ != nullptr) require(hetcomm_memory_free(memory_), "freeing");
+    if (memory_ != nullptr) require(hetcomm_memory_destroy(memory_), "freeing");
   }
 
   hetcomm_buffer_t buffer() {

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <hetcomm/collective.h>
+#include <hetcomm/datatype.h>
 
 #include "src/base/text.h"
 

@@ -89,9 +89,9 @@ int main(void) {
 
   /* Nobody ends its memory while another may still put. */
   check(hetcomm_communicator_barrier(world, HETCOMM_TIMEOUT_DEFAULT), "barrier");
-  check(hetcomm_remote_memory_release(next), "release");
+  check(hetcomm_remote_memory_destroy(next), "release");
   check(hetcomm_memory_unregister(window, HETCOMM_TIMEOUT_DEFAULT), "unregister");
-  check(hetcomm_memory_free(window), "free");
+  check(hetcomm_memory_destroy(window), "free");
   check(hetcomm_communicator_destroy(world), "destroy");
   hetcomm_bootstrap_destroy(bootstrap);
   check(hetcomm_context_destroy(context), "destroy");

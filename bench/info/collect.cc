@@ -23,7 +23,7 @@ bool collect_devices(hetcomm_context_t* context, Report& report) {
   hetcomm_status_t status = hetcomm_device_count(context, &count);
   for (int32_t index = 0; status == HETCOMM_OK && index < count; ++index) {
     hetcomm_device_info_t info{.struct_size = sizeof(info)};
-    status = hetcomm_device_get_info(context, index, &info);
+    status = hetcomm_device_info(context, index, &info);
     if (status != HETCOMM_OK) break;
     report.devices.push_back({.index = info.index,
                               .kind = info.kind,

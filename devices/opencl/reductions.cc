@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <hetcomm/collective.h>
+#include <hetcomm/datatype.h>
 
 #include "src/base/signals_blocked.h"
 

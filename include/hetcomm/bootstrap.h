@@ -22,9 +22,9 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
  * else on the first free one of the next 16 ports. The others find it by handshake. The store
  * listens on the addresses of MASTER_ADDR that rank 0's host has, else on those of
  * HETCOMM_INTERFACE, else on all. Where no port is free rank 0 tries again until its time is over.
- * Ranks pass over the store of an earlier start of the job. The store lives until rank 0 destroys its bootstrap. Communicators that
- * exist do not need it. After its end none can be created or rebuilt with the bootstrap: such calls
- * end with BOOTSTRAP_FAILED within seconds.
+ * Ranks pass over the store of an earlier start of the job. The store lives until rank 0 destroys
+ * its bootstrap. Communicators that exist do not need it. After its end none can be created or
+ * rebuilt with the bootstrap: such calls end with BOOTSTRAP_FAILED within seconds.
  *
  * The job secret is HETCOMM_SECRET, or the contents of HETCOMM_SECRET_FILE. Without one the store
  * hands out a random key, which keeps strays out and no more, and rank 0 warns of it.
@@ -35,8 +35,8 @@ typedef struct hetcomm_bootstrap hetcomm_bootstrap_t;
  *
  * The call waits until this rank has reached the store, for up to HETCOMM_BOOTSTRAP_TIMEOUT. A rank
  * that a store with another secret has turned away waits only until every port has given a result
- * twice, 5 s apart. A rank 0 that fails tells the others why, which takes it up to 2 s; they end with
- * its status.
+ * twice, 5 s apart. A rank 0 that fails tells the others why, which takes it up to 2 s; they end
+ * with its status.
  *   BOOTSTRAP_FAILED   A variable is missing or has no valid value, rank 0 cannot listen, or the
  *                      store was not reached in time; the text says which.
  *   PERMISSION_DENIED  The store refused the secret of this rank, another process has joined as

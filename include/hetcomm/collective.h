@@ -58,76 +58,12 @@
 #ifndef HETCOMM_COLLECTIVE_H_
 #define HETCOMM_COLLECTIVE_H_
 
+#include <hetcomm/datatype.h>
 #include <hetcomm/operation.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Types of elements: X(name, value, bytes). */
-#define HETCOMM_DATATYPE_MAP(X) \
-  X(BOOL, 0, 1)                 \
-  X(INT8, 1, 1)                 \
-  X(UINT8, 2, 1)                \
-  X(INT16, 3, 2)                \
-  X(UINT16, 4, 2)               \
-  X(INT32, 5, 4)                \
-  X(UINT32, 6, 4)               \
-  X(INT64, 7, 8)                \
-  X(UINT64, 8, 8)               \
-  X(FLOAT16, 9, 2)              \
-  X(BFLOAT16, 10, 2)            \
-  X(FLOAT8_E4M3FN, 11, 1)       \
-  X(FLOAT8_E5M2, 12, 1)         \
-  X(FLOAT32, 13, 4)             \
-  X(FLOAT64, 14, 8)             \
-  X(COMPLEX64, 15, 8)           \
-  X(COMPLEX128, 16, 16)
-
-/* HETCOMM_BOOL to HETCOMM_COMPLEX128. The type has a fixed width, since the size of an enum is no
- * part of an ABI. */
-typedef int32_t hetcomm_datatype_t;
-enum {
-#define HETCOMM_DATATYPE_ENUM_(name, value, bytes) HETCOMM_##name = (value),
-  HETCOMM_DATATYPE_MAP(HETCOMM_DATATYPE_ENUM_)
-#undef HETCOMM_DATATYPE_ENUM_
-      HETCOMM_DATATYPE_FORCE_INT_ = 0x7fffffff
-};
-
-/* Operators: X(name, value).
- *
- * SUM, PRODUCT     Sums and products of integers wrap around.
- * MIN, MAX         They give a NaN where an element is one. They are not defined for complex types.
- * AND, OR, XOR     They are defined for integers, bit by bit, and for BOOL.
- * AVERAGE          The sum divided by the number of ranks, of integers towards zero. It is not
- *                  defined for BOOL.
- * PREMUL_SUM       The sum of options->factor times each rank's elements. It is not defined for
- *                  BOOL.
- *
- * All ranks get the same bits. SUM, PRODUCT, AVERAGE and PREMUL_SUM of FLOAT16, BFLOAT16 and the
- * FLOAT8 types are calculated in float32, in the order of ranks, and rounded once: every algorithm,
- * size and transport gives the same bits. The order in which FLOAT32 and wider types are summed
- * depends on the algorithm. Which NaN a result is, and which of two zeros, may depend on where it was
- * calculated (HETCOMM_DEVICE_SUMS), alike on all ranks. */
-#define HETCOMM_REDUCTION_MAP(X) \
-  X(SUM, 0)                      \
-  X(PRODUCT, 1)                  \
-  X(MIN, 2)                      \
-  X(MAX, 3)                      \
-  X(AND, 4)                      \
-  X(OR, 5)                       \
-  X(XOR, 6)                      \
-  X(AVERAGE, 7)                  \
-  X(PREMUL_SUM, 8)
-
-/* HETCOMM_REDUCE_SUM to HETCOMM_REDUCE_PREMUL_SUM. */
-typedef int32_t hetcomm_reduction_t;
-enum {
-#define HETCOMM_REDUCTION_ENUM_(name, value) HETCOMM_REDUCE_##name = (value),
-  HETCOMM_REDUCTION_MAP(HETCOMM_REDUCTION_ENUM_)
-#undef HETCOMM_REDUCTION_ENUM_
-      HETCOMM_REDUCE_FORCE_INT_ = 0x7fffffff
-};
 
 /* Flags of a collective operation; they are combined by or. */
 enum {
@@ -165,10 +101,6 @@ typedef struct hetcomm_collective_options {
    * (hetcomm/stream.h). NULL: it is in no stream's order. */
   hetcomm_stream_t* stream;
 } hetcomm_collective_options_t;
-
-/* Gives the size of an element in bytes. INVALID_ARGUMENT: |datatype| is no type. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_datatype_size(hetcomm_datatype_t datatype, size_t* out_size_bytes) HETCOMM_NOEXCEPT;
 
 /* For all functions below: |options| may be NULL. A call that returns a failure has rejected the
  * operation on this rank: no completion will follow, and the call does not count.

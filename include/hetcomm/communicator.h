@@ -216,12 +216,12 @@ hetcomm_communicator_explain(hetcomm_communicator_t* communicator, int32_t rank,
                              char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;
 
 /* Lists every pairing of a network interface of this rank with one of |rank|, for data of device
- * |device| (an index, as hetcomm_device_get_info takes it): distance from the device to the
- * interface, rate, the device's share of it, estimated time of 64 KiB, and why the pairing is used
- * or not; then this machine's interfaces that no transport uses, with the reason. |format| is
- * HETCOMM_TOPOLOGY_TEXT, a table, or HETCOMM_TOPOLOGY_JSON (hetcomm/topology.h). |capacity|,
- * |out_text| and |*out_size| are as for hetcomm_communicator_explain. OUT_OF_RANGE: there is no such
- * rank, or no such device. INVALID_ARGUMENT: there is no such format. Fails as
+ * |device| (an index, as hetcomm_device_info takes it): distance from the device to the
+ * interface, rate, the device's share of it, estimated time of 64 KiB, and why the pairing is
+ * used or not; then this machine's interfaces that no transport uses, with the reason. |format|
+ * is HETCOMM_TOPOLOGY_TEXT, a table, or HETCOMM_TOPOLOGY_JSON (hetcomm/topology.h). |capacity|,
+ * |out_text| and |*out_size| are as for hetcomm_communicator_explain. OUT_OF_RANGE: there is no
+ * such rank, or no such device. INVALID_ARGUMENT: there is no such format. Fails as
  * hetcomm_context_topology does where the machine cannot be read. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_communicator_explain_pairings(
     hetcomm_communicator_t* communicator, int32_t rank, int32_t device, int32_t format,

@@ -6,20 +6,20 @@
  *
  *     HETCOMM_DEVICE_PLUGINS=/opt/acme/libacme_hetcomm.so HETCOMM_DEVICES=acme:0,acme:1
  *
- * It needs this header, for reduce() also the numbers in hetcomm/collective.h, and no symbol of
+ * It needs this header, for reduce() also the numbers in hetcomm/datatype.h, and no symbol of
  * libhetcomm. docs/devices.md shows how one is made.
  *
  * Any thread may call any function, on different objects at the same time. No function blocks
  * unless its comment says so. A function that returns a status and fails has left its outputs alone
- * and has done nothing, but for copies of rows, of which some may run. A function that takes a range
- * fails with OUT_OF_RANGE if that leaves its allocation, with INVALID_ARGUMENT if the address is not
- * this device's, and with STALE_HANDLE if the memory was freed and that can be told, as does find().
- * Any function may fail with OUT_OF_MEMORY, OUT_OF_RESOURCES, DEVICE_LOST or INTERNAL. A status that
- * neither this nor the function's own comment names counts as DEVICE_LOST, and the text says which it
- * was. None throws a C++ exception.
+ * and has done nothing, but for copies of rows, of which some may run. A function that takes a
+ * range fails with OUT_OF_RANGE if that leaves its allocation, with INVALID_ARGUMENT if the address
+ * is not this device's, and with STALE_HANDLE if the memory was freed and that can be told, as does
+ * find(). Any function may fail with OUT_OF_MEMORY, OUT_OF_RESOURCES, DEVICE_LOST or INTERNAL. A
+ * status that neither this nor the function's own comment names counts as DEVICE_LOST, and the text
+ * says which it was. None throws a C++ exception.
  *
  * An address is the vendor's name of memory: a pointer that the CPU may touch, one that it may not,
- * or a handle. The library never computes with it; it passes address and offset.               */
+ * or a handle. The library never computes with it; it passes address and offset. */
 #ifndef HETCOMM_DEVICE_PLUGIN_H_
 #define HETCOMM_DEVICE_PLUGIN_H_
 
@@ -39,9 +39,9 @@ typedef struct hetcomm_device_rows {
   uint64_t strides[2];
 } hetcomm_device_rows_t;
 
-/* This says what a device reduces: out[i] = first[i] op second[i], divided by |divisor|, for each i.
- * |first|, |second| or both may be the elements of |out| themselves, at the same place and of the
- * same type; else they have no byte in common with it. Frozen layout. */
+/* This says what a device reduces: out[i] = first[i] op second[i], divided by |divisor|, for
+ * each i. |first|, |second| or both may be the elements of |out| themselves, at the same place
+ * and of the same type; else they have no byte in common with it. Frozen layout. */
 typedef struct hetcomm_device_reduction {
   const void* first; /* allocation of the operand on the left */
   uint64_t first_offset;
@@ -66,13 +66,13 @@ typedef struct hetcomm_device_place {
   uint64_t device; /* index of the device among those that were asked */
   void* base;      /* of the allocation, as find() gives it */
   uint64_t size;
-  /* A number that no other allocation of this kind has in the life of the process; 0: the vendor has
-   * none. */
+  /* A number that no other allocation of this kind has in the life of the process; 0: the vendor
+   * has none. */
   uint64_t allocation_id;
 } hetcomm_device_place_t;
 
-/* A bit of hetcomm_device_table_t.flags: NULL names a stream of the user's, as it names CUDA's default
- * stream, so that user_stream_open() takes it. */
+/* A bit of hetcomm_device_table_t.flags: NULL names a stream of the user's, as it names CUDA's
+ * default stream, so that user_stream_open() takes it. */
 #define HETCOMM_DEVICE_NULL_STREAM UINT64_C(1)
 
 /* The functions of one kind of device. Entries are only ever added at the end. What a plug-in of an
@@ -115,22 +115,24 @@ typedef struct hetcomm_device_table {
    * Creates a stream, which runs its copies and reductions in order. Those of different streams
    * overlap. */
   hetcomm_status_t (*stream_create)(void* device, void** out_stream);
-  /* Waits until all copies and reductions of the stream have ended, and frees it. Its events stay until they are
-   * released. */
+  /* Waits until all copies and reductions of the stream have ended, and frees it. Its events
+   * stay until they are released. */
   void (*stream_destroy)(void* device, void* stream);
 
-  /* Starts to copy |size_bytes| at |address| + |offset| into host memory. Both stay valid until an
-   * event that was recorded after the copy has completed. A call, as of all copies, may last as long
-   * as the copy; then nothing else of its process moves meanwhile. */
+  /* Starts to copy |size_bytes| at |address| + |offset| into host memory. Both stay valid until
+   * an event that was recorded after the copy has completed. A call, as of all copies, may last
+   * as long as the copy; then nothing else of its process moves meanwhile. */
   hetcomm_status_t (*copy_to_host)(void* device, void* stream, void* host, const void* address,
                                    uint64_t offset, uint64_t size_bytes);
   /* Starts to copy |size_bytes| of host memory to |address| + |offset|. Both stay valid until an
-   * event that was recorded after the copy has completed. The device may read the host memory at any
-   * time from the call on: what another copy writes there has been waited for before the call. */
+   * event that was recorded after the copy has completed. The device may read the host memory at
+   * any time from the call on: what another copy writes there has been waited for before the
+   * call. */
   hetcomm_status_t (*copy_from_host)(void* device, void* stream, void* address, uint64_t offset,
                                      const void* host, uint64_t size_bytes);
   /* Optional: start to copy |rows| of the allocation |address| into host memory, where they lie
-   * behind each other in their order, and back. As copy_to_host and copy_from_host else. They come together. */
+   * behind each other in their order, and back. As copy_to_host and copy_from_host else. They
+   * come together. */
   hetcomm_status_t (*copy_rows_to_host)(void* device, void* stream, void* host, const void* address,
                                         const hetcomm_device_rows_t* rows);
   hetcomm_status_t (*copy_rows_from_host)(void* device, void* stream, void* address,
@@ -189,10 +191,10 @@ typedef struct hetcomm_device_table {
   hetcomm_status_t (*allocate_host)(void* device, uint64_t size_bytes, void** out_host);
   void (*free_host)(void* device, void* host);
   /* Optional: adds 1 to the eventfd |file| as soon as |event| has completed, with an error or
-   * without; at once where it has already. event_query() says so by then: the library asks once when
-   * |file| was written, and may sleep for long if the answer is PENDING. The event may be released
-   * before that. The caller keeps |file| open until the device was destroyed. Without this entry
-   * the library polls while copies run. */
+   * without; at once where it has already. event_query() says so by then: the library asks once
+   * when |file| was written, and may sleep for long if the answer is PENDING. The event may be
+   * released before that. The caller keeps |file| open until the device was destroyed. Without
+   * this entry the library polls while copies run. */
   hetcomm_status_t (*event_notify)(void* device, void* event, int file);
 
   /* The six entries below put operations into the order of a stream that the user has made
@@ -201,9 +203,9 @@ typedef struct hetcomm_device_table {
    * (HETCOMM_STREAM_NOT_HELD) only. The library copies nothing there.
    *
    * Optional: begins to use the user's stream |native|, which the vendor's own type names: a
-   * cl_command_queue, a cudaStream_t. INVALID_ARGUMENT where it is no stream of this device. It is NULL
-   * only where |flags| has HETCOMM_DEVICE_NULL_STREAM. The stream stays the user's, who keeps it until
-   * user_stream_close(), or the device retains it. */
+   * cl_command_queue, a cudaStream_t. INVALID_ARGUMENT where it is no stream of this device. It is
+   * NULL only where |flags| has HETCOMM_DEVICE_NULL_STREAM. The stream stays the user's, who keeps
+   * it until user_stream_close(), or the device retains it. */
   hetcomm_status_t (*user_stream_open)(void* device, void* native, void** out_user_stream);
   /* Ends what user_stream_open() has begun. Its events have been released, and its holds ended. */
   void (*user_stream_close)(void* device, void* user_stream);
@@ -222,9 +224,9 @@ typedef struct hetcomm_device_table {
   /* Gives what user_stream_open() takes for a stream of stream_create(), which stays the device's
    * (hetcomm_stream_create). */
   hetcomm_status_t (*stream_native)(void* device, void* stream, void** out_native);
-  /* Optional: writes what the vendor has said when the device failed last, on any thread, in at most
-   * |size| bytes with the NUL; an empty text where it has said nothing. People read it behind the
-   * status. */
+  /* Optional: writes what the vendor has said when the device failed last, on any thread, in at
+   * most |size| bytes with the NUL; an empty text where it has said nothing. People read it
+   * behind the status. */
   void (*error_text)(void* device, char* text, uint64_t size);
   /* Optional: starts to copy, row to row, |from_rows| of the allocation |from| to |to_rows| of the
    * allocation |to| of |to_device|, which is |device| or another one with this function. The stream
@@ -237,19 +239,18 @@ typedef struct hetcomm_device_table {
   hetcomm_status_t (*copy_rows_between)(void* device, void* stream, const void* from,
                                         const hetcomm_device_rows_t* from_rows, void* to_device,
                                         void* to, const hetcomm_device_rows_t* to_rows);
-  /* Optional: starts to reduce memory of the device, behind all that the stream holds; copies that
-   * are put there later see the result. Allocations stay valid until an event that was recorded after
-   * this call has completed.
-   * Operators are those of hetcomm/collective.h. Bits are those of IEEE 754, with subnormal numbers;
-   * each operation is rounded to the nearest, and none fused with another. FLOAT16, BFLOAT16 and the
-   * FLOAT8 types are calculated in float32: the sum is rounded to that, divided, rounded to that, and
-   * then rounded to the type of |out|. Which NaN a result is, and which of two zeros MIN and MAX take,
-   * is free.
-   * The library asks first, for each operation, with no elements, perhaps with a null stream, and
-   * from any thread. OK says that any number of elements can be reduced so, from these places on and
-   * from others that are aligned as they are. UNSUPPORTED says that they cannot, since a place is not
-   * aligned for its elements, say, or not yet, as while kernels are compiled: the library calculates
-   * on the host. */
+  /* Optional: starts to reduce memory of the device, behind all that the stream holds; copies
+   * that are put there later see the result. Allocations stay valid until an event that was
+   * recorded after this call has completed. Operators are those of hetcomm/datatype.h. Bits are
+   * those of IEEE 754, with subnormal numbers; each operation is rounded to the nearest, and
+   * none fused with another. FLOAT16, BFLOAT16 and the FLOAT8 types are calculated in float32:
+   * the sum is rounded to that, divided, rounded to that, and then rounded to the type of |out|.
+   * Which NaN a result is, and which of two zeros MIN and MAX take, is free. The library asks
+   * first, for each operation, with no elements, perhaps with a null stream, and from any
+   * thread. OK says that any number of elements can be reduced so, from these places on and from
+   * others that are aligned as they are. UNSUPPORTED says that they cannot, since a place is not
+   * aligned for its elements, say, or not yet, as while kernels are compiled: the library
+   * calculates on the host. */
   hetcomm_status_t (*reduce)(void* device, void* stream,
                              const hetcomm_device_reduction_t* reduction);
   /* Optional: gives the NUMA node of the host near which the device is, by the kernel's number; -1
@@ -260,18 +261,19 @@ typedef struct hetcomm_device_table {
    * then copies through host memory that other processes of the host can map. May be called at any
    * time, and does not block. */
   int32_t (*host_memory_suffices)(void* device);
-  /* Optional: tells by one query which of |count| devices has the allocation that contains |address|,
-   * which may be any number. |devices| are all devices of a context whose tables have this function
-   * and this kind. Without it the library asks each of them by find().
-   * NOT_FOUND: it is memory of none of them. STALE_HANDLE: it was that of one, and was freed. */
+  /* Optional: tells by one query which of |count| devices has the allocation that contains
+   * |address|, which may be any number. |devices| are all devices of a context whose tables have
+   * this function and this kind. Without it the library asks each of them by find(). NOT_FOUND:
+   * it is memory of none of them. STALE_HANDLE: it was that of one, and was freed. */
   hetcomm_status_t (*locate)(void* const* devices, uint64_t count, const void* address,
                              hetcomm_device_place_t* out_place);
-  /* Optional: writes, in at most |size| bytes with the NUL, which rule retain() of |size_bytes| from
-   * |address| on goes by when it refuses; an empty text where it does not refuse. */
+  /* Optional: writes, in at most |size| bytes with the NUL, which rule retain() of |size_bytes|
+   * from |address| on goes by when it refuses; an empty text where it does not refuse. */
   void (*retain_rule)(void* device, void* address, uint64_t size_bytes, char* text, uint64_t size);
-  /* Optional: returns 1 where |address|, which may be any number, names an object of the vendor's, such
-   * as a handle that retain() has not taken: then it is no pointer to host memory. Else 0. The library
-   * asks one device of a kind, and only when all have said that the address is no memory of theirs. */
+  /* Optional: returns 1 where |address|, which may be any number, names an object of the
+   * vendor's, such as a handle that retain() has not taken: then it is no pointer to host
+   * memory. Else 0. The library asks one device of a kind, and only when all have said that the
+   * address is no memory of theirs. */
   int32_t (*names_object)(void* device, const void* address);
   /* HETCOMM_DEVICE_*, or 0. */
   uint64_t flags;
@@ -303,9 +305,9 @@ typedef struct hetcomm_device_plugin {
    * |text_size| bytes with the NUL. May block. */
   hetcomm_status_t (*create)(const char* kind, const char* options, hetcomm_device_t* out_device,
                              char* text, uint64_t text_size);
-  /* Optional: makes a device of |kind| for what a framework works with already, such as its context
-   * or queue (hetcomm_device_from_native). It stays the framework's, which keeps it until the device
-   * is destroyed, or the plug-in retains it. As create() else. */
+  /* Optional: makes a device of |kind| for what a framework works with already, such as its
+   * context or queue (hetcomm_device_from_native). It stays the framework's, which keeps it
+   * until the device is destroyed, or the plug-in retains it. As create() else. */
   hetcomm_status_t (*create_from_native)(const char* kind, void* native,
                                          hetcomm_device_t* out_device, char* text,
                                          uint64_t text_size);

@@ -21,9 +21,10 @@
  * Outputs    Output arguments come last and are named out_*. A function writes them only when it
  *            succeeds. They must not be NULL unless the comment says that they may be.
  *
- * Handles    Handles are opaque. A *_create function gives one to the caller, and the matching
- *            *_destroy function takes it back and accepts NULL. Other returned pointers are
- *            borrowed and live as long as the object that they came from.
+ * Handles    Handles are opaque. The comment of a function says when it gives one to the caller, as
+ *            *_create functions do. The matching *_destroy function takes it back and accepts NULL.
+ *            Other returned pointers are borrowed and live as long as the object that they came
+ *            from.
  *
  * Options    An options structure starts with struct_size, which the caller sets to its sizeof. A
  *            zero field means the default, and a NULL structure means all defaults. New fields are
@@ -66,7 +67,7 @@
  * Fork       A forked child may not use handles of its parent. Calls return FORKED, void functions
  *            do nothing, and a query that only reads what the handle holds may still answer.
  *
- * C++        No exception crosses this boundary.                                                */
+ * C++        No exception crosses this boundary. */
 #ifndef HETCOMM_HETCOMM_H_
 #define HETCOMM_HETCOMM_H_
 
@@ -74,6 +75,7 @@
 #include <hetcomm/collective.h>
 #include <hetcomm/communicator.h>
 #include <hetcomm/context.h>
+#include <hetcomm/datatype.h>
 #include <hetcomm/info.h>
 #include <hetcomm/memory.h>
 #include <hetcomm/onesided.h>

@@ -9,12 +9,12 @@ extern "C" {
 #endif
 
 #define HETCOMM_VERSION_MAJOR 0
-#define HETCOMM_VERSION_MINOR 1
+#define HETCOMM_VERSION_MINOR 2
 #define HETCOMM_VERSION_PATCH 0
 /* Version of the binary interface. It changes only when an existing binary would stop working. */
 #define HETCOMM_ABI_VERSION 0
 
-/* Gives the version of the loaded library, such as "0.1.0". Static storage. [any-thread] */
+/* Gives the version of the loaded library, such as "0.2.0". Static storage. [any-thread] */
 HETCOMM_API const char* hetcomm_version_string(void) HETCOMM_NOEXCEPT;
 /* Gives the HETCOMM_ABI_VERSION that the loaded library was built with. [any-thread] */
 HETCOMM_API uint32_t hetcomm_abi_version(void) HETCOMM_NOEXCEPT;

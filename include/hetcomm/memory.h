@@ -26,7 +26,7 @@ typedef struct hetcomm_memory hetcomm_memory_t;
  * added them. */
 #define HETCOMM_DEVICE_HOST 0
 
-typedef struct hetcomm_device_info {
+typedef struct hetcomm_device_info_t {
   /* The caller sets it to sizeof(hetcomm_device_info_t). */
   size_t struct_size;
   /* Number of the device within the context. */
@@ -40,8 +40,8 @@ typedef struct hetcomm_device_info {
   /* PCI address, such as "0000:3b:00.0", closed by NUL; empty where the device has none or does not
    * tell. */
   char pci_address[16];
-  /* NUMA node of the host near which the device says that it is, by the kernel's number; -1 where it
-   * does not tell. */
+  /* NUMA node of the host near which the device says that it is, by the kernel's number; -1
+   * where it does not tell. */
   int32_t numa_node;
   int32_t reserved; /* 0 */
 } hetcomm_device_info_t;
@@ -51,7 +51,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_device_count(hetcomm_context_t* context, int32_t* out_count) HETCOMM_NOEXCEPT;
 
 /* Describes device |index|. OUT_OF_RANGE: there is no such device. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_info(
     hetcomm_context_t* context, int32_t index, hetcomm_device_info_t* out_info) HETCOMM_NOEXCEPT;
 
 /* Adds a device for what a framework works with already, so that memory of it can be wrapped.
@@ -60,11 +60,11 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_device_get_info(
  * plug-in says. Gives the number of the device, which is there until the context is destroyed; the
  * same |native| gives the same number again. It may be called at any time, also while communicators
  * exist. What the library makes is its own, and nothing of the caller's changes. A cl_context is
- * retained; anything else that |native| is has to stay until the context is destroyed. Such a device is
- * equal to those of HETCOMM_DEVICES, but that a communicator chooses network interfaces when it is
- * created, by the devices of that moment: create it after the device.
- *   INVALID_ARGUMENT   |native| is NULL or no object of this kind. Not every vendor's OpenCL tells a
- *                      cl_context from its other objects: it may crash for one of these.
+ * retained; anything else that |native| is has to stay until the context is destroyed. Such a
+ * device is equal to those of HETCOMM_DEVICES, but that a communicator chooses network interfaces
+ * when it is created, by the devices of that moment: create it after the device.
+ *   INVALID_ARGUMENT   |native| is NULL or no object of this kind. Not every vendor's OpenCL tells
+ *                      a cl_context from its other objects: it may crash for one of these.
  *   NOT_FOUND          There is no such |kind|, or its run-time cannot be loaded.
  *   UNSUPPORTED        Devices of this kind are made from HETCOMM_DEVICES only.
  *   OUT_OF_RESOURCES   The context has HETCOMM_MAX_DEVICES devices.
@@ -75,11 +75,11 @@ hetcomm_device_from_native(hetcomm_context_t* context, const char* kind, void* n
 
 struct hetcomm_device;
 
-/* Adds a device that the caller brings: table and instance of hetcomm/device_plugin.h, whose entries
- * it fills as a plug-in does. Gives the number of the device, which is there until the context is
- * destroyed; that destroys the instance, too. After a failure it is still the caller's. It may be
- * called at any time, also while communicators exist. As with hetcomm_device_from_native, it counts in
- * the choice of network interfaces of communicators that are created later.
+/* Adds a device that the caller brings: table and instance of hetcomm/device_plugin.h, whose
+ * entries it fills as a plug-in does. Gives the number of the device, which is there until the
+ * context is destroyed; that destroys the instance, too. After a failure it is still the caller's.
+ * It may be called at any time, also while communicators exist. As with hetcomm_device_from_native,
+ * it counts in the choice of network interfaces of communicators that are created later.
  *   INVALID_ARGUMENT   The table's kind is one of the library's own.
  *   UNSUPPORTED        The table is of another version, or lacks an entry; the text says which.
  *   OUT_OF_RESOURCES   The context has HETCOMM_MAX_DEVICES devices.
@@ -88,25 +88,25 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_device_add(hetcomm_context_t* context, const struct hetcomm_device* device,
                    int32_t* out_device) HETCOMM_NOEXCEPT;
 
-/* Gives device |device| up, which hangs: its copies do not end, so that no operation that needs them
- * does. A deadline or a cancel does not end these either. |reason|, or NULL, stands in texts.
+/* Gives device |device| up, which hangs: its copies do not end, so that no operation that needs
+ * them does. A deadline or a cancel does not end these either. |reason|, or NULL, stands in texts.
  *
  * All pending operations that name memory of the device, or that wait for a stream of it, end with
  * DEVICE_LOST, soon after this call, and so do calls that wait for its copies. Other ranks hear of
- * it. Later calls that name the device are refused with DEVICE_LOST, but for collective operations and
- * redistributions, which other ranks count on: these end so. Other devices, and memory of the host, go
- * on. It cannot be taken back.
+ * it. Later calls that name the device are refused with DEVICE_LOST, but for collective operations
+ * and redistributions, which other ranks count on: these end so. Other devices, and memory of the
+ * host, go on. It cannot be taken back.
  *
  * Copies that have begun may go on, and this is the one case in which the memory of an operation is
  * not quiet when it has ended:
  *   - Memory of the device that the operation names must not be read, written or given back to the
  *     vendor until the process ends; nor memory of other devices of the vendor's to which this one
- *     copies. hetcomm_memory_free is called for it all the same, and gives the handle back.
+ *     copies. hetcomm_memory_destroy is called for it all the same, and gives the handle back.
  *   - Memory of the host is quiet, as after every operation: copies of devices go through the
  *     library's own, which is not used again before the copy has ended.
  * What a copy uses stays until it ends, if it ever does: memory of the library, allocations that
- * hetcomm_memory_free has got back already, vendors' objects, streams. If it has not ended when the
- * context is destroyed, that stays as long as the process, and so does the device.
+ * hetcomm_memory_destroy has got back already, vendors' objects, streams. If it has not ended when
+ * the context is destroyed, that stays as long as the process, and so does the device.
  *
  * A call of a vendor that does not return holds its thread, and cannot be ended by this.
  *   INVALID_ARGUMENT   The CPU touches the device's memory itself, as it does that of the host.
@@ -131,8 +131,8 @@ hetcomm_memory_allocate(hetcomm_context_t* context, int32_t device, uint64_t siz
                         hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
 
 /* Makes a memory of the |size_bytes| from |address| on, which is a host pointer, or an address or
- * handle of the device's vendor. The region stays the caller's: hetcomm_memory_free does not free
- * it, and it has to exist until then. A cl_mem is retained until then.
+ * handle of the device's vendor. The region stays the caller's: hetcomm_memory_destroy does not
+ * free it, and it has to exist until then. A cl_mem is retained until then.
  *   INVALID_ARGUMENT  |address| is NULL, |size_bytes| is 0, the device does not know the address,
  *                     or |device| is the host and the address is memory of another device. The text
  *                     names the rule.
@@ -147,11 +147,10 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device, void* address, uint64_t size_bytes,
                     hetcomm_memory_t** out_memory) HETCOMM_NOEXCEPT;
 
-/* Frees a memory, with its region if hetcomm_memory_allocate gave it. It may wait, as
- * hetcomm_memory_allocate may. BUSY: a pending operation
- * uses it, a prepared request that was not released names it, or it is registered; then nothing has
- * changed. NULL is accepted. [exclusive] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory)
+/* Destroys the handle, and frees the region if hetcomm_memory_allocate gave it. It may wait, as
+ * hetcomm_memory_allocate may. BUSY: a pending operation uses the memory, a prepared request names
+ * it, or it is registered; then nothing has changed. NULL is accepted. [exclusive] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_memory_destroy(hetcomm_memory_t* memory)
     HETCOMM_NOEXCEPT;
 
 /* Gives the size of the region. [any-thread] */
@@ -219,18 +218,20 @@ static inline hetcomm_buffer_t hetcomm_buffer_host(const void* pointer, uint64_t
   return buffer;
 }
 
-/* Makes a buffer of |length| bytes from |pointer| on, wherever that leads: into an allocation of one
- * of the context's devices, the library's or another's, or else to host memory, which is taken for
- * granted. Each kind of devices is asked once, however many devices it has; in a context without other
- * devices than the host that costs nothing. The buffer is good until the allocation is freed, and
- * belongs to nobody. Its data goes through the host; hetcomm_memory_wrap names memory that network
- * interfaces may reach. A handle such as a cl_mem counts as the pointer to its first byte while a
- * memory names it; before hetcomm_memory_wrap it is refused, as is any other object of OpenCL's.
- *   INVALID_ARGUMENT  |pointer| is NULL and |length| is not 0, or it is a vendor's handle that no memory
- *                     names.
+/* Makes a buffer of |length| bytes from |pointer| on, wherever that leads: into an allocation of
+ * one of the context's devices, the library's or another's, or else to host memory, which is taken
+ * for granted. Each kind of devices is asked once, however many devices it has; in a context
+ * without other devices than the host that costs nothing. The buffer is good until the allocation
+ * is freed, and belongs to nobody. Its data goes through the host; hetcomm_memory_wrap names memory
+ * that network interfaces may reach. A handle such as a cl_mem counts as the pointer to its first
+ * byte while a memory names it; before hetcomm_memory_wrap it is refused, as is any other object of
+ * OpenCL's.
+ *   INVALID_ARGUMENT  |pointer| is NULL and |length| is not 0, or it is a vendor's handle that no
+ *                     memory names.
  *   OUT_OF_RANGE      The range ends past its allocation, or past the address space.
  *   STALE_HANDLE      The memory was freed, where its device can tell.
- *   DEVICE_LOST, ...  A device cannot tell whether the pointer is its own; the text says which, and why.
+ *   DEVICE_LOST, ...  A device cannot tell whether the pointer is its own; the text says which, and
+ *                     why.
  * [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_buffer_pointer(hetcomm_context_t* context, const void* pointer, uint64_t length,

@@ -105,7 +105,7 @@ hetcomm_memory_export(const hetcomm_memory_t* memory, size_t capacity, void* out
 /* Registered memory of a rank, as another rank, or the same one, sees it. */
 typedef struct hetcomm_remote_memory hetcomm_remote_memory_t;
 
-typedef struct hetcomm_remote_memory_info {
+typedef struct hetcomm_remote_memory_info_t {
   /* The caller sets it to sizeof(hetcomm_remote_memory_info_t). */
   size_t struct_size;
   /* Rank of the owner, in the communicator of the import. */
@@ -129,13 +129,13 @@ hetcomm_memory_import(hetcomm_communicator_t* communicator, const void* bytes, s
                       hetcomm_remote_memory_t** out_remote) HETCOMM_NOEXCEPT;
 
 /* Describes a remote memory. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_remote_memory_get_info(
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_remote_memory_info(
     const hetcomm_remote_memory_t* remote, hetcomm_remote_memory_info_t* out_info) HETCOMM_NOEXCEPT;
 
-/* Frees a remote memory; the memory itself is not concerned. BUSY: operations on it are pending;
+/* Destroys the handle; the memory itself is not concerned. BUSY: operations on it are pending;
  * then nothing has changed. NULL is accepted. [exclusive] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
-hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) HETCOMM_NOEXCEPT;
+hetcomm_remote_memory_destroy(hetcomm_remote_memory_t* remote) HETCOMM_NOEXCEPT;
 
 /* Starts to write |buffer| to |remote| from |offset| on. The buffer belongs to the operation until
  * it has completed. With HETCOMM_OPERATION_NOTIFY in the options the owner is notified with
@@ -176,7 +176,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_compare_swap(
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Starts an operation that completes when all one-sided operations have that this process started
- * before, on |communicator|, towards |rank|, also those whose requests were released. Its outcome
+ * before, on |communicator|, towards |rank|, also those whose requests were destroyed. Its outcome
  * is that of the first of them that failed. Operations on other communicators that use the same
  * connections (split, or |share|) count as well. |options| may be NULL. INVALID_ARGUMENT: the
  * options are wrong. OUT_OF_RANGE: the communicator has no such rank. [any-thread] */

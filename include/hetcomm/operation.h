@@ -74,7 +74,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_group_start(hetcomm_group
     HETCOMM_NOEXCEPT;
 
 /* Frees the group. Operations that were collected and never started end with CANCELLED; their
- * requests still have to be waited for or released. NULL is accepted. [exclusive] */
+ * requests still have to be waited for or destroyed. NULL is accepted. [exclusive] */
 HETCOMM_API void hetcomm_group_destroy(hetcomm_group_t* group) HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus

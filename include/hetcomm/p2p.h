@@ -80,8 +80,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_recvv(
 
 /* Prepares a send that hetcomm_request_start can start any number of times; nothing is sent before.
  * Arguments are checked and copied here, as by hetcomm_sendv. The options may not name a group
- * (INVALID_ARGUMENT). A memory that the buffers name cannot be freed until the request is released
- * (BUSY). hetcomm_request_release ends the request. [any-thread] */
+ * (INVALID_ARGUMENT). A memory that the buffers name cannot be destroyed until the request is
+ * (BUSY). hetcomm_request_destroy ends the request. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_send_prepare(
     hetcomm_communicator_t* communicator, int32_t destination, uint64_t tag,
     const hetcomm_buffer_t* buffers, size_t count, const hetcomm_operation_options_t* options,

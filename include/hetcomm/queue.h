@@ -7,8 +7,8 @@
  * Item n that one rank pushes goes into the buffer of pull n of the other. Push and pull return at
  * once with a request. A pull tells its buffer to the other rank as soon as it is made, so that an
  * item which is pushed later leaves without being announced or asked for: who pulls posts the next
- * pull before it works on the item that has come. The copies of items from and to devices, and their
- * way over the network, overlap.
+ * pull before it works on the item that has come. The copies of items from and to devices, and
+ * their way over the network, overlap.
  *
  * At most |depth| items are under way at each end. A further push or pull returns BUSY, and the
  * caller waits for its oldest request first.
@@ -24,7 +24,7 @@
  *              before arrive.
  *   MISMATCH   The other rank created its end with another size or depth; the text has both.
  *   TRUNCATED  The item was pushed into a pull with a shorter buffer. The pull ends with
- *              ABORTED.                                                                        */
+ *              ABORTED. */
 #ifndef HETCOMM_QUEUE_H_
 #define HETCOMM_QUEUE_H_
 
@@ -61,16 +61,16 @@ typedef struct hetcomm_queue_options {
    * some seconds, and checked again from time to time: others then wait for the slow one for some
    * 250 ms. The pushing end says it; the pulling end has 0. */
   uint32_t weight;
-  /* Items leave at this rate at most, in bytes a second, but for 20 ms of it or 16 KiB after a pause;
-   * 0: without a limit. The pushing end says it; the pulling end has 0. */
+  /* Items leave at this rate at most, in bytes a second, but for 20 ms of it or 16 KiB after a
+   * pause; 0: without a limit. The pushing end says it; the pulling end has 0. */
   uint64_t max_bytes_per_second;
 } hetcomm_queue_options_t;
 
 /* Creates this rank's |end| of a queue, HETCOMM_QUEUE_PUSH or HETCOMM_QUEUE_PULL, whose other end
  * rank |peer| creates, which may be this rank. Does not wait for it: items wait instead. The
  * communicator cannot be destroyed before the queue (BUSY).
- *   INVALID_ARGUMENT  |end| is none, |options| is NULL or wrong, max_item_bytes is 0, or the pulling
- *                     end has a weight or a rate.
+ *   INVALID_ARGUMENT  |end| is none, |options| is NULL or wrong, max_item_bytes is 0, or the
+ *                     pulling end has a weight or a rate.
  *   OUT_OF_RANGE      There is no rank |peer|; max_item_bytes is 2^48 or more; the depth is more
  *                     than HETCOMM_QUEUE_MAX_DEPTH, or the weight more than
  *                     HETCOMM_QUEUE_MAX_WEIGHT.
@@ -83,8 +83,8 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_create(
 /* Pushes the bytes of |buffer|, in host or device memory, as the next item. The request completes
  * when the buffer may be reused, which does not mean that the item was pulled. |options| may be
  * NULL.
- *   BUSY              |depth| items are under way. In the completion record: thousands of items were
- *                     given up here that the other end has not pulled.
+ *   BUSY              |depth| items are under way. In the completion record: thousands of items
+ *                     were given up here that the other end has not pulled.
  *   INVALID_ARGUMENT  It is the pulling end, or as for hetcomm_send.
  *   OUT_OF_RANGE      The item is longer than max_item_bytes, or as for hetcomm_send.
  * [any-thread] */
@@ -105,7 +105,7 @@ HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_queue_pull(
     hetcomm_request_t** out_request) HETCOMM_NOEXCEPT;
 
 /* Waits until no item is under way at this end. Their requests still have to be waited for or
- * released. |timeout_ns| 0: HETCOMM_TIMEOUT. TIMED_OUT: some still are. [any-thread] */
+ * destroyed. |timeout_ns| 0: HETCOMM_TIMEOUT. TIMED_OUT: some still are. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_queue_drain(hetcomm_queue_t* queue, uint64_t timeout_ns) HETCOMM_NOEXCEPT;
 

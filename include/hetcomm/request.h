@@ -1,11 +1,11 @@
 /* Request: one asynchronous operation.
  *
- *   submit OK --> pending --exactly once--> complete --wait or test reports it--> released
+ *   submit OK --> pending --exactly once--> complete --wait or test reports it--> destroyed
  *
  * A call that starts an operation, such as hetcomm_send, gives a request that is used once: the
- * call that reports its completion releases it, and later use returns STALE_HANDLE. A prepared
+ * call that reports its completion destroys it, and later use returns STALE_HANDLE. A prepared
  * request (hetcomm_send_prepare) goes back to idle instead, can be started again, and ends with
- * hetcomm_request_release. A request that has completed outlives its communicator. No request
+ * hetcomm_request_destroy. A request that has completed outlives its communicator. No request
  * outlives its context.
  *
  * The return value of these functions says whether the call worked. The status in the completion
@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* An opaque handle: a slot and a generation, not an address to follow. A released one is
+/* An opaque handle: a slot and a generation, not an address to follow. A destroyed one is
  * recognized, so all functions below return STALE_HANDLE for it, however often its slot is used
  * again. */
 typedef struct hetcomm_request hetcomm_request_t;
@@ -54,10 +54,10 @@ typedef struct hetcomm_completion {
 } hetcomm_completion_t;
 
 /* Drives communication once and reports whether the operation has ended. PENDING: it still runs.
- * OK: it has ended, |*out_completion| says how, and the request is released; a prepared one is idle
- * again. |out_completion| may be NULL. STALE_HANDLE: the request was released, perhaps because
- * another thread has just reported it. INVALID_ARGUMENT: |request| is NULL, or was prepared and not
- * started. [any-thread] */
+ * OK: it has ended, |*out_completion| says how, and the request is destroyed; a prepared one is
+ * idle again. |out_completion| may be NULL. STALE_HANDLE: the request was destroyed, perhaps
+ * because another thread has just reported it. INVALID_ARGUMENT: |request| is NULL, or was
+ * prepared and not started. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_test(
     hetcomm_request_t* request, hetcomm_completion_t* out_completion) HETCOMM_NOEXCEPT;
 
@@ -79,7 +79,7 @@ hetcomm_request_wait(hetcomm_request_t* request, uint64_t timeout_ns,
  * many requests may take time that grows with the square of their number. hetcomm_request_wait for
  * one after the other does not, where the order does not matter.
  *   TIMED_OUT         None has ended; all requests stay valid.
- *   STALE_HANDLE      An entry was released, such as the one that was reported last. The call may
+ *   STALE_HANDLE      An entry was destroyed, such as the one that was reported last. The call may
  *                     report another entry instead, if one has ended.
  *   INVALID_ARGUMENT  All entries are NULL, the requests belong to several contexts, or one was
  *                     prepared and not started. The call may report an entry that has ended
@@ -93,21 +93,21 @@ hetcomm_request_wait_any(size_t count, hetcomm_request_t* const* requests, uint6
 /* Asks to end the operation with CANCELLED. It still completes exactly once, perhaps with its
  * normal outcome. Its memory is quiet when it has completed. A request that is complete, or idle,
  * is left as it is, and the call returns OK. STALE_HANDLE: the request was
- * released. [any-thread] */
+ * destroyed. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_cancel(hetcomm_request_t* request)
     HETCOMM_NOEXCEPT;
 
 /* Starts a prepared request. BUSY: it runs, or has ended and was not reported yet.
  * INVALID_ARGUMENT: it is not a prepared one, its communicator was destroyed, or, in debug builds
  * of the library, its buffers overlap those of another pending receive. STALE_HANDLE: it was
- * released. [any-thread] */
+ * destroyed. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request)
     HETCOMM_NOEXCEPT;
 
 /* Gives the handle back without waiting. A running operation goes on and ends unseen; its buffers
  * stay in use until then. An operation that waits for its group is cancelled. STALE_HANDLE: the
- * request was released before. NULL is accepted. [any-thread] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request)
+ * request was destroyed before. NULL is accepted. [any-thread] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_request_destroy(hetcomm_request_t* request)
     HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus

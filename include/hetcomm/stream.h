@@ -27,10 +27,10 @@
  * before that memory is freed or used for something else. A receive whose message is here waits
  * for its stream.
  *
- * Streams that go on. A stream that is made with HETCOMM_STREAM_NOT_HELD is not held back: operations
- * start when it has come to them, and what is put into it later does not wait for them. Before it
- * uses their data, whoever puts work into the stream waits for their requests. So communication can
- * run beside computation. Operations in such a stream may run at the same time.
+ * Streams that go on. A stream that is made with HETCOMM_STREAM_NOT_HELD is not held back:
+ * operations start when it has come to them, and what is put into it later does not wait for them.
+ * Before it uses their data, whoever puts work into the stream waits for their requests. So
+ * communication can run beside computation. Operations in such a stream may run at the same time.
  *
  * Progress. Only a context that was created with HETCOMM_PROGRESS_THREAD has streams. Pinned
  * memory for copies is made when the first stream of a device is wrapped, and when a communicator
@@ -39,17 +39,17 @@
  * Data that needs more while a stream is held back goes through pageable memory.
  *
  * Calls that may wait. With many vendors a call that allocates or frees memory of a device, or ends
- * a stream, waits until the streams of the device go on. The library's own threads make no such call
- * while operations hold a stream back: what is to be freed is put off until then. The user's calls
- * may wait: hetcomm_memory_allocate, hetcomm_memory_free, hetcomm_memory_read, hetcomm_memory_write,
- * those that make and release streams, and those that destroy communicators and contexts. Do not
- * make them in a thread that has yet to do what lets a held stream go on.
+ * a stream, waits until the streams of the device go on. The library's own threads make no such
+ * call while operations hold a stream back: what is to be freed is put off until then. The user's
+ * calls may wait: hetcomm_memory_allocate, hetcomm_memory_destroy, hetcomm_memory_read,
+ * hetcomm_memory_write, those that create and destroy streams, and those that destroy communicators
+ * and contexts. Do not make them in a thread that has yet to do what lets a held stream go on.
  *
  * Rules for the caller. A stream that is held back must not be what an operation waits for to end:
  * a host thread that waits for the stream cannot first wait for, and then start, what the
  * operation needs. A callback of the vendor's must not call the library, as it may run within a
  * call of it. A failed operation lets the stream go on, too; look at its request before the data
- * is used. Streams that are captured into graphs are refused.                                    */
+ * is used. Streams that are captured into graphs are refused. */
 #ifndef HETCOMM_STREAM_H_
 #define HETCOMM_STREAM_H_
 
@@ -67,12 +67,12 @@ typedef struct hetcomm_stream hetcomm_stream_t;
 /* Makes a stream of device |device| of what its vendor calls |native|: a cl_command_queue, in order
  * or not, for a device of the kind "opencl", of the context that hetcomm_device_from_native was
  * given; for a kind that a plug-in brings what the plug-in says. A cl_command_queue is retained
- * until hetcomm_stream_release; anything else has to stay until then. |flags| is 0 or
+ * until hetcomm_stream_destroy; anything else has to stay until then. |flags| is 0 or
  * HETCOMM_STREAM_NOT_HELD.
  *   INVALID_ARGUMENT   |native| is NULL and the device has no stream of that name (CUDA's default
- *                      stream is one), or is no stream of the device; or |flags| has unknown ones. Not
- *                      every vendor's OpenCL tells a cl_command_queue from its other objects: it may
- *                      crash for one.
+ *                      stream is one), or is no stream of the device; or |flags| has unknown ones.
+ *                      Not every vendor's OpenCL tells a cl_command_queue from its other objects:
+ *                      it may crash for one.
  *   OUT_OF_RANGE       There is no such device.
  *   UNSUPPORTED        The device has no streams, or none that can be held back, or the context was
  *                      created without HETCOMM_PROGRESS_THREAD.
@@ -93,12 +93,12 @@ hetcomm_stream_create(hetcomm_context_t* context, int32_t device, uint32_t flags
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_stream_native(const hetcomm_stream_t* stream, void** out_native) HETCOMM_NOEXCEPT;
 
-/* Gives the stream back; one that hetcomm_stream_create has made waits for its work and goes. With
- * some vendors the call waits for other streams that are held back, too. BUSY:
- * an operation that names it has not ended, a prepared request that was not released names it, or
- * the vendor's stream has not come to where an operation was put; then nothing has changed. NULL is
- * accepted. [exclusive] */
-HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_stream_release(hetcomm_stream_t* stream)
+/* Destroys the handle. The stream ends with its work if hetcomm_stream_create made it; a wrapped
+ * one stays the caller's. With some vendors the call also waits for other streams that are held
+ * back. BUSY: an operation in the stream has not ended, a prepared request names the stream, or
+ * the vendor's stream has not yet come to where an operation was put; then nothing has changed.
+ * NULL is accepted. [exclusive] */
+HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t hetcomm_stream_destroy(hetcomm_stream_t* stream)
     HETCOMM_NOEXCEPT;
 
 #ifdef __cplusplus

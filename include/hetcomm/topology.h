@@ -23,15 +23,15 @@ enum {
   HETCOMM_TOPOLOGY_SVG = 2
 };
 
-/* Describes the machine that |context| goes by: this host, or the file of HETCOMM_TOPOLOGY. It is
- * read once, which takes up to some 20 ms, by the first call or, where HETCOMM_NIC or HETCOMM_FABRIC is
- * set, when the context is created. |format| is one of HETCOMM_TOPOLOGY_*. Writes at most |capacity| bytes with
- * the closing NUL to |out_text|, and the size that the whole text needs, with its NUL, to
- * |*out_size|. |out_text| may be NULL when |capacity| is 0. INVALID_ARGUMENT: there is no such
- * format, or one of these variables or the file is malformed; NOT_FOUND: one of the variables names
- * something that the machine lacks, or there is no such file; UNSUPPORTED: the file needs hwloc, which is not
- * installed, or is of another version; PERMISSION_DENIED: the file cannot be read, or everybody can
- * write it. [any-thread] */
+/* Describes the machine that |context| goes by: this host, or the file of HETCOMM_TOPOLOGY. It
+ * is read once, which takes up to some 20 ms, by the first call or, where HETCOMM_NIC or
+ * HETCOMM_FABRIC is set, when the context is created. |format| is one of HETCOMM_TOPOLOGY_*.
+ * Writes at most |capacity| bytes with the closing NUL to |out_text|, and the size that the
+ * whole text needs, with its NUL, to |*out_size|. |out_text| may be NULL when |capacity| is 0.
+ * INVALID_ARGUMENT: there is no such format, or one of these variables or the file is malformed;
+ * NOT_FOUND: one of the variables names something that the machine lacks, or there is no such
+ * file; UNSUPPORTED: the file needs hwloc, which is not installed, or is of another version;
+ * PERMISSION_DENIED: the file cannot be read, or everybody can write it. [any-thread] */
 HETCOMM_NODISCARD HETCOMM_API hetcomm_status_t
 hetcomm_context_topology(hetcomm_context_t* context, int32_t format, size_t capacity,
                          char* out_text, size_t* out_size) HETCOMM_NOEXCEPT;

@@ -61,7 +61,7 @@ class Stream {
     const nb::gil_scoped_release unlocked;
     // Its operations have ended. The vendor may say a little later that the stream has come to them.
     constexpr int kTries = 1000;
-    for (int i = 0; i < kTries && hetcomm_stream_release(stream_) == HETCOMM_BUSY; ++i) {
+    for (int i = 0; i < kTries && hetcomm_stream_destroy(stream_) == HETCOMM_BUSY; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -76,7 +76,7 @@ class Stream {
 
 void free_memory(void* memory) noexcept {
   const nb::gil_scoped_release unlocked;
-  static_cast<void>(hetcomm_memory_free(static_cast<hetcomm_memory_t*>(memory)));
+  static_cast<void>(hetcomm_memory_destroy(static_cast<hetcomm_memory_t*>(memory)));
 }
 
 DeviceArray wrap(nb::object context, int32_t device, uint64_t address, uint64_t size,

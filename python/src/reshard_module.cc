@@ -329,7 +329,7 @@ class Plan {
   nb::dict facts() const {
     hetcomm_reshard_facts_t facts{};
     facts.struct_size = sizeof(facts);
-    check(hetcomm_reshard_get_facts(handle(), &facts));
+    check(hetcomm_reshard_facts(handle(), &facts));
     nb::dict made;
     made["strategy"] = kStrategies[facts.strategy];
     made["is_strategy_of_all"] = facts.is_strategy_of_all == 1;

@@ -233,8 +233,8 @@ hetcomm_status_t hetcomm_device_count(hetcomm_context_t* context, int32_t* out_c
   });
 }
 
-hetcomm_status_t hetcomm_device_get_info(hetcomm_context_t* context, int32_t index,
-                                         hetcomm_device_info_t* out_info) noexcept {
+hetcomm_status_t hetcomm_device_info(hetcomm_context_t* context, int32_t index,
+                                     hetcomm_device_info_t* out_info) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(out_info);
@@ -368,7 +368,7 @@ hetcomm_status_t hetcomm_memory_wrap(hetcomm_context_t* context, int32_t device,
   });
 }
 
-hetcomm_status_t hetcomm_memory_free(hetcomm_memory_t* memory) noexcept {
+hetcomm_status_t hetcomm_memory_destroy(hetcomm_memory_t* memory) noexcept {
   return capi::guard([&]() -> Status {
     if (memory == nullptr) return {};
     HETCOMM_REQUIRE_HANDLE(memory);

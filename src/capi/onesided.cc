@@ -165,8 +165,8 @@ hetcomm_status_t hetcomm_memory_import(hetcomm_communicator_t* communicator, con
   });
 }
 
-hetcomm_status_t hetcomm_remote_memory_get_info(const hetcomm_remote_memory_t* remote,
-                                                hetcomm_remote_memory_info_t* out_info) noexcept {
+hetcomm_status_t hetcomm_remote_memory_info(const hetcomm_remote_memory_t* remote,
+                                            hetcomm_remote_memory_info_t* out_info) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(remote);
     HETCOMM_REQUIRE(out_info);
@@ -178,7 +178,7 @@ hetcomm_status_t hetcomm_remote_memory_get_info(const hetcomm_remote_memory_t* r
   });
 }
 
-hetcomm_status_t hetcomm_remote_memory_release(hetcomm_remote_memory_t* remote) noexcept {
+hetcomm_status_t hetcomm_remote_memory_destroy(hetcomm_remote_memory_t* remote) noexcept {
   return capi::guard([&]() -> Status {
     if (remote == nullptr) return {};
     HETCOMM_REQUIRE_HANDLE(remote);

@@ -441,7 +441,7 @@ hetcomm_status_t hetcomm_request_start(hetcomm_request_t* request) noexcept {
   });
 }
 
-hetcomm_status_t hetcomm_request_release(hetcomm_request_t* request) noexcept {
+hetcomm_status_t hetcomm_request_destroy(hetcomm_request_t* request) noexcept {
   if (request == nullptr) return HETCOMM_OK;
   hetcomm_status_t status = HETCOMM_OK;
   const OperationRef ref = find(request, &status);

@@ -550,8 +550,8 @@ hetcomm_status_t hetcomm_reshard_cancel(hetcomm_reshard_t* reshard) noexcept {
   });
 }
 
-hetcomm_status_t hetcomm_reshard_get_facts(hetcomm_reshard_t* reshard,
-                                           hetcomm_reshard_facts_t* out_facts) noexcept {
+hetcomm_status_t hetcomm_reshard_facts(hetcomm_reshard_t* reshard,
+                                       hetcomm_reshard_facts_t* out_facts) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(reshard);
     HETCOMM_REQUIRE(out_facts);

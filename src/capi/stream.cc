@@ -77,7 +77,7 @@ hetcomm_status_t hetcomm_stream_native(const hetcomm_stream_t* stream, void** ou
   });
 }
 
-hetcomm_status_t hetcomm_stream_release(hetcomm_stream_t* stream) noexcept {
+hetcomm_status_t hetcomm_stream_destroy(hetcomm_stream_t* stream) noexcept {
   if (stream == nullptr) return HETCOMM_OK;
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(stream);

@@ -34,10 +34,10 @@ class DevicePointer : public BadInput, public testing::WithParamInterface<int32_
     ASSERT_EQ(hetcomm_memory_import(communicator(), bytes, size, &remote_), HETCOMM_OK);
   }
   void TearDown() override {
-    EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_remote_memory_destroy(remote_), HETCOMM_OK);
     EXPECT_EQ(hetcomm_memory_unregister(host_, HETCOMM_TIMEOUT_DEFAULT), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(host_), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(device_), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(host_), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(device_), HETCOMM_OK);
     BadInput::TearDown();
   }
 
@@ -162,7 +162,7 @@ TEST_P(DevicePointer, WrappedMemoryIsRecognized) {
   expect_pointer_refused("send", [&](hetcomm_request_t** out) {
     return hetcomm_send(communicator(), 0, 1, plain(first_), nullptr, out);
   });
-  EXPECT_EQ(hetcomm_memory_free(wrapped), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_memory_destroy(wrapped), HETCOMM_OK);
   expect_pointer_refused("send from what is still allocated", [&](hetcomm_request_t** out) {
     return hetcomm_send(communicator(), 0, 1, plain(first_), nullptr, out);
   });

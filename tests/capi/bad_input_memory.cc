@@ -24,10 +24,10 @@ TEST_F(BadInput, DeviceCallsAreRefused) {
        [&](Outputs&) { return hetcomm_device_count(context(), nullptr); }},
       {"info: no context", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) {
-         return hetcomm_device_get_info(nullptr, 0, out.first<hetcomm_device_info_t>());
+         return hetcomm_device_info(nullptr, 0, out.first<hetcomm_device_info_t>());
        }},
       {"info: no output", HETCOMM_INVALID_ARGUMENT,
-       [&](Outputs&) { return hetcomm_device_get_info(context(), 0, nullptr); }},
+       [&](Outputs&) { return hetcomm_device_info(context(), 0, nullptr); }},
   });
   int native = 0;
   const auto from_native = [&](hetcomm_context_t* where, const char* kind, void* what,
@@ -68,7 +68,7 @@ TEST_F(BadInput, DeviceCallsAreRefused) {
          [&](Outputs&) { return hetcomm_device_abandon(context(), device, nullptr); }},
         {"info", HETCOMM_OUT_OF_RANGE,
          [&](Outputs& out) {
-           return hetcomm_device_get_info(context(), device, out.first<hetcomm_device_info_t>());
+           return hetcomm_device_info(context(), device, out.first<hetcomm_device_info_t>());
          }},
         {"allocate", HETCOMM_OUT_OF_RANGE,
          [&](Outputs& out) {
@@ -139,7 +139,7 @@ TEST_F(BadInput, ADeviceOfTheCallersIsThereUntilItsContextGoes) {
   EXPECT_EQ(index, 1);
   hetcomm_device_info_t info{};
   info.struct_size = sizeof(info);
-  ASSERT_EQ(hetcomm_device_get_info(other, index, &info), HETCOMM_OK);
+  ASSERT_EQ(hetcomm_device_info(other, index, &info), HETCOMM_OK);
   EXPECT_STREQ(info.kind, "brought");
   EXPECT_STREQ(info.name, "the caller's own");
   hetcomm_memory_t* memory = nullptr;
@@ -149,7 +149,7 @@ TEST_F(BadInput, ADeviceOfTheCallersIsThereUntilItsContextGoes) {
   EXPECT_EQ(hetcomm_memory_write(memory, 0, &sent, sizeof(sent)), HETCOMM_OK);
   EXPECT_EQ(hetcomm_memory_read(memory, 0, &got, sizeof(got)), HETCOMM_OK);
   EXPECT_EQ(got, sent);
-  EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
   EXPECT_EQ(brought.ends, 0);
   EXPECT_EQ(hetcomm_context_destroy(other), HETCOMM_OK);
   EXPECT_EQ(brought.ends, 1);
@@ -248,7 +248,7 @@ TEST_F(BadInput, WrappedRangesMustLieInsideTheirAllocation) {
                                                     out.first<hetcomm_memory_t*>());
                        }}});
     }
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
     expect_refused({{"wrap what was freed", kAnyFailure, [&](Outputs& out) {
                        return hetcomm_memory_wrap(context(), device, address, 100,
                                                   out.first<hetcomm_memory_t*>());
@@ -257,7 +257,7 @@ TEST_F(BadInput, WrappedRangesMustLieInsideTheirAllocation) {
 }
 
 TEST_F(BadInput, NullMemoriesAreRefused) {
-  EXPECT_EQ(hetcomm_memory_free(nullptr), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_memory_destroy(nullptr), HETCOMM_OK);
   char host[8] = {};
   expect_refused({
       {"size", HETCOMM_INVALID_ARGUMENT,
@@ -308,7 +308,7 @@ TEST_F(BadInput, MemoryRangesAreChecked) {
     EXPECT_EQ(hetcomm_memory_write(memory, 100, nullptr, 0), HETCOMM_OK) << hetcomm_last_error();
     EXPECT_EQ(hetcomm_memory_write(memory, 0, host, 100), HETCOMM_OK) << hetcomm_last_error();
     EXPECT_EQ(hetcomm_memory_read(memory, 0, host, 100), HETCOMM_OK) << hetcomm_last_error();
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
   }
 }
 

@@ -123,7 +123,7 @@ TEST_F(BadMessage, BuffersPastTheirMemory) {
       expect_buffer_refused("range", HETCOMM_OUT_OF_RANGE,
                             hetcomm_buffer_memory(memory, offset, length));
     }
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
   }
 }
 

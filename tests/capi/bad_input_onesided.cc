@@ -17,10 +17,10 @@ class BadOneSided : public BadInput {
     ASSERT_EQ(hetcomm_memory_import(communicator(), bytes_, size_, &remote_), HETCOMM_OK);
   }
   void TearDown() override {
-    EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_remote_memory_destroy(remote_), HETCOMM_OK);
     EXPECT_EQ(hetcomm_memory_unregister(memory_, HETCOMM_TIMEOUT_DEFAULT), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(device_), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory_), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(device_), HETCOMM_OK);
     BadInput::TearDown();
   }
 
@@ -67,7 +67,7 @@ TEST_F(BadOneSided, Registration) {
       {"unregister: not registered", HETCOMM_INVALID_ARGUMENT,
        [&](Outputs&) { return hetcomm_memory_unregister(device_, 0); }},
       {"free while registered", HETCOMM_BUSY,
-       [&](Outputs&) { return hetcomm_memory_free(memory_); }},
+       [&](Outputs&) { return hetcomm_memory_destroy(memory_); }},
       {"notification: no memory", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) {
          return hetcomm_memory_wait_notification(nullptr, 1, out.first<hetcomm_notification_t>());
@@ -132,12 +132,12 @@ TEST_F(BadOneSided, ExportAndImport) {
        [&](Outputs&) { return hetcomm_memory_import(communicator(), bytes_, size_, nullptr); }},
       {"info: no remote", HETCOMM_INVALID_ARGUMENT,
        [](Outputs& out) {
-         return hetcomm_remote_memory_get_info(nullptr, out.first<hetcomm_remote_memory_info_t>());
+         return hetcomm_remote_memory_info(nullptr, out.first<hetcomm_remote_memory_info_t>());
        }},
       {"info: no output", HETCOMM_INVALID_ARGUMENT,
-       [&](Outputs&) { return hetcomm_remote_memory_get_info(remote_, nullptr); }},
+       [&](Outputs&) { return hetcomm_remote_memory_info(remote_, nullptr); }},
   });
-  EXPECT_EQ(hetcomm_remote_memory_release(nullptr), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_remote_memory_destroy(nullptr), HETCOMM_OK);
 }
 
 TEST_F(BadOneSided, Operations) {

@@ -39,7 +39,7 @@ class BadRequest : public BadInput {
     });
     if (request != nullptr) {
       expect_refused(
-          {{"release", expected, [&](Outputs&) { return hetcomm_request_release(request); }}});
+          {{"release", expected, [&](Outputs&) { return hetcomm_request_destroy(request); }}});
     }
   }
 
@@ -72,7 +72,7 @@ class BadRequest : public BadInput {
 };
 
 TEST_F(BadRequest, Null) {
-  EXPECT_EQ(hetcomm_request_release(nullptr), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_request_destroy(nullptr), HETCOMM_OK);
   expect_handle_refused("null", nullptr, HETCOMM_INVALID_ARGUMENT);
 }
 
@@ -84,7 +84,7 @@ TEST_F(BadRequest, ReportedOnce) {
 
 TEST_F(BadRequest, ReleasedTwice) {
   hetcomm_request_t* const idle = prepared();
-  ASSERT_EQ(hetcomm_request_release(idle), HETCOMM_OK) << hetcomm_last_error();
+  ASSERT_EQ(hetcomm_request_destroy(idle), HETCOMM_OK) << hetcomm_last_error();
   expect_handle_refused("released", idle, HETCOMM_STALE_HANDLE);
 }
 
@@ -101,7 +101,7 @@ TEST_F(BadRequest, StaleStaysStale) {
   for (hetcomm_request_t* const request : old) {
     EXPECT_EQ(hetcomm_request_test(request, nullptr), HETCOMM_STALE_HANDLE);
     EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_STALE_HANDLE);
-    EXPECT_EQ(hetcomm_request_release(request), HETCOMM_STALE_HANDLE);
+    EXPECT_EQ(hetcomm_request_destroy(request), HETCOMM_STALE_HANDLE);
   }
   EXPECT_EQ(hetcomm_request_test(current, nullptr), HETCOMM_PENDING);
   end(current);
@@ -123,7 +123,7 @@ TEST_F(BadRequest, StartTwice) {
   end(request);
   EXPECT_EQ(hetcomm_request_start(request), HETCOMM_OK) << hetcomm_last_error();
   end(request);
-  EXPECT_EQ(hetcomm_request_release(request), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_request_destroy(request), HETCOMM_OK);
 }
 
 TEST_F(BadRequest, WaitAny) {

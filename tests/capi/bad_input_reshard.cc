@@ -430,11 +430,11 @@ TEST_F(BadReshard, CallsOnNoPlan) {
   EXPECT_EQ(hetcomm_reshard_drain(nullptr, 1), HETCOMM_INVALID_ARGUMENT);
   EXPECT_EQ(hetcomm_reshard_cancel(nullptr), HETCOMM_INVALID_ARGUMENT);
   hetcomm_reshard_facts_t facts{};
-  EXPECT_EQ(hetcomm_reshard_get_facts(plan_, &facts), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_facts(plan_, &facts), HETCOMM_INVALID_ARGUMENT);
   facts.struct_size = sizeof(facts);
-  EXPECT_EQ(hetcomm_reshard_get_facts(nullptr, &facts), HETCOMM_INVALID_ARGUMENT);
-  EXPECT_EQ(hetcomm_reshard_get_facts(plan_, nullptr), HETCOMM_INVALID_ARGUMENT);
-  EXPECT_EQ(hetcomm_reshard_get_facts(plan_, &facts), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_reshard_facts(nullptr, &facts), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_facts(plan_, nullptr), HETCOMM_INVALID_ARGUMENT);
+  EXPECT_EQ(hetcomm_reshard_facts(plan_, &facts), HETCOMM_OK);
 }
 
 TEST_F(BadReshard, Describing) {

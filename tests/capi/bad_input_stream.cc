@@ -74,14 +74,14 @@ TEST_F(BadStream, Making) {
        [](Outputs& out) { return hetcomm_stream_native(nullptr, out.first<void*>()); }},
       {"streams exist", HETCOMM_BUSY, [&](Outputs&) { return hetcomm_context_destroy(threaded_); }},
   });
-  EXPECT_EQ(hetcomm_stream_release(good), HETCOMM_OK);
-  EXPECT_EQ(hetcomm_stream_release(other), HETCOMM_OK);
-  EXPECT_EQ(hetcomm_stream_release(nullptr), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_stream_destroy(good), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_stream_destroy(other), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_stream_destroy(nullptr), HETCOMM_OK);
   expect_refused({
       {"released", HETCOMM_INVALID_ARGUMENT,
        [&](Outputs& out) { return hetcomm_stream_native(good, out.first<void*>()); }},
       {"released", HETCOMM_INVALID_ARGUMENT,
-       [&](Outputs&) { return hetcomm_stream_release(good); }},
+       [&](Outputs&) { return hetcomm_stream_destroy(good); }},
   });
 }
 
@@ -119,7 +119,7 @@ TEST_F(BadStream, InOptions) {
        }},
   };
   expect_refused(calls);  // of another context
-  EXPECT_EQ(hetcomm_stream_release(stream), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_stream_destroy(stream), HETCOMM_OK);
 #ifndef NDEBUG
   expect_refused(calls);  // released; a destroyed object stays readable in debug builds
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the functions that the public headers declare with what else must name them.
 
-  exports  the library exports each of them, and nothing else;
+  exports  the library exports each of them, and the names that they had before (compat.h), and nothing else;
   covered  each of them is called by the tests of bad input (bad_input_*.cc).
 
 <hetcomm/mpi.h> belongs to a library of its own and is left out.
@@ -16,6 +16,7 @@ from pathlib import Path
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 DECLARATION = re.compile(r"\bHETCOMM_API\b[^;{}()]*?\b(hetcomm_\w+)\s*\(")
 CALL = re.compile(r"\b(hetcomm_\w+)\s*\(")
+FORMER = re.compile(r"^#define (hetcomm_\w+) (hetcomm_\w+)$", re.MULTILINE)
 # One API declaration each; a declaration that DECLARATION cannot read must not go unnoticed.
 MARK = re.compile(r"^(?!\s*#).*\bHETCOMM_API\b", re.MULTILINE)
 
@@ -34,6 +35,14 @@ def declared(include):
         names.update(found)
     if not names:
         sys.exit(f"no functions below {include}")
+    return names
+
+
+def former(include):
+    """The names that functions had before, each with the name of now."""
+    names = dict(FORMER.findall((include / "compat.h").read_text(encoding="utf-8")))
+    if not names:
+        sys.exit("no names in compat.h")
     return names
 
 
@@ -72,8 +81,11 @@ def main():
     names = declared(options.include)
     if options.command == "exports":
         symbols = exported(options.nm, options.library)
-        bad = report("declared but not exported", names - symbols)
-        bad = report("exported but not declared", symbols - names) or bad
+        old = former(options.include)
+        bad = report("in compat.h, but no function", set(old.values()) - names)
+        bad = report("a former name that is declared again", set(old) & names) or bad
+        bad = report("declared but not exported", (names | set(old)) - symbols) or bad
+        bad = report("exported but not declared", symbols - names - set(old)) or bad
     else:
         bad = report("no test of bad input calls", names - called(options.tests))
     print(f"check_api {options.command}: {len(names)} functions, {'failed' if bad else 'good'}")

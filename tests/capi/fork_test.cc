@@ -164,7 +164,7 @@ TEST_P(Fork, ChildsCallsAreRefusedAndItsEndDisturbsNothing) {
     HETCOMM_TEST_CHECK_FORKED(hetcomm_request_test(request, &completion));
     HETCOMM_TEST_CHECK_FORKED(hetcomm_request_wait(request, HETCOMM_TIMEOUT_INFINITE, &completion));
     HETCOMM_TEST_CHECK_FORKED(hetcomm_request_cancel(request));
-    HETCOMM_TEST_CHECK_FORKED(hetcomm_request_release(request));
+    HETCOMM_TEST_CHECK_FORKED(hetcomm_request_destroy(request));
     HETCOMM_TEST_CHECK_FORKED(hetcomm_communicator_barrier(mine, HETCOMM_TIMEOUT_INFINITE));
     HETCOMM_TEST_CHECK_FORKED(hetcomm_communicator_split(mine, 0, 0, &new_communicator));
     HETCOMM_TEST_CHECK_FORKED(hetcomm_communicator_abort(mine, "by the child"));
@@ -174,7 +174,7 @@ TEST_P(Fork, ChildsCallsAreRefusedAndItsEndDisturbsNothing) {
     HETCOMM_TEST_CHECK_FORKED(hetcomm_device_count(context, &count));
     HETCOMM_TEST_CHECK_FORKED(hetcomm_memory_allocate(context, 1, 8, &new_memory));
     HETCOMM_TEST_CHECK_FORKED(hetcomm_memory_write(memory, 0, bytes, sizeof(bytes)));
-    HETCOMM_TEST_CHECK_FORKED(hetcomm_memory_free(memory));
+    HETCOMM_TEST_CHECK_FORKED(hetcomm_memory_destroy(memory));
     HETCOMM_TEST_CHECK_FORKED(hetcomm_context_progress(context));
     HETCOMM_TEST_CHECK_FORKED(hetcomm_context_destroy(context));
     hetcomm_bootstrap_destroy(bootstrap);  // does nothing here
@@ -196,7 +196,7 @@ TEST_P(Fork, ChildsCallsAreRefusedAndItsEndDisturbsNothing) {
   finish(request, sent);
   EXPECT_STREQ(inbox, "after the fork");
   EXPECT_EQ(hetcomm_memory_write(memory, 0, inbox, sizeof(inbox)), HETCOMM_OK);
-  EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
 }
 
 // A data loader does this: its children never call, are several, and are killed.

@@ -80,7 +80,7 @@ TEST(Outputs, MayBeOfAnotherSize) {
   } newer;
   std::memset(&newer, 0xa5, sizeof(newer));
   newer.known.struct_size = offsetof(Newer, behind);
-  ASSERT_EQ(hetcomm_device_get_info(context, 0, &newer.known), HETCOMM_OK) << hetcomm_last_error();
+  ASSERT_EQ(hetcomm_device_info(context, 0, &newer.known), HETCOMM_OK) << hetcomm_last_error();
   EXPECT_EQ(newer.known.struct_size, offsetof(Newer, behind));
   EXPECT_STREQ(newer.known.kind, "host");
   for (const unsigned char byte : newer.more) EXPECT_EQ(byte, 0);
@@ -90,14 +90,14 @@ TEST(Outputs, MayBeOfAnotherSize) {
   hetcomm_device_info_t older;
   std::memset(&older, 0xa5, sizeof(older));
   older.struct_size = kFirstSize;
-  ASSERT_EQ(hetcomm_device_get_info(context, 0, &older), HETCOMM_OK) << hetcomm_last_error();
+  ASSERT_EQ(hetcomm_device_info(context, 0, &older), HETCOMM_OK) << hetcomm_last_error();
   EXPECT_STREQ(older.kind, "host");
   EXPECT_EQ(older.pci_address[0], static_cast<char>(0xa5));
   for (const size_t size : {size_t{0}, sizeof(size_t), kFirstSize - 1, size_t{100'000}, SIZE_MAX}) {
     hetcomm_device_info_t info;
     std::memset(&info, 0xa5, sizeof(info));
     info.struct_size = size;
-    EXPECT_EQ(hetcomm_device_get_info(context, 0, &info), HETCOMM_INVALID_ARGUMENT) << size;
+    EXPECT_EQ(hetcomm_device_info(context, 0, &info), HETCOMM_INVALID_ARGUMENT) << size;
     EXPECT_NE(std::string(hetcomm_last_error()).find("struct_size"), std::string::npos);
     EXPECT_EQ(info.struct_size, size);
     EXPECT_EQ(info.index, static_cast<int32_t>(0xa5a5a5a5));

@@ -63,7 +63,7 @@ class Rank {
   }
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
-  ~Rank() { EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error(); }
+  ~Rank() { EXPECT_EQ(hetcomm_memory_destroy(memory_), HETCOMM_OK) << hetcomm_last_error(); }
 
   Member& me() { return me_; }
   int32_t rank() const { return me_.rank(); }
@@ -242,7 +242,7 @@ class Accesses final : public Kind {
       EXPECT_EQ(hetcomm_memory_unregister(own.memory(), kPatienceNs), HETCOMM_OK)
           << hetcomm_last_error();
     } else {
-      EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_remote_memory_destroy(remote_), HETCOMM_OK) << hetcomm_last_error();
     }
   }
 
@@ -1018,7 +1018,7 @@ TEST_P(Abandon, EndsWhatWaitsForItsStreams) {
       EXPECT_EQ(hetcomm_send(me.communicator(), rank.peer(), 9, buffers[0], &options, &refused),
                 HETCOMM_DEVICE_LOST);
       if (me.rank() == 0) device.let_go();
-      EXPECT_EQ(hetcomm_stream_release(stream), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_stream_destroy(stream), HETCOMM_OK) << hetcomm_last_error();
     }
     EXPECT_TRUE(me.meet());
   });

@@ -376,7 +376,7 @@ TEST_P(AddedDevices, NullIsAStreamOfThoseThatSaySo) {
       const Outcome outcome = finish(request);
       EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
       EXPECT_EQ(word, 0);
-      EXPECT_TRUE(me.until([&] { return hetcomm_stream_release(stream) == HETCOMM_OK; }));
+      EXPECT_TRUE(me.until([&] { return hetcomm_stream_destroy(stream) == HETCOMM_OK; }));
     }
     me.meet();
   });

@@ -136,11 +136,11 @@ class Reached {
   Reached(const Reached&) = delete;
   Reached& operator=(const Reached&) = delete;
   ~Reached() {
-    EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_remote_memory_destroy(remote_), HETCOMM_OK);
     EXPECT_TRUE(me_.meet());
     if (memory_ == nullptr) return;
     EXPECT_EQ(hetcomm_memory_unregister(memory_, kPatienceNs), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory_), HETCOMM_OK);
   }
 
   void read() {

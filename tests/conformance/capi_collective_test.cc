@@ -736,8 +736,8 @@ TEST_P(Collectives, WorkOnDevices) {
       expect_ok(again, request, "broadcast");
       ASSERT_EQ(hetcomm_memory_read(send, 0, got.data(), bytes), HETCOMM_OK);
       EXPECT_EQ(got, values(1, count));
-      EXPECT_EQ(hetcomm_memory_free(send), HETCOMM_OK);
-      EXPECT_EQ(hetcomm_memory_free(recv), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_destroy(send), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_destroy(recv), HETCOMM_OK);
     }
   });
 }
@@ -785,7 +785,7 @@ TEST_P(Collectives, RefuseWhatOneRankCanSeeToBeWrong) {
     EXPECT_EQ(
         hetcomm_alltoall(c, half, hetcomm_buffer_memory(named, 0, 32), kType, nullptr, &request),
         HETCOMM_INVALID_ARGUMENT);
-    EXPECT_EQ(hetcomm_memory_free(named), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(named), HETCOMM_OK);
     const hetcomm_buffer_t around[] = {part(data, 0, 2), part(data, 6, 2)};
     const hetcomm_buffer_t between[] = {part(data, 2, 2), part(data, 5, 2)};
     EXPECT_EQ(hetcomm_alltoallv(c, around, between, kType, nullptr, &request),

@@ -199,10 +199,10 @@ TEST_P(Credit, OfNotificationsThatNobodyTookComesBack) {
           const Outcome put = finish(request);
           ASSERT_EQ(put.status, HETCOMM_OK) << "put " << i << ": " << put.text;
         }
-        EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+        EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
         ASSERT_TRUE(me.meet());
       }
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
       tell(me);
     }
   });

@@ -320,10 +320,10 @@ TEST_P(Data, RangesAreCheckedAndBusyMemoryStays) {
     EXPECT_EQ(hetcomm_recv(me.communicator(), me.partner(), 1, 0,
                            hetcomm_buffer_memory(memory, 0, 1000), nullptr, &request),
               HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY);
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_BUSY);
     EXPECT_EQ(hetcomm_request_cancel(request), HETCOMM_OK);
     EXPECT_EQ(finish(request).status, HETCOMM_CANCELLED);
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
     me.meet();
   });
 }

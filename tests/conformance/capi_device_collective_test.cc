@@ -119,7 +119,7 @@ class Memory {
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
-  ~Memory() { EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK); }
+  ~Memory() { EXPECT_EQ(hetcomm_memory_destroy(memory_), HETCOMM_OK); }
   void fill(const std::vector<std::byte>& bytes) {
     std::memset(bytes_.data(), 0x6b, bytes_.size());
     if (!bytes.empty()) std::memcpy(bytes_.data() + kGuard, bytes.data(), bytes.size());

@@ -329,7 +329,7 @@ void check_one_sided(Member& me, bool direct) {
   EXPECT_EQ(after.device_bytes_direct - before.device_bytes_direct, direct ? 1'200'000u : 0u);
   EXPECT_EQ(after.device_bytes_staged - before.device_bytes_staged, direct ? 0u : 1'200'000u);
   me.meet();
-  EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
 }
 
 TEST_P(DevicePath, OneSided) {

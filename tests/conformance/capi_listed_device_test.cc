@@ -56,7 +56,7 @@ TEST(ListedDevices, EachRankOfAHostHasItsOwn) {
   run_job(two_processes("sim-address:pci=" + unique_place("{local_rank}")), 2, [](Member& me) {
     hetcomm_device_info_t info{};
     info.struct_size = sizeof(info);
-    ASSERT_EQ(hetcomm_device_get_info(me.context(), 1, &info), HETCOMM_OK);
+    ASSERT_EQ(hetcomm_device_info(me.context(), 1, &info), HETCOMM_OK);
     EXPECT_EQ(info.pci_address[std::strlen(info.pci_address) - 1], '0' + me.rank())
         << info.pci_address;
     EXPECT_EQ(warnings_of_both(me), 0);

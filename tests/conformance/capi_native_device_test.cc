@@ -59,7 +59,7 @@ void check_wrapped(Member& me, Framework& framework, int32_t device, uint64_t si
   std::vector<std::byte> got(size);
   EXPECT_EQ(hetcomm_memory_read(memory, 0, got.data(), size), HETCOMM_OK);
   EXPECT_EQ(got, sent) << size;
-  EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
 }
 
 TEST_P(NativeDevices, AreAddedWhileACommunicatorIsInUse) {
@@ -128,7 +128,7 @@ TEST_P(NativeDevices, PointersOfTheFramework) {
       EXPECT_EQ(hetcomm_memory_read(buffer.memory, buffer.offset, got.data(), kSize), HETCOMM_OK);
       EXPECT_TRUE(got == sent);
       me.meet();
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
       if (pointer != nullptr) usm.free(pointer);
     }
   });
@@ -217,7 +217,7 @@ TEST_P(NativeDevices, HandlesThatNoMemoryNames) {
     EXPECT_NE(buffer.memory, nullptr);
     move(me, buffer);
     ASSERT_TRUE(me.meet());
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
     refused(own);
     // Memory of the host is what it is, also where it was an object's before.
     std::vector<void*> host(64);

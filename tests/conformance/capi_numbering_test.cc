@@ -67,7 +67,7 @@ void use_memory(Member& me, hetcomm_communicator_t* c, int32_t own) {
       << hetcomm_last_error();
   hetcomm_remote_memory_info_t info{};
   info.struct_size = sizeof(info);
-  EXPECT_EQ(hetcomm_remote_memory_get_info(remote, &info), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_remote_memory_info(remote, &info), HETCOMM_OK);
   EXPECT_EQ(info.rank, next);
   hetcomm_operation_options_t options{};
   options.struct_size = sizeof(options);
@@ -90,9 +90,9 @@ void use_memory(Member& me, hetcomm_communicator_t* c, int32_t own) {
   }
   ASSERT_TRUE(me.meet());
   EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
-  EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
   EXPECT_EQ(hetcomm_communicator_destroy(c), HETCOMM_BUSY) << "it has a remote memory";
-  EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
 }
 
 // The list has the last two ranks, the last one first; roots and parts are counted in the list.
@@ -157,7 +157,7 @@ TEST_P(Numbering, KnowsNoMemoryOfOutsiders) {
       }
       ASSERT_TRUE(me.meet());
       EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
     } else {
       const Outcome got = finish(me.recv(0, kTag, bytes.data(), bytes.size()));
       hetcomm_remote_memory_t* remote = nullptr;
@@ -167,7 +167,7 @@ TEST_P(Numbering, KnowsNoMemoryOfOutsiders) {
       EXPECT_EQ(hetcomm_memory_import(me.communicator(), bytes.data(), got.bytes_received, &remote),
                 HETCOMM_OK)
           << hetcomm_last_error();
-      EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
       ASSERT_TRUE(me.meet());
     }
     EXPECT_EQ(hetcomm_communicator_destroy(part), HETCOMM_OK) << hetcomm_last_error();

@@ -44,7 +44,7 @@ class Shared {
   Shared& operator=(const Shared&) = delete;
   ~Shared() {
     if (registered_) unpublish();
-    EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_destroy(memory_), HETCOMM_OK) << hetcomm_last_error();
   }
 
   void publish(uint32_t access) {
@@ -113,7 +113,7 @@ class Remote {
   Remote(const Remote&) = delete;
   Remote& operator=(const Remote&) = delete;
   ~Remote() {
-    EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_remote_memory_destroy(remote_), HETCOMM_OK) << hetcomm_last_error();
   }
   hetcomm_remote_memory_t* get() const { return remote_; }
 
@@ -295,7 +295,7 @@ TEST_P(OneSided, AllKindsOfMemoryMix) {
           EXPECT_EQ(hetcomm_memory_read(local, 0, back.data(), size), HETCOMM_OK);
           EXPECT_TRUE(holds(back, size + static_cast<uint64_t>(me.rank()), size))
               << there << " -> " << here << ", " << size;
-          EXPECT_EQ(hetcomm_memory_free(local), HETCOMM_OK);
+          EXPECT_EQ(hetcomm_memory_destroy(local), HETCOMM_OK);
           me.meet();
         }
       }
@@ -450,15 +450,15 @@ TEST_P(OneSided, FlushCoversWhatWasReleasedAndReportsItsFailure) {
     EXPECT_EQ(flush(me, me.partner()), HETCOMM_OK) << "of nothing";
     me.meet();
     const std::vector<std::byte> out = pattern(1 << 20, 9);
-    EXPECT_EQ(hetcomm_request_release(theirs.put(0, out.data(), out.size())), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_request_release(theirs.put(0, out.data(), 100)), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_request_destroy(theirs.put(0, out.data(), out.size())), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_request_destroy(theirs.put(0, out.data(), 100)), HETCOMM_OK);
     EXPECT_EQ(flush(me, me.partner()), HETCOMM_OK);
     me.meet();
     EXPECT_TRUE(holds(mine.contents(), 9, out.size()));
     me.meet();
     mine.unpublish();
     me.meet();
-    EXPECT_EQ(hetcomm_request_release(theirs.put(0, out.data(), 100)), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_request_destroy(theirs.put(0, out.data(), 100)), HETCOMM_OK);
     EXPECT_EQ(flush(me, me.partner()), HETCOMM_STALE_HANDLE);
     EXPECT_EQ(flush(me, me.partner()), HETCOMM_OK) << "reported once";
     me.meet();
@@ -596,7 +596,7 @@ TEST_P(OneSided, BytesOfACommunicatorThatIsGoneAreRefused) {
     exported.resize(size);
     hetcomm_remote_memory_t* remote = nullptr;
     EXPECT_EQ(hetcomm_memory_import(first, exported.data(), size, &remote), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
     EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
     me.meet();
     EXPECT_EQ(hetcomm_communicator_destroy(first), HETCOMM_OK) << hetcomm_last_error();
@@ -610,7 +610,7 @@ TEST_P(OneSided, BytesOfACommunicatorThatIsGoneAreRefused) {
     EXPECT_EQ(remote, nullptr);
     me.meet();
     EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
     EXPECT_EQ(hetcomm_communicator_destroy(second), HETCOMM_OK) << hetcomm_last_error();
   });
 }
@@ -659,13 +659,13 @@ TEST_P(OneSided, BytesOfBeforeARebuildAreRefused) {
 TEST_P(OneSided, WhatIsInUseStays) {
   run_two([](Member& me) {
     Shared mine(me, 1000);
-    EXPECT_EQ(hetcomm_memory_free(mine.get()), HETCOMM_BUSY);
+    EXPECT_EQ(hetcomm_memory_destroy(mine.get()), HETCOMM_BUSY);
     EXPECT_EQ(register_memory(me, mine.get(), HETCOMM_ACCESS_GET), HETCOMM_BUSY);
     EXPECT_EQ(hetcomm_communicator_destroy(me.communicator()), HETCOMM_BUSY);
     {
       const Remote theirs(me, exchange(me, me.partner(), mine.exported()));
       hetcomm_remote_memory_info_t info{.struct_size = sizeof(info)};
-      EXPECT_EQ(hetcomm_remote_memory_get_info(theirs.get(), &info), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_remote_memory_info(theirs.get(), &info), HETCOMM_OK);
       EXPECT_EQ(info.rank, me.partner());
       EXPECT_EQ(info.access, uint32_t{HETCOMM_ACCESS_ALL});
       EXPECT_EQ(info.size_bytes, 1000u);
@@ -982,7 +982,7 @@ TEST_P(OneSided, UnregisterWaitsUntilTheMapperHasLetGo) {
     } else {
       EXPECT_EQ(hetcomm_memory_unregister(mine.get(), 30 * kMs), HETCOMM_TIMED_OUT);
       EXPECT_STRNE(hetcomm_last_error(), "");
-      EXPECT_EQ(hetcomm_memory_free(mine.get()), HETCOMM_BUSY);
+      EXPECT_EQ(hetcomm_memory_destroy(mine.get()), HETCOMM_BUSY);
       me.store().word(1) = 1;
       mine.unpublish();
     }

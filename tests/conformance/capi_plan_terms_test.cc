@@ -172,7 +172,7 @@ class Plan {
   hetcomm_reshard_facts_t facts() const {
     hetcomm_reshard_facts_t facts{};
     facts.struct_size = sizeof(facts);
-    EXPECT_EQ(hetcomm_reshard_get_facts(plan_, &facts), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_reshard_facts(plan_, &facts), HETCOMM_OK) << hetcomm_last_error();
     return facts;
   }
 
@@ -531,7 +531,7 @@ TEST_P(HeldPlans, WhatHasNotBegunSaysWhatThePeerHas) {
       me.meet();
       EXPECT_EQ(finish(holder).status, HETCOMM_OK);
       plan->expect_works();
-      EXPECT_TRUE(me.until([&] { return hetcomm_stream_release(stream) == HETCOMM_OK; }))
+      EXPECT_TRUE(me.until([&] { return hetcomm_stream_destroy(stream) == HETCOMM_OK; }))
           << hetcomm_last_error();
       me.meet();
     }

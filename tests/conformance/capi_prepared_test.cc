@@ -83,7 +83,7 @@ TEST_P(Prepared, BeginAnewWithEachStart) {
     receive_one(11, 1);  // after one that was cancelled
     if (me.rank() == 0) {
       expect_no_message(receive);
-      EXPECT_EQ(hetcomm_request_release(receive), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_destroy(receive), HETCOMM_OK);
     }
     me.meet();
   });

@@ -127,10 +127,10 @@ class OwnDevice {
   // No operation uses it any more.
   void release() {
     if (stream_ != nullptr) {
-      EXPECT_TRUE(me_.until([&] { return hetcomm_stream_release(stream_) == HETCOMM_OK; }))
+      EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) == HETCOMM_OK; }))
           << hetcomm_last_error();
     }
-    EXPECT_EQ(hetcomm_memory_free(scratch_), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_destroy(scratch_), HETCOMM_OK) << hetcomm_last_error();
   }
 
  private:
@@ -173,7 +173,7 @@ class Region {
   ~Region() {
     if (base_ != nullptr) munmap(base_, pages_);
     if (memory_ != nullptr) {
-      EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_memory_destroy(memory_), HETCOMM_OK) << hetcomm_last_error();
     }
   }
   hetcomm_buffer_t buffer() const {
@@ -861,7 +861,7 @@ class Rank {
       }
     }
     if (each.is_prepared) {
-      EXPECT_EQ(hetcomm_request_release(each.request), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_request_destroy(each.request), HETCOMM_OK) << hetcomm_last_error();
     }
     for (auto& region : each.regions) {
       region->seal(ended.status != HETCOMM_DEVICE_LOST);
@@ -907,7 +907,7 @@ class Rank {
   void mark(const Started& send) {
     hetcomm_request_t* const marker =
         me_.send(send.peer, kMarkerTag + send.step, &marker_, sizeof(marker_));
-    EXPECT_EQ(hetcomm_request_release(marker), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_request_destroy(marker), HETCOMM_OK) << hetcomm_last_error();
     me_.store().word(kEndedSends).fetch_or(uint64_t{1} << send.step);
   }
   // A receive has ended early and has matched no message ("-1 when no message was matched",
@@ -1727,7 +1727,7 @@ void Rank::check_that_all_know(bool child) {
 void Rank::release(const Window& window) {
   EXPECT_EQ(hetcomm_memory_unregister(window.memory, kPatienceNs), HETCOMM_OK)
       << hetcomm_last_error();
-  EXPECT_EQ(hetcomm_memory_free(window.memory), HETCOMM_OK) << hetcomm_last_error();
+  EXPECT_EQ(hetcomm_memory_destroy(window.memory), HETCOMM_OK) << hetcomm_last_error();
 }
 
 void Rank::clean_up() {
@@ -1740,14 +1740,14 @@ void Rank::clean_up() {
   EXPECT_EQ(hetcomm_queue_destroy(pulls_), HETCOMM_OK) << hetcomm_last_error();
   for (const Window* window : {&window_, &own_window_}) {
     for (hetcomm_remote_memory_t* each : window->of) {
-      EXPECT_EQ(hetcomm_remote_memory_release(each), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_remote_memory_destroy(each), HETCOMM_OK) << hetcomm_last_error();
     }
   }
   release(window_);
   if (own_) release(own_window_);
   // Calls that free memory of a device may wait for its streams.
   if (stream_ != nullptr) {
-    EXPECT_TRUE(me_.until([&] { return hetcomm_stream_release(stream_) == HETCOMM_OK; }));
+    EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) == HETCOMM_OK; }));
   }
   if (own_) own_->release();
   sealed_.clear();

@@ -49,7 +49,7 @@ class Owned {
   Owned& operator=(const Owned&) = delete;
   ~Owned() {
     EXPECT_EQ(hetcomm_memory_unregister(memory_, kPatienceNs), HETCOMM_OK) << hetcomm_last_error();
-    EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_destroy(memory_), HETCOMM_OK) << hetcomm_last_error();
   }
   Bytes exported() const {
     Bytes bytes(HETCOMM_EXPORT_MAX_BYTES);
@@ -100,7 +100,7 @@ class Remote {
   Remote(const Remote&) = delete;
   Remote& operator=(const Remote&) = delete;
   ~Remote() {
-    EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_remote_memory_destroy(remote_), HETCOMM_OK) << hetcomm_last_error();
   }
 
   hetcomm_status_t put(uint64_t offset, uint64_t length) const {

@@ -53,10 +53,10 @@ TEST_P(Requests, TestReportsPendingThenTheEndThenStale) {
     EXPECT_EQ(hetcomm_request_test(receive, &completion), HETCOMM_STALE_HANDLE);
     EXPECT_EQ(hetcomm_request_wait(receive, kSec, nullptr), HETCOMM_STALE_HANDLE);
     EXPECT_EQ(hetcomm_request_cancel(receive), HETCOMM_STALE_HANDLE);
-    EXPECT_EQ(hetcomm_request_release(receive), HETCOMM_STALE_HANDLE);
+    EXPECT_EQ(hetcomm_request_destroy(receive), HETCOMM_STALE_HANDLE);
     EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_STALE_HANDLE);
     EXPECT_EQ(finish(send).status, HETCOMM_OK);
-    EXPECT_EQ(hetcomm_request_release(nullptr), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_request_destroy(nullptr), HETCOMM_OK);
     EXPECT_LT(hetcomm_request_test(nullptr, nullptr), 0);
     me.meet();
   });
@@ -202,7 +202,7 @@ TEST_P(Requests, WaitAnyNoticesARelease) {
     const std::array<hetcomm_request_t*, 2> own = list;
     std::thread other([&] {
       usleep(20'000);
-      EXPECT_EQ(hetcomm_request_release(own[1]), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_destroy(own[1]), HETCOMM_OK);
     });
     size_t index = 7;
     EXPECT_EQ(hetcomm_request_wait_any(2, list.data(), kPatienceNs, &index, nullptr),
@@ -454,7 +454,7 @@ TEST_P(Requests, StartBesideCancel) {
     }
     stop = true;
     canceller.join();
-    EXPECT_EQ(hetcomm_request_release(request), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_request_destroy(request), HETCOMM_OK);
     EXPECT_EQ(room, 0u);
     me.meet();
   });
@@ -627,8 +627,8 @@ TEST_P(Requests, PreparedOperationsRunManyTimes) {
       EXPECT_EQ(hetcomm_request_start(send), HETCOMM_OK);
       EXPECT_EQ(finish(receive).status, HETCOMM_OK);
       EXPECT_EQ(finish(send).status, HETCOMM_OK);
-      EXPECT_EQ(hetcomm_request_release(send), HETCOMM_OK);
-      EXPECT_EQ(hetcomm_request_release(receive), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_destroy(send), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_destroy(receive), HETCOMM_OK);
       EXPECT_EQ(hetcomm_request_start(send), HETCOMM_STALE_HANDLE);
       me.meet();
     }
@@ -644,18 +644,18 @@ TEST_P(Requests, AMemoryStaysWhileAPreparedRequestNamesIt) {
     ASSERT_EQ(
         hetcomm_recv_prepare(me.communicator(), me.partner(), 4, 0, &to, 1, nullptr, &receive),
         HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY) << "idle, never started";
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_BUSY) << "idle, never started";
     const std::vector<std::byte> out = pattern(4096, 3);
     for (int i = 0; i < 2; ++i) {
       EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY) << "running";
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_BUSY) << "running";
       hetcomm_request_t* send = me.send(me.partner(), 4, out.data(), out.size());
       EXPECT_EQ(finish(send).status, HETCOMM_OK);
       EXPECT_EQ(finish(receive).status, HETCOMM_OK);
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY) << "idle again";
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_BUSY) << "idle again";
     }
-    EXPECT_EQ(hetcomm_request_release(receive), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_request_destroy(receive), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
 
     // Released while it runs: until its end.
     ASSERT_EQ(hetcomm_memory_allocate(me.context(), 0, 4096, &memory), HETCOMM_OK);
@@ -664,11 +664,11 @@ TEST_P(Requests, AMemoryStaysWhileAPreparedRequestNamesIt) {
         hetcomm_recv_prepare(me.communicator(), me.partner(), 5, 0, &other, 1, nullptr, &receive),
         HETCOMM_OK);
     EXPECT_EQ(hetcomm_request_start(receive), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_request_release(receive), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY);
+    EXPECT_EQ(hetcomm_request_destroy(receive), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_BUSY);
     me.meet();
     EXPECT_EQ(finish(me.send(me.partner(), 5, out.data(), out.size())).status, HETCOMM_OK);
-    EXPECT_TRUE(me.until([&] { return hetcomm_memory_free(memory) == HETCOMM_OK; }));
+    EXPECT_TRUE(me.until([&] { return hetcomm_memory_destroy(memory) == HETCOMM_OK; }));
     me.meet();
   });
 }
@@ -711,7 +711,7 @@ TEST_P(Requests, AReleasedRunningOperationGoesOn) {
     for (uint64_t i = 0; i < 10; ++i) {
       out.push_back(pattern(i * 30'000, i));
       hetcomm_request_t* send = me.send(me.partner(), i, out[i].data(), out[i].size());
-      EXPECT_EQ(hetcomm_request_release(send), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_destroy(send), HETCOMM_OK);
       EXPECT_EQ(hetcomm_request_test(send, nullptr), HETCOMM_STALE_HANDLE);
     }
     for (uint64_t i = 0; i < 10; ++i) {

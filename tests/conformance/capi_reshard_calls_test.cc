@@ -783,7 +783,7 @@ TEST_P(ReshardCalls, PendingDrainAndCancel) {
     // The next three are drained, and one of them is released before.
     requests.clear();
     for (Moves::Values& each : values) requests.push_back(moves.start(each, with_timeout(0)));
-    EXPECT_EQ(hetcomm_request_release(requests[1]), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_request_destroy(requests[1]), HETCOMM_OK);
     EXPECT_EQ(hetcomm_reshard_drain(moves.plan(), 0), HETCOMM_OK);
     EXPECT_EQ(hetcomm_reshard_pending(moves.plan(), &count), HETCOMM_OK);
     EXPECT_EQ(count, 0u);
@@ -799,9 +799,9 @@ TEST_P(ReshardCalls, FactsOfAPlan) {
     Moves moves(me, {{.elements = 100'000}, {.elements = 5, .from = 1, .to = {0}}},
                 {.slice_bytes = 100'000});
     hetcomm_reshard_facts_t facts{};
-    EXPECT_EQ(hetcomm_reshard_get_facts(moves.plan(), &facts), HETCOMM_INVALID_ARGUMENT);
+    EXPECT_EQ(hetcomm_reshard_facts(moves.plan(), &facts), HETCOMM_INVALID_ARGUMENT);
     facts.struct_size = sizeof(facts);
-    ASSERT_EQ(hetcomm_reshard_get_facts(moves.plan(), &facts), HETCOMM_OK) << hetcomm_last_error();
+    ASSERT_EQ(hetcomm_reshard_facts(moves.plan(), &facts), HETCOMM_OK) << hetcomm_last_error();
     EXPECT_EQ(facts.strategy, HETCOMM_STRATEGY_DIRECT);
     EXPECT_EQ(facts.is_strategy_of_all, 1);
     EXPECT_EQ(facts.bytes_sent, me.rank() == 0 ? 400'000u : 20u);

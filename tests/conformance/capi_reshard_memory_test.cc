@@ -320,7 +320,7 @@ TEST_P(ReshardingMemory, PartsOfAnAllocationAreCompared) {
         << hetcomm_last_error();
     destroy(me, plan);
     for (hetcomm_memory_t* each : {first, middle, second, whole}) {
-      EXPECT_EQ(hetcomm_memory_free(each), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_memory_destroy(each), HETCOMM_OK) << hetcomm_last_error();
     }
   });
 }

@@ -882,10 +882,10 @@ TEST_P(Resharding, MemoryInUseIsNotFreed) {
       const hetcomm_buffer_t buffer = hetcomm_buffer_memory(memory, 0, 4000);
       hetcomm_request_t* request = nullptr;
       ASSERT_EQ(hetcomm_reshard_start(plan, nullptr, &buffer, nullptr, &request), HETCOMM_OK);
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY);
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_BUSY);
       me.meet();
       EXPECT_EQ(finish(request).status, HETCOMM_OK);
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
     } else {
       me.meet();
       EXPECT_EQ(execute(plan, values).status, HETCOMM_OK);

@@ -38,13 +38,13 @@ TEST(HostMemory, TakesAQuarterOfTheDescriptorsAndGoesOn) {
     EXPECT_EQ(open_descriptors() - start, kShare);
     // Those that have no file too; who gives one back makes room for the next.
     for (size_t i = 0; i < kCount; i += static_cast<size_t>(round) + 2) {
-      EXPECT_EQ(hetcomm_memory_free(memories[i]), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_memory_destroy(memories[i]), HETCOMM_OK);
       memories[i] = nullptr;
     }
     EXPECT_LT(open_descriptors() - start, kShare);
   }
   for (hetcomm_memory_t* const memory : memories) {
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
   }
   EXPECT_EQ(open_descriptors(), start);
   EXPECT_EQ(hetcomm_context_destroy(context), HETCOMM_OK);

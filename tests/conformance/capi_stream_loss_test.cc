@@ -79,9 +79,9 @@ class Setting {
   ~Setting() {
     if (me_.rank() == 0) {
       // What was held back goes on.
-      EXPECT_TRUE(me_.until([&] { return hetcomm_stream_release(stream_) == HETCOMM_OK; }))
+      EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) == HETCOMM_OK; }))
           << hetcomm_last_error();
-      EXPECT_EQ(hetcomm_remote_memory_release(remote_), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_remote_memory_destroy(remote_), HETCOMM_OK) << hetcomm_last_error();
     }
     if (own_ != nullptr) revoke();
     for (hetcomm_queue_t* const each : {out_, in_}) {
@@ -95,7 +95,7 @@ class Setting {
   // Rank 1: the others may not use its memory any more.
   void revoke() {
     EXPECT_EQ(hetcomm_memory_unregister(own_, 0), HETCOMM_OK) << hetcomm_last_error();
-    EXPECT_EQ(hetcomm_memory_free(own_), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_destroy(own_), HETCOMM_OK) << hetcomm_last_error();
     own_ = nullptr;
   }
   hetcomm_queue_t* out() const { return out_; }
@@ -176,7 +176,7 @@ struct Kind {
   // Prepared requests outlive their run.
   void release(hetcomm_request_t* request) const {
     if (std::string(name) != "prepared") return;
-    EXPECT_EQ(hetcomm_request_release(request), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_request_destroy(request), HETCOMM_OK) << hetcomm_last_error();
   }
 };
 
@@ -577,7 +577,7 @@ TEST_P(StreamLoss, TheRootOfABroadcastHasLeft) {
       const Outcome outcome = finish(request);
       EXPECT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
       EXPECT_EQ(words[0], 815u);
-      EXPECT_TRUE(me.until([&] { return hetcomm_stream_release(stream) == HETCOMM_OK; }));
+      EXPECT_TRUE(me.until([&] { return hetcomm_stream_destroy(stream) == HETCOMM_OK; }));
       return;
     }
     ASSERT_EQ(

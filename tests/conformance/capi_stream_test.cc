@@ -70,8 +70,8 @@ class Rig {
   ~Rig() {
     EXPECT_EQ(api_.Finish(queue_), CL_SUCCESS);
     // The library may look at the queue a moment later than the queue is done.
-    EXPECT_TRUE(me_.until([&] { return hetcomm_stream_release(stream_) != HETCOMM_BUSY; }));
-    EXPECT_EQ(hetcomm_memory_free(memory_), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) != HETCOMM_BUSY; }));
+    EXPECT_EQ(hetcomm_memory_destroy(memory_), HETCOMM_OK) << hetcomm_last_error();
     framework_.release(buffer_);
     EXPECT_EQ(api_.ReleaseCommandQueue(queue_), CL_SUCCESS);
   }
@@ -209,7 +209,7 @@ void pass_one(Member& me, Framework& framework, uint64_t size, bool out_of_order
   }
   EXPECT_FALSE(rig.is_done(kShort));
   EXPECT_TRUE(is_pending(request));
-  EXPECT_EQ(hetcomm_stream_release(rig.stream()), HETCOMM_BUSY);
+  EXPECT_EQ(hetcomm_stream_destroy(rig.stream()), HETCOMM_BUSY);
   me.meet();
   if (gate) gate->open();
   expect_ok(request);
@@ -606,7 +606,7 @@ TEST_P(Streams, OnesThatEndBeforeTheirTurn) {
       rig.read(got);
       EXPECT_EQ(hetcomm_request_cancel(unwanted), HETCOMM_OK);
       EXPECT_EQ(finish(unwanted).status, HETCOMM_CANCELLED);
-      EXPECT_EQ(hetcomm_request_release(forgotten), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_request_destroy(forgotten), HETCOMM_OK);
       const Outcome outcome = finish(late);
       EXPECT_EQ(outcome.status, HETCOMM_TIMED_OUT);
       EXPECT_NE(outcome.text.find("stream"), std::string::npos) << outcome.text;
@@ -807,8 +807,8 @@ TEST_P(Streams, APreparedOneGoesEachTime) {
       EXPECT_TRUE(rig.is_done(kPatienceNs));
       EXPECT_TRUE(holds(got, round, kSize)) << round;
     }
-    EXPECT_EQ(hetcomm_stream_release(rig.stream()), HETCOMM_BUSY) << "the request names it";
-    EXPECT_EQ(hetcomm_request_release(request), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_stream_destroy(rig.stream()), HETCOMM_BUSY) << "the request names it";
+    EXPECT_EQ(hetcomm_request_destroy(request), HETCOMM_OK);
     me.meet();
   });
 }
@@ -858,10 +858,10 @@ TEST_P(Streams, OneSidedOnes) {
       EXPECT_EQ(previous, first);
     }
     me.meet();
-    EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
     me.meet();
     EXPECT_EQ(hetcomm_memory_unregister(window, 0), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(window), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(window), HETCOMM_OK);
   });
 }
 
@@ -992,9 +992,9 @@ TEST_P(Streams, WhatIsNoneIsRefused) {
     };
     refused();
     EXPECT_EQ(hetcomm_context_destroy(second), HETCOMM_BUSY);
-    EXPECT_EQ(hetcomm_stream_release(stream), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_stream_destroy(stream), HETCOMM_OK);
     refused();
-    EXPECT_EQ(hetcomm_stream_release(nullptr), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_stream_destroy(nullptr), HETCOMM_OK);
     EXPECT_EQ(hetcomm_context_destroy(second), HETCOMM_OK) << hetcomm_last_error();
     // A call that is rejected leaves nothing in the stream.
     EXPECT_EQ(

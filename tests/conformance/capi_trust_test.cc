@@ -190,7 +190,7 @@ struct Owned {
   }
   void free() const {
     unregister();
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
   }
 };
 
@@ -257,7 +257,7 @@ Attempt attempt(Member& me, const Bytes& exported) {
   uint64_t before = 0;
   EXPECT_EQ(hetcomm_fetch_add(remote, 128, 1, &before, nullptr, &request), HETCOMM_OK);
   result.add = finish(request).status;
-  EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
   return result;
 }
 
@@ -294,8 +294,8 @@ void own_memories(Member& me, hetcomm_communicator_t* sub) {
         std::all_of(each->address + 128, each->address + 136, [](char c) { return c == 0; }));
   }
   EXPECT_EQ(hetcomm_memory_unregister(part, kPatienceNs), HETCOMM_OK);
-  EXPECT_EQ(hetcomm_memory_free(part), HETCOMM_OK);
-  EXPECT_EQ(hetcomm_memory_free(hidden.memory), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_memory_destroy(part), HETCOMM_OK);
+  EXPECT_EQ(hetcomm_memory_destroy(hidden.memory), HETCOMM_OK);
   for (const Owned* each : {&put_only, &get_only, &no_atomics, &foreign}) each->free();
 }
 

@@ -74,7 +74,7 @@ TEST_P(Wrapped, IsWhatWasGiven) {
     EXPECT_EQ(hetcomm_memory_write(memory, 902, out.data(), 100), HETCOMM_OUT_OF_RANGE);
     EXPECT_EQ(hetcomm_memory_read(memory, 902, back.data(), 100), HETCOMM_OUT_OF_RANGE);
     own.expect_nothing_around();
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
   });
 }
 
@@ -93,15 +93,15 @@ TEST_P(Wrapped, MovesMessagesAndStaysItsOwners) {
       ASSERT_EQ(hetcomm_recv(me.communicator(), me.partner(), 5, 0,
                              hetcomm_buffer_memory(receives, 0, size), nullptr, &receive),
                 HETCOMM_OK);
-      EXPECT_EQ(hetcomm_memory_free(receives), HETCOMM_BUSY) << "a receive is pending";
+      EXPECT_EQ(hetcomm_memory_destroy(receives), HETCOMM_BUSY) << "a receive is pending";
       ASSERT_TRUE(me.meet_quietly());
       ASSERT_EQ(hetcomm_send(me.communicator(), me.partner(), 5,
                              hetcomm_buffer_memory(sends, 1, size), nullptr, &send),
                 HETCOMM_OK);
       expect_ok(send);
       expect_ok(receive);
-      EXPECT_EQ(hetcomm_memory_free(receives), HETCOMM_OK) << hetcomm_last_error();
-      EXPECT_EQ(hetcomm_memory_free(sends), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_memory_destroy(receives), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_memory_destroy(sends), HETCOMM_OK) << hetcomm_last_error();
       std::vector<std::byte> right = pattern(size, size + static_cast<uint64_t>(me.partner()));
       right.push_back(kUntouched);
       EXPECT_EQ(to.contents(), right);
@@ -109,7 +109,7 @@ TEST_P(Wrapped, MovesMessagesAndStaysItsOwners) {
       from.expect_nothing_around();
       std::memset(to.data(), 1, size + 1);  // the owner's still
       hetcomm_memory_t* const again = wrap(me, HETCOMM_DEVICE_HOST, to.data(), size + 1);
-      EXPECT_EQ(hetcomm_memory_free(again), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_memory_destroy(again), HETCOMM_OK) << hetcomm_last_error();
     }
   });
 }
@@ -195,7 +195,7 @@ TEST_P(Wrapped, IsOpenToPeersWhileItIsRegistered) {
       std::vector<std::byte> bytes = own.contents();
       bytes.resize(size - 8);
       EXPECT_TRUE(holds(bytes, kRounds - 1 + static_cast<uint64_t>(me.partner()), size - 8));
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY) << "it is registered";
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_BUSY) << "it is registered";
       EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
       ASSERT_TRUE(me.meet());
       uint64_t word = 1;
@@ -203,9 +203,9 @@ TEST_P(Wrapped, IsOpenToPeersWhileItIsRegistered) {
       ASSERT_EQ(hetcomm_put(remote, 0, hetcomm_buffer_host(&word, 8), nullptr, &request),
                 HETCOMM_OK);
       EXPECT_EQ(finish(request).status, HETCOMM_STALE_HANDLE);
-      EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+      EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
       ASSERT_TRUE(me.meet());
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
       own.expect_nothing_around();
       std::memset(own.data(), 9, size);  // the owner's still
     }
@@ -229,13 +229,13 @@ TEST_P(Wrapped, StartOfAnAllocationHidesTheRest) {
     if (me.test_case().transports == "shm") {
       EXPECT_EQ(operations_without_the_owner(me), 0u) << "its file was handed over";
     }
-    EXPECT_EQ(hetcomm_remote_memory_release(remote), HETCOMM_OK);
+    EXPECT_EQ(hetcomm_remote_memory_destroy(remote), HETCOMM_OK);
     ASSERT_TRUE(me.meet());
     EXPECT_EQ(hetcomm_memory_unregister(memory, kPatienceNs), HETCOMM_OK);
-    EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
     EXPECT_EQ(static_cast<const char*>(address)[kPart], 0);
     static_cast<char*>(address)[0] = 1;  // freed with |all|, and not before
-    EXPECT_EQ(hetcomm_memory_free(all), HETCOMM_OK) << hetcomm_last_error();
+    EXPECT_EQ(hetcomm_memory_destroy(all), HETCOMM_OK) << hetcomm_last_error();
   });
 }
 
@@ -261,22 +261,22 @@ TEST_P(Wrapped, MemoryOfADeviceIsThatMemory) {
                   HETCOMM_OUT_OF_RANGE);
         EXPECT_EQ(part, nullptr);
         part = wrap(me, device, middle, kSize - 1000);
-        EXPECT_EQ(hetcomm_memory_free(part), HETCOMM_OK) << hetcomm_last_error();
+        EXPECT_EQ(hetcomm_memory_destroy(part), HETCOMM_OK) << hetcomm_last_error();
       }
       const std::vector<std::byte> out = pattern(kSize - 1000, 3);
       hetcomm_request_t* receive = nullptr;
       ASSERT_EQ(hetcomm_recv(me.communicator(), me.partner(), 5, 0,
                              hetcomm_buffer_memory(memory, 0, kSize - 1000), nullptr, &receive),
                 HETCOMM_OK);
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_BUSY) << "a receive is pending";
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_BUSY) << "a receive is pending";
       expect_ok(me.send(me.partner(), 5, out.data(), out.size()));
       expect_ok(receive);
-      EXPECT_EQ(hetcomm_memory_free(memory), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK) << hetcomm_last_error();
       std::vector<std::byte> back(kSize);
       EXPECT_EQ(hetcomm_memory_read(all, 0, back.data(), kSize), HETCOMM_OK)
           << "it went with what was wrapped of it";
       EXPECT_TRUE(holds(back, 3, kSize - 1000, kUntouched));
-      EXPECT_EQ(hetcomm_memory_free(all), HETCOMM_OK) << hetcomm_last_error();
+      EXPECT_EQ(hetcomm_memory_destroy(all), HETCOMM_OK) << hetcomm_last_error();
     }
   });
 }
@@ -326,7 +326,7 @@ TEST_P(Wrapped, PointersLeadWhereTheyLead) {
         if (device != 0) {
           EXPECT_EQ(refused(address, size + 1), HETCOMM_OUT_OF_RANGE);
         }
-        ASSERT_EQ(hetcomm_memory_free(memory), HETCOMM_OK);
+        ASSERT_EQ(hetcomm_memory_destroy(memory), HETCOMM_OK);
         if (device == 1) {
           EXPECT_EQ(refused(address, 8), HETCOMM_STALE_HANDLE);
         }

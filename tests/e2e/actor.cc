@@ -117,9 +117,9 @@ void play_left() {
   say("READY");
   if (waiting == nullptr) pause();
   finish("victim", waiting, start);
-  CHECK(hetcomm_remote_memory_release(remote));
+  CHECK(hetcomm_remote_memory_destroy(remote));
   CHECK(hetcomm_memory_unregister(memory, 20'000'000'000));
-  CHECK(hetcomm_memory_free(memory));
+  CHECK(hetcomm_memory_destroy(memory));
 }
 
 // Like play_lost, but the ranks never post to the victim: they learn of its death from its

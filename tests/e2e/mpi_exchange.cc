@@ -43,7 +43,7 @@ class Buffer {
   Buffer(hetcomm_context_t* context, int kind, size_t size) : bytes_(size + 1) {
     if (kind != 0) CHECK(hetcomm_memory_allocate(context, kind, size + 1, &memory_));
   }
-  ~Buffer() { CHECK(hetcomm_memory_free(memory_)); }
+  ~Buffer() { CHECK(hetcomm_memory_destroy(memory_)); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 

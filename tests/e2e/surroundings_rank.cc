@@ -271,9 +271,9 @@ void one_sided() {
   CHECK(hetcomm_flush(world, next, nullptr, &request));
   finish("flush", request);
   CHECK(hetcomm_communicator_barrier(world, 60 * kSecond));
-  CHECK(hetcomm_remote_memory_release(remote));
+  CHECK(hetcomm_remote_memory_destroy(remote));
   CHECK(hetcomm_memory_unregister(window, 60 * kSecond));
-  CHECK(hetcomm_memory_free(window));
+  CHECK(hetcomm_memory_destroy(window));
 }
 
 void queues() {

@@ -140,7 +140,7 @@ void prepared(size_t count) {
     for (hetcomm_request_t* const request : requests) CHECK(hetcomm_request_start(request));
     wait_for_all(requests);
   }
-  for (hetcomm_request_t* const request : requests) CHECK(hetcomm_request_release(request));
+  for (hetcomm_request_t* const request : requests) CHECK(hetcomm_request_destroy(request));
   for (size_t i = 0; i < count; ++i) demand(values[i] == i, "a message is another one");
 }
 
@@ -268,7 +268,7 @@ void one_sided(size_t count, bool puts) {
         hetcomm_recv(world, 0, 1, HETCOMM_EXACT_TAG, hetcomm_buffer_host(&end, 8), nullptr, &last));
     wait_for(last);
     CHECK(hetcomm_memory_unregister(memory, 0));
-    CHECK(hetcomm_memory_free(memory));
+    CHECK(hetcomm_memory_destroy(memory));
     return;
   }
   hetcomm_remote_memory_t* remote = nullptr;
@@ -280,7 +280,7 @@ void one_sided(size_t count, bool puts) {
                : hetcomm_get(remote, 8 * i, buffer, nullptr, &requests[i]));
   }
   wait_for_all(requests);
-  CHECK(hetcomm_remote_memory_release(remote));
+  CHECK(hetcomm_remote_memory_destroy(remote));
   CHECK(hetcomm_send(world, 1, 1, hetcomm_buffer_host(&end, 8), nullptr, &last));
   wait_for(last);
 }
@@ -311,7 +311,7 @@ void memories(size_t count) {
     for (size_t i = 0; i < count; ++i) {
       demand(values[i] == i, "a put wrote something else");
       CHECK(hetcomm_memory_unregister(own[i], 0));
-      CHECK(hetcomm_memory_free(own[i]));
+      CHECK(hetcomm_memory_destroy(own[i]));
     }
     return;
   }
@@ -324,7 +324,7 @@ void memories(size_t count) {
   }
   wait_for_all(requests);
   for (hetcomm_remote_memory_t* const remote : remotes) {
-    CHECK(hetcomm_remote_memory_release(remote));
+    CHECK(hetcomm_remote_memory_destroy(remote));
   }
   CHECK(hetcomm_send(world, 1, 1, hetcomm_buffer_host(&values[0], 8), nullptr, &last));
   wait_for(last);
@@ -345,7 +345,7 @@ void pointers(size_t count) {
                                    &requests[i]));
   }
   wait_for_all(requests);
-  for (hetcomm_memory_t* const memory : own) CHECK(hetcomm_memory_free(memory));
+  for (hetcomm_memory_t* const memory : own) CHECK(hetcomm_memory_destroy(memory));
 }
 
 // --- plans ---------------------------------------------------------------------------------------

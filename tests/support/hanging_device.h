@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include <hetcomm/collective.h>
+#include <hetcomm/datatype.h>
 #include <hetcomm/device_plugin.h>
 
 namespace hetcomm::test {

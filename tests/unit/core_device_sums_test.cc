@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include <hetcomm/collective.h>
+#include <hetcomm/datatype.h>
 
 #include "devices/registry.h"
 #include "src/core/memory/device_sums.h"

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include <hetcomm/collective.h>
+#include <hetcomm/datatype.h>
 
 #include "devices/opencl/api.h"
 #include "src/base/unique_fd.h"

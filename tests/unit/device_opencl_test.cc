@@ -22,7 +22,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <hetcomm/collective.h>
+#include <hetcomm/datatype.h>
 
 #include "devices/opencl/api.h"
 #include "devices/opencl/objects.h"

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include <hetcomm/collective.h>
+#include <hetcomm/datatype.h>
 
 #include "src/reduce/reduce.h"
 #include "tests/unit/device_fixture.h"

@@ -9,7 +9,7 @@
 #include <new>
 #include <utility>
 
-#include <hetcomm/collective.h>
+#include <hetcomm/datatype.h>
 
 #include "python/src/torch/quiet_thread.h"
 #include "python/src/torch/streams.h"

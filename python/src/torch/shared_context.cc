@@ -55,7 +55,7 @@ SharedContext::SharedContext(const std::string& settings) : process_(getpid()) {
 
 SharedContext::~SharedContext() {
   if (!alive()) return;
-  for (const auto& [key, stream] : streams_) static_cast<void>(hetcomm_stream_release(stream));
+  for (const auto& [key, stream] : streams_) static_cast<void>(hetcomm_stream_destroy(stream));
   // BUSY: a group could not be closed. It keeps its context.
   static_cast<void>(hetcomm_context_destroy(context_));
 }
@@ -138,7 +138,7 @@ hetcomm_memory_t* SharedContext::wrap(const at::Tensor& packed) {
 }
 
 void SharedContext::unwrap(hetcomm_memory_t* memory) {
-  if (hetcomm_memory_free(memory) != HETCOMM_OK) {
+  if (hetcomm_memory_destroy(memory) != HETCOMM_OK) {
     log_warning("a tensor cannot be let go: ", hetcomm_last_error());
   }
 }

@@ -70,7 +70,7 @@ void Watchers::wake_leader() {
   hetcomm_request_t* request = nullptr;
   if (hetcomm_send(communicator_, rank_, kWakeTag, hetcomm_buffer_host(this, 0), nullptr,
                    &request) == HETCOMM_OK) {
-    static_cast<void>(hetcomm_request_release(request));
+    static_cast<void>(hetcomm_request_destroy(request));
   }
 }
 

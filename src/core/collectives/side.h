@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <hetcomm/collective.h>
+#include <hetcomm/datatype.h>
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <hetcomm/collective.h>
+#include <hetcomm/datatype.h>
 
 namespace hetcomm {
 namespace {

@@ -188,9 +188,9 @@ Rank::Window Rank::open_window(uint64_t size) {
 }
 
 void Rank::close_window(Window& window) {
-  CHECK(hetcomm_remote_memory_release(window.remote));
+  CHECK(hetcomm_remote_memory_destroy(window.remote));
   CHECK(hetcomm_memory_unregister(window.memory, 30'000'000'000));
-  CHECK(hetcomm_memory_free(window.memory));
+  CHECK(hetcomm_memory_destroy(window.memory));
 }
 
 std::vector<hetcomm_counters_t> Rank::counters() {

@@ -267,7 +267,7 @@ void play_compute(Rank& rank, double seconds) {
     use_memory("a computing rank", window.remote, 0, seconds * 0.8);
   }
   rank.barrier();
-  CHECK(hetcomm_remote_memory_release(own));
+  CHECK(hetcomm_remote_memory_destroy(own));
   rank.close_window(window);
 }
 
