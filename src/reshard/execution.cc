@@ -61,7 +61,7 @@ Execution::~Execution() {
   shared_.claims.leave(claim_);
   if (is_lined_up_) owner_.leave_line(*this);
   if (operation_ != nullptr) owner_.note_over();
-  if (has_place_) owner_.give_place();
+  if (has_place_) owner_.give_permit();
 }
 
 // --- life -------------------------------------------------------------------
@@ -140,7 +140,7 @@ void Execution::reset() {
   code_ = Code::kOk;
   text_.clear();
   has_place_ = false;
-  owner_.give_place();
+  owner_.give_permit();
 }
 
 bool Execution::advance(bool oldest) {
@@ -425,7 +425,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
     }
   }
   if (!has_turn || state.copying) return false;
-  if (!lane.take_place()) {
+  if (!lane.take_permit()) {
     if (!fetches) let_go(state, sends);
     return false;
   }
@@ -454,7 +454,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
          .lists = &state.lists});
     if (operation == nullptr) throw std::bad_alloc();
   } catch (const std::bad_alloc&) {
-    lane.give_place();
+    lane.give_permit();
     let_go(state, sends);
     throw;
   }

@@ -69,7 +69,7 @@ class ExecutionOwner {
   // An execution that was bound does not count as under way any more. [any-thread]
   virtual void note_over() = 0;
   // An execution does not exist any more, or is fresh again. [any-thread]
-  virtual void give_place() = 0;
+  virtual void give_permit() = 0;
 
  protected:
   ~ExecutionOwner() = default;

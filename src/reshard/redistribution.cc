@@ -170,7 +170,7 @@ Code Redistribution::check(const hetcomm_buffer_t* buffers, const std::vector<Pr
 }
 
 // False: as many executions are under way as may be.
-bool Redistribution::take_place() {
+bool Redistribution::take_permit() {
   uint32_t taken = under_way_.load(std::memory_order_relaxed);
   while (taken < in_flight_) {
     if (under_way_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed)) return true;
@@ -184,7 +184,7 @@ std::unique_ptr<Execution> Redistribution::take() {
   {
     const Engine::Baton baton(communicator_.engine());
     sweep_over();
-    if (!take_place()) return nullptr;
+    if (!take_permit()) return nullptr;
     if (!spare_.empty()) {
       execution = std::move(spare_.back());
       spare_.pop_back();
@@ -194,7 +194,7 @@ std::unique_ptr<Execution> Redistribution::take() {
     try {
       execution.reset(new Execution(*this, shared_));
     } catch (const std::bad_alloc&) {
-      give_place();
+      give_permit();
       throw;
     }
   }

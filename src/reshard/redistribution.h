@@ -92,7 +92,7 @@ class Redistribution final : private QuietTask,
   Status told_to(int rank, const Status& why) const override HETCOMM_UNDER_BATON;
   void leave_line(Execution& execution) override HETCOMM_UNDER_BATON;
   void note_over() override { pending_.fetch_sub(1, std::memory_order_release); }
-  void give_place() override { under_way_.fetch_sub(1, std::memory_order_release); }
+  void give_permit() override { under_way_.fetch_sub(1, std::memory_order_release); }
 
   // ReshardTalkClient
   void plan_differs(int rank, const Status& why) override HETCOMM_UNDER_BATON;
@@ -103,7 +103,7 @@ class Redistribution final : private QuietTask,
 
   Code check(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
              const char* name, std::string* text) const;
-  bool take_place();
+  bool take_permit();
   std::unique_ptr<Execution> take() HETCOMM_EXCLUDES(baton_role);
   void add_lanes(const RedistributionTerms& terms) HETCOMM_UNDER_BATON;
   void open_lanes();

@@ -52,11 +52,11 @@ uint64_t count_records(CoreMember& me) {
 
 uint64_t asked(CoreMember& me) {
   const Engine::Baton baton(me.context().engine());
-  return me.communicator().job().pair(1 - me.rank()).access().places().asked();
+  return me.communicator().job().pair(1 - me.rank()).access().permits().asked();
 }
 uint64_t held(CoreMember& me) {
   const Engine::Baton baton(me.context().engine());
-  return me.communicator().job().pair(1 - me.rank()).access().places().held();
+  return me.communicator().job().pair(1 - me.rank()).access().permits().held();
 }
 
 // An Asker asks for small and large gets, puts that ask first, and atomics.

@@ -775,7 +775,7 @@ TEST_P(Counters, PutsEndWithTheirAcknowledgement) {
 TEST_P(Counters, AnswersAreForgottenWhenTheyAreAcknowledged) {
   const auto held = [&] {
     const Engine::Baton baton(me_.context().engine());
-    return me_.communicator().job().pair(1).access().places().held();
+    return me_.communicator().job().pair(1).access().permits().held();
   };
   const auto ask = [&](uint64_t tag) {
     say({.kind = MessageKind::kAtomic, .tag = tag},

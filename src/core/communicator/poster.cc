@@ -39,7 +39,7 @@ bool Poster::note_receive(const Operation& operation) {
 // Fills an operation that is to start at once.
 Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
                            std::string* text) {
-  if (Code code = take_place(arguments.lane, text); code != Code::kOk) [[unlikely]]
+  if (Code code = take_permit(arguments.lane, text); code != Code::kOk) [[unlikely]]
     return code;
   Code code = filler_.fill(arguments, operation, text);
   if (code == Code::kOk && !note_receive(operation)) {
@@ -47,13 +47,13 @@ Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
     *text = kOverlapText;
     code = Code::kInvalidArgument;
   }
-  if (code != Code::kOk && arguments.lane != nullptr) arguments.lane->give_place();
+  if (code != Code::kOk && arguments.lane != nullptr) arguments.lane->give_permit();
   return code;
 }
 
 // Takes a place for a run of |lane|, if there is a lane.
-Code Poster::take_place(Lane* lane, std::string* text) {
-  if (lane == nullptr || lane->take_place()) [[likely]]
+Code Poster::take_permit(Lane* lane, std::string* text) {
+  if (lane == nullptr || lane->take_permit()) [[likely]]
     return Code::kOk;
   *text = fmt::format("{} items are under way, which is all that may be; wait for the oldest",
                       lane->terms().depth);
@@ -322,9 +322,9 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
   } catch (const std::bad_alloc&) {
     code = Code::kOutOfMemory;  // it can be started again
   }
-  if (code == Code::kOk) code = take_place(lane, text);
+  if (code == Code::kOk) code = take_permit(lane, text);
   if (code == Code::kOk && !note_receive(operation)) {
-    if (lane != nullptr) lane->give_place();
+    if (lane != nullptr) lane->give_permit();
     *text = kOverlapText;
     code = Code::kInvalidArgument;
   }

@@ -159,7 +159,7 @@ class Poster {
   }
   Operation* start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
                           const hetcomm_buffer_t& buffer) HETCOMM_UNDER_BATON;
-  static Code take_place(Lane* lane, std::string* text);
+  static Code take_permit(Lane* lane, std::string* text);
   Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);
   bool note_receive(const Operation& operation);
   static bool fill_internal(const InternalMessage& message, Operation& operation);

@@ -107,7 +107,7 @@ bool AccessInitiator::announce_put(Operation& put) {
                           .value = put.access.operand};
   const Code code = SendTransfer::announce(transfer, header, body);
   if (code != Code::kOk) return association_.refused(put, code);
-  put.access.holds_place = true;
+  put.access.holds_permit = true;
   note_asked(put);
   return true;
 }
@@ -132,7 +132,7 @@ bool AccessInitiator::start_atomic(Operation& atomic) {
 
 // False: |operation| waits for its turn now, and nothing waits for it.
 bool AccessInitiator::may_ask(Operation& operation) {
-  if (places_.is_free() && (waiting_.empty() || operation.access.had_turn)) [[likely]]
+  if (permits_.is_free() && (waiting_.empty() || operation.access.had_turn)) [[likely]]
     return true;
   waiting_.add(operation);
   return false;
@@ -157,7 +157,7 @@ bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents paylo
     asked_.erase(header.tag);
     return association_.refused(operation, code);
   }
-  operation.access.holds_place = !is_put;  // that of a put stays with |sent_puts_|
+  operation.access.holds_permit = !is_put;  // that of a put stays with |sent_puts_|
   operation.access.id = header.tag;
   operation.phase = OperationPhase::kAwaiting;
   note_asked(operation);
@@ -170,7 +170,7 @@ void AccessInitiator::note_asked(Operation& operation) {
     association_.send_credit().use(kMessageCost);
   }
   count_access(operation, association_.rails().current()->counters());
-  places_.take();
+  permits_.take();
   operation.access.asked = true;
 }
 
@@ -206,16 +206,16 @@ void AccessInitiator::send_soon(Operation& operation) {
   association_.common().turns.update_due(association_.pair());
 }
 
-// --- places and turns ---------------------------------------------------------
+// --- permits and turns ---------------------------------------------------------
 
 void AccessInitiator::start_waiting() {
-  waiting_.start_all([this]() HETCOMM_UNDER_BATON { return places_.is_free(); },
+  waiting_.start_all([this]() HETCOMM_UNDER_BATON { return permits_.is_free(); },
                      [this](Operation& operation) HETCOMM_UNDER_BATON { return start(operation); });
 }
 
-// The operations that wait for a place start at the end of the pass.
-void AccessInitiator::free_place() {
-  places_.give_back();
+// The operations that wait for a permit start at the end of the pass.
+void AccessInitiator::free_permit() {
+  permits_.give_back();
   if (!waiting_.empty()) association_.common().turns.update_due(association_.pair());
 }
 
@@ -223,7 +223,7 @@ void AccessInitiator::free_place() {
 Operation* AccessInitiator::take_asked(uint64_t id) {
   Operation* operation = asked_.find(id);
   const bool waited = asked_.erase(id);
-  if (operation == nullptr && waited) free_place();
+  if (operation == nullptr && waited) free_permit();
   return operation;
 }
 
@@ -248,7 +248,7 @@ void AccessInitiator::acknowledged(uint32_t sequence) {
     Operation* put = asked_.find(id);
     asked_.erase(id);
     sent_puts_.pop_front();
-    free_place();
+    free_permit();
     if (put != nullptr) completer().complete_access(*put, Code::kOk);  // or else it ended before
   }
   direct_.acknowledged(sequence);
@@ -326,8 +326,8 @@ void AccessInitiator::end(Operation& operation, Code code, std::string text) {
 
 // The owner's answer to |operation| finds nobody.
 void AccessInitiator::withdraw_question(Operation& operation) {
-  if (std::exchange(operation.access.holds_place, false)) {
-    asked_.detach(operation.access.id);  // and the place with it
+  if (std::exchange(operation.access.holds_permit, false)) {
+    asked_.detach(operation.access.id);  // and the permit with it
   } else {
     asked_.erase(operation.access.id);
   }

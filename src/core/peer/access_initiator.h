@@ -10,7 +10,7 @@
 #include "src/core/peer/direct_access.h"
 #include "src/core/peer/mapped_access.h"
 #include "src/core/peer/message_receiver.h"
-#include "src/core/peer/places.h"
+#include "src/core/peer/permits.h"
 #include "src/core/peer/transfer.h"
 #include "src/core/peer/turn_queue.h"
 #include "src/core/progress/operation_queue.h"
@@ -24,7 +24,7 @@ class AccessInitiator final : public DirectPathUser {
       : association_(association),
         transfers_(transfers),
         receiver_(receiver),
-        places_(association.places()),
+        permits_(association.permits()),
         mapped_(association, *this),
         direct_(association, *this),
         waiting_(association) {}
@@ -35,8 +35,8 @@ class AccessInitiator final : public DirectPathUser {
   // Ends one that is under way (OperationPhase::kAwaiting or kDirect). Its buffer is quiet when it
   // has completed.
   void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
-  // One that holds a place has completed.
-  void free_place() HETCOMM_UNDER_BATON;
+  // One that holds a permit has completed.
+  void free_permit() HETCOMM_UNDER_BATON;
 
   // --- what the owner has answered ---
   void receive_get_data(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
@@ -55,8 +55,8 @@ class AccessInitiator final : public DirectPathUser {
   // --- what waits ---
   void credit_came() HETCOMM_UNDER_BATON;
   bool waits_for_credit() const HETCOMM_UNDER_BATON { return !awaiting_credit_.empty(); }
-  bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty() && places_.is_free(); }
-  // Starts what waits for a place.
+  bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty() && permits_.is_free(); }
+  // Starts what waits for a permit.
   void start_waiting() HETCOMM_UNDER_BATON;
   // Nothing that was submitted waits here for its turn.
   bool has_all_started() const HETCOMM_UNDER_BATON {
@@ -103,13 +103,13 @@ class AccessInitiator final : public DirectPathUser {
   Association& association_;
   TransferTable& transfers_;
   MessageReceiver& receiver_;
-  Places& places_;
+  Permits& permits_;
   MappedAccess mapped_;
   DirectAccesses direct_;
   // Operations that wait for the owner's answer. The id of one that has ended stays, with its
-  // place.
+  // permit.
   SlotTable<Operation> asked_;
-  TurnQueue waiting_;               // for a place
+  TurnQueue waiting_;               // for a permit
   OperationQueue awaiting_credit_;  // notified puts
   std::deque<SentPut> sent_puts_;   // not acknowledged
 };

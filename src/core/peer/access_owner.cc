@@ -11,7 +11,7 @@
 namespace hetcomm {
 
 bool AccessOwner::hold() {
-  if (places_.hold()) [[likely]]
+  if (permits_.hold()) [[likely]]
     return true;
   association_.violated("more one-sided operations than may be asked for at a time");
   return false;
@@ -19,11 +19,11 @@ bool AccessOwner::hold() {
 
 // After hold(), and before anything that acknowledges the operation.
 void AccessOwner::refuse(uint64_t id, Code code) {
-  association_.send_protocol(MessageKind::kRefused, id, code, Place::kOwner);
+  association_.send_protocol(MessageKind::kRefused, id, code, Permit::kOwner);
 }
 
 void AccessOwner::refuse(Operation& answer) {
-  answer.access.holds_place = false;
+  answer.access.holds_permit = false;
   refuse(answer.access.id, answer.outcome.code);
 }
 
@@ -158,13 +158,13 @@ void AccessOwner::receive_announced_put(const WireHeader& header, ConstByteSpan 
     if (notify) association_.give_back_credit(kMessageCost);
     const uint64_t id = body.announcement.sender_id;
     if (device.ok()) {
-      association_.send_protocol(MessageKind::kStop, id, code, Place::kOwner);
+      association_.send_protocol(MessageKind::kStop, id, code, Permit::kOwner);
     } else {
-      association_.send_reason(MessageKind::kStop, id, device, Place::kOwner);
+      association_.send_reason(MessageKind::kStop, id, device, Permit::kOwner);
     }
     return;
   }
-  accept->access.holds_place = true;
+  accept->access.holds_permit = true;
   accept->access.ahead = body.ahead;
   accept->access.notify = notify;
   accept->access.operand = header.value;
@@ -194,7 +194,7 @@ void AccessOwner::receive_get(const WireHeader& header, ConstByteSpan payload) {
     return;
   }
   answer->access.id = header.tag;
-  answer->access.holds_place = true;
+  answer->access.holds_permit = true;
   try {
     submit(*answer);
   } catch (const std::bad_alloc&) {
@@ -233,8 +233,8 @@ bool AccessOwner::start(Operation& answer) {
   const Code code = association_.send(header, ExtentView{answer.extents(), 0, answer.length});
   if (code != Code::kOk) return association_.refused(answer, code);
   answer.access.asked = true;
-  places_.answered(association_.sequencer().sent());
-  answer.access.holds_place = false;
+  permits_.answered(association_.sequencer().sent());
+  answer.access.holds_permit = false;
   common().completer.complete(answer);
   return true;
 }
@@ -275,7 +275,7 @@ void AccessOwner::receive_atomic(const WireHeader& header, ConstByteSpan payload
     return;
   }
   association_.send_protocol(MessageKind::kAtomicDone, header.tag, do_atomic(at, body), nullptr, 0,
-                             Place::kOwner);
+                             Permit::kOwner);
 }
 
 }  // namespace hetcomm

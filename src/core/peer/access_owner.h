@@ -9,7 +9,7 @@
 #include "src/core/memory/registration.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/message_receiver.h"
-#include "src/core/peer/places.h"
+#include "src/core/peer/permits.h"
 #include "src/core/peer/transfer.h"
 #include "src/core/peer/turn_queue.h"
 
@@ -23,7 +23,7 @@ class AccessOwner {
       : association_(association),
         transfers_(transfers),
         receiver_(receiver),
-        places_(association.places()),
+        permits_(association.permits()),
         ledger_(ledger),
         waiting_(association) {}
   AccessOwner(const AccessOwner&) = delete;
@@ -49,7 +49,7 @@ class AccessOwner {
 
   // The receive of a put (kAccept) is ending. May throw std::bad_alloc.
   void accepted(const Operation& accept) HETCOMM_UNDER_BATON;
-  // Tells the initiator that its get has failed here. |answer|'s place goes over to the message.
+  // Tells the initiator that its get has failed here. |answer|'s permit goes over to the message.
   void refuse(Operation& answer) HETCOMM_UNDER_BATON;
 
  private:
@@ -69,7 +69,7 @@ class AccessOwner {
   Association& association_;
   TransferTable& transfers_;
   MessageReceiver& receiver_;
-  Places& places_;
+  Permits& permits_;
   AccessLedger& ledger_;
   TurnQueue waiting_;  // answers
 };

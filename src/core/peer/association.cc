@@ -53,33 +53,33 @@ void Association::need_rails(const RailMasks& masks) {
 // --- protocol messages ------------------------------------------------------
 
 void Association::send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body,
-                                size_t size, Place place) {
+                                size_t size, Permit permit) {
   if (is_lost() || starved_) return;
   const WireHeader header{.kind = kind, .tag = tag, .value = value};
   try {
-    if (may_send() && try_send(header, body, size, sequencer_.received(), place)) return;
-    protocol_.push(header, body, size, sequencer_.received(), place);
+    if (may_send() && try_send(header, body, size, sequencer_.received(), permit)) return;
+    protocol_.push(header, body, size, sequencer_.received(), permit);
   } catch (const std::bad_alloc&) {
     starve();
   }
 }
 
-void Association::send_reason(MessageKind kind, uint64_t tag, const Status& why, Place place) {
+void Association::send_reason(MessageKind kind, uint64_t tag, const Status& why, Permit permit) {
   const Status told = reason_for_others(common_.rank, why);
   const size_t size = std::min(told.text().size(), kMaxReasonBytes);
-  send_protocol(kind, tag, static_cast<uint64_t>(why.code()), told.text().data(), size, place);
+  send_protocol(kind, tag, static_cast<uint64_t>(why.code()), told.text().data(), size, permit);
 }
 
 bool Association::try_send(const WireHeader& header, const void* body, size_t size,
-                           uint32_t acknowledged, Place place) {
+                           uint32_t acknowledged, Permit permit) {
   iovec storage{const_cast<void*>(body), size};
   const Code code =
       sequencer_.send(*rails_.current(), header, ExtentView{Extents(&storage, 1), 0, size},
                       acknowledged, receive_credit_);
   if (code != Code::kOk) return false;
-  if (place == Place::kOwner) {
-    places_.answered(sequencer_.sent());
-  } else if (place == Place::kInitiator || header.kind == MessageKind::kRailDown) [[unlikely]] {
+  if (permit == Permit::kOwner) {
+    permits_.answered(sequencer_.sent());
+  } else if (permit == Permit::kInitiator || header.kind == MessageKind::kRailDown) [[unlikely]] {
     pair_.protocol_message_left(header.kind);
   }
   return true;
@@ -90,7 +90,7 @@ bool Association::send_waiting_protocol() {
   // Each acknowledges no more than what it may: what this side refused meanwhile comes behind it.
   const bool all = protocol_.send_all([this](const ProtocolMessage& message) HETCOMM_UNDER_BATON {
     return try_send(message.header, message.body.data(), message.size, message.received,
-                    message.place);
+                    message.permit);
   });
   if (all && !sequencer_.is_reported()) common_.turns.update_due(pair_);
   return all;

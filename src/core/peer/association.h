@@ -33,7 +33,7 @@ class PairBase : public ListedPair {
   virtual void violated(Rail& rail, std::string_view what) HETCOMM_UNDER_BATON = 0;
   // Sends what waits. Called when there may be room, credit, or a connection.
   virtual void pump() HETCOMM_UNDER_BATON = 0;
-  // A message has just left, as Sequencer::sent(): of kind kRailDown, or one that keeps the place
+  // A message has just left, as Sequencer::sent(): of kind kRailDown, or one that keeps the permit
   // of an operation of this rank until the peer has acknowledged it.
   virtual void protocol_message_left(MessageKind kind) HETCOMM_UNDER_BATON = 0;
   // Ends an operation that this pair has, in whatever phase it is. Its memory is quiet when it has
@@ -117,21 +117,21 @@ class Association {
   }
   // Sends a small protocol message, or queues it if there is no room. Fails for nothing: without
   // memory nothing more leaves, and the pair is lost at the end of the pass.
-  // |place|: whose place it keeps until the peer has acknowledged it.
+  // |permit|: whose permit it keeps until the peer has acknowledged it.
   void send_protocol(MessageKind kind, uint64_t tag, uint64_t value, const void* body = nullptr,
-                     size_t size = 0, Place place = Place::kNone) HETCOMM_UNDER_BATON;
+                     size_t size = 0, Permit permit = Permit::kNone) HETCOMM_UNDER_BATON;
   void send_protocol(MessageKind kind, uint64_t tag, Code code,
-                     Place place = Place::kNone) HETCOMM_UNDER_BATON {
-    send_protocol(kind, tag, static_cast<uint64_t>(code), nullptr, 0, place);
+                     Permit permit = Permit::kNone) HETCOMM_UNDER_BATON {
+    send_protocol(kind, tag, static_cast<uint64_t>(code), nullptr, 0, permit);
   }
   // Sends a kStop or kWithdraw, with the reason that the peer is told of |why|.
   void send_reason(MessageKind kind, uint64_t tag, const Status& why,
-                   Place place = Place::kNone) HETCOMM_UNDER_BATON;
+                   Permit permit = Permit::kNone) HETCOMM_UNDER_BATON;
   // Sends the protocol messages that wait. True: none is left.
   bool send_waiting_protocol() HETCOMM_UNDER_BATON;
   ProtocolQueue& protocol() HETCOMM_UNDER_BATON { return protocol_; }
   // Counts the one-sided operations between the two ranks.
-  Places& places() HETCOMM_UNDER_BATON { return places_; }
+  Permits& permits() HETCOMM_UNDER_BATON { return permits_; }
   // Sends acknowledgement and credit by themselves. False: there was no room.
   bool send_update(uint8_t flags) HETCOMM_UNDER_BATON;
 
@@ -199,7 +199,7 @@ class Association {
 
   RailMasks choose_near_rails(const RailMasks& masks) HETCOMM_UNDER_BATON;
   bool try_send(const WireHeader& header, const void* body, size_t size, uint32_t acknowledged,
-                Place place) HETCOMM_UNDER_BATON;
+                Permit permit) HETCOMM_UNDER_BATON;
   void end_started(Operation& operation) HETCOMM_UNDER_BATON;
 
   PairCommons& common_;
@@ -213,7 +213,7 @@ class Association {
   Sequencer sequencer_;
   SendCredit send_credit_;
   ReceiveCredit receive_credit_;
-  Places places_;
+  Permits permits_;
   ProtocolQueue protocol_;
   OperationQueue outbox_;
   Bulks bulks_;

@@ -70,7 +70,7 @@ class Completer {
     }
     communicator.operation_ended();
     if (operation.options.on_lane) [[unlikely]] {
-      operation.transfer.lane->give_place();
+      operation.transfer.lane->give_permit();
       if (operation.detached) engine_.request_released();  // who waits for the lane to be empty
     }
     if (operation.detached) [[unlikely]] {

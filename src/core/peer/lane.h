@@ -177,7 +177,7 @@ class Lane {
   const LaneTerms& terms() const { return terms_; }
 
   // A run is about to be started; false when |depth| are under way. [any-thread]
-  bool take_place() {
+  bool take_permit() {
     uint32_t taken = taken_.load(std::memory_order_relaxed);
     while (taken < terms_.depth) {
       if (taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed)) return true;
@@ -185,7 +185,7 @@ class Lane {
     return false;
   }
   // It has ended, or was not started after all. [any-thread]
-  void give_place() { taken_.fetch_sub(1, std::memory_order_release); }
+  void give_permit() { taken_.fetch_sub(1, std::memory_order_release); }
   // Runs under way. [any-thread]
   uint32_t taken() const { return taken_.load(std::memory_order_acquire); }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/core/peer/places.h"
+#include "src/core/peer/permits.h"
 #include "src/core/peer/reason.h"
 #include "src/core/peer/wire.h"
 
@@ -24,7 +24,7 @@ struct ProtocolMessage {
   WireHeader header;
   uint32_t size;
   uint32_t received;  // last message received when it was queued: what it may acknowledge
-  Place place;        // kept until the peer has acknowledged the message
+  Permit permit;      // kept until the peer has acknowledged the message
   std::array<std::byte, kMaxProtocolBytes> body;
 };
 
@@ -33,12 +33,12 @@ class ProtocolQueue {
   bool empty() const HETCOMM_UNDER_BATON { return messages_.empty(); }
   // May throw std::bad_alloc.
   void push(const WireHeader& header, const void* body, size_t size, uint32_t received,
-            Place place) HETCOMM_UNDER_BATON {
+            Permit permit) HETCOMM_UNDER_BATON {
     ProtocolMessage& message = messages_.emplace_back();
     message.header = header;
     message.size = static_cast<uint32_t>(size);
     message.received = received;
-    message.place = place;
+    message.permit = permit;
     if (size > 0) std::memcpy(message.body.data(), body, size);
   }
   bool holds(MessageKind kind) const HETCOMM_UNDER_BATON {

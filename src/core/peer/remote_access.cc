@@ -28,11 +28,11 @@ void RemoteAccess::ending(Operation& operation) {
       !operation.access.asked) {
     owner_.refuse(operation);
   }
-  if (!std::exchange(operation.access.holds_place, false)) return;
+  if (!std::exchange(operation.access.holds_permit, false)) return;
   if (operation.access.registration != nullptr) {
-    places_.drop();
+    permits_.drop();
   } else {
-    initiator_.free_place();
+    initiator_.free_permit();
   }
 }
 

@@ -20,7 +20,7 @@
 // as all of the pair, which is what makes notifications and atomics happen once. Under the baton.
 //
 // At most kMaxAsked operations are asked of one owner at a time, and kMaxHeld held for one
-// initiator: places.h says what counts.
+// initiator: permits.h says what counts.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@
 #include "src/core/peer/association.h"
 #include "src/core/peer/completer.h"
 #include "src/core/peer/flush_batches.h"
-#include "src/core/peer/places.h"
+#include "src/core/peer/permits.h"
 
 namespace hetcomm {
 
@@ -40,7 +40,7 @@ class RemoteAccess final : public AccessLedger {
  public:
   RemoteAccess(Association& association, TransferTable& transfers, MessageReceiver& receiver)
       : association_(association),
-        places_(association.places()),
+        permits_(association.permits()),
         batches_(association.common().completer, association.rank()),
         initiator_(association, transfers, receiver),
         owner_(association, transfers, receiver, *this) {}
@@ -76,12 +76,12 @@ class RemoteAccess final : public AccessLedger {
   // --- messages ---
   void receive(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
-    return places_.has_answers() || initiator_.awaits_acknowledgement();
+    return permits_.has_answers() || initiator_.awaits_acknowledgement();
   }
   // The peer has all messages up to |sequence|. The first is called before the message that
   // acknowledges them is dealt with, which may ask for something; the second after it.
   void answers_acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON {
-    places_.acknowledged(sequence);
+    permits_.acknowledged(sequence);
   }
   void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON { initiator_.acknowledged(sequence); }
 
@@ -105,11 +105,11 @@ class RemoteAccess final : public AccessLedger {
 
   AccessInitiator& initiator() HETCOMM_UNDER_BATON { return initiator_; }
   AccessOwner& owner() HETCOMM_UNDER_BATON { return owner_; }
-  const Places& places() const HETCOMM_UNDER_BATON { return places_; }
+  const Permits& permits() const HETCOMM_UNDER_BATON { return permits_; }
 
  private:
   Association& association_;
-  Places& places_;
+  Permits& permits_;
   FlushBatches batches_;
   AccessInitiator initiator_;
   AccessOwner owner_;

@@ -694,9 +694,9 @@ void ReceiveTransfer::end(Code code, std::string text) {
   const bool message = receive_ == nullptr || receive_->kind == OperationKind::kReceive;
   const bool aborted = receive_ == nullptr ? code == Code::kAborted : is_aborted(*receive_, code);
   if (!aborted || !message) {
-    const Place place = receive_ != nullptr ? hand_over_place(*receive_) : Place::kNone;
+    const Permit permit = receive_ != nullptr ? hand_over_permit(*receive_) : Permit::kNone;
     association_.send_reason(MessageKind::kStop, sender_id_,
-                             status_or_code(code, [&] { return text; }), place);
+                             status_or_code(code, [&] { return text; }), permit);
   }
   finish_as(code, std::move(text));
 }
@@ -778,7 +778,7 @@ void ReceiveTransfer::maybe_finish() {
     }
     if (by_get_ || !sender_knows_ || accepted_ == 0) {
       association_.send_protocol(MessageKind::kDone, sender_id_, 0, nullptr, 0,
-                                 hand_over_place(*receive_));
+                                 hand_over_permit(*receive_));
     }
   }
   Operation& receive = *std::exchange(receive_, nullptr);

@@ -450,12 +450,12 @@ void SendTransfer::end(Code code, std::string text) {
   const SendRun* run = of_lane() ? lane_->runs().find(send_->transfer.run) : nullptr;
   const bool granted = granted_ || (run != nullptr && !run->grants.empty());
   if (!of_lane() || granted) {
-    const Place place = send_ != nullptr ? hand_over_place(*send_) : Place::kNone;
+    const Permit permit = send_ != nullptr ? hand_over_permit(*send_) : Permit::kNone;
     if (send_ != nullptr && is_aborted(*send_, code)) {
-      association_.send_protocol(MessageKind::kWithdraw, wire_id_, code, place);
+      association_.send_protocol(MessageKind::kWithdraw, wire_id_, code, permit);
     } else {
       association_.send_reason(MessageKind::kWithdraw, wire_id_,
-                               status_or_code(code, [&] { return text; }), place);
+                               status_or_code(code, [&] { return text; }), permit);
     }
     peer_knows_ = true;
   }

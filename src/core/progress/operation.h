@@ -284,7 +284,7 @@ struct alignas(kOperationAlign) Operation {
     bool direct_failed = false;  // the owner shall look at it
     bool waiting = false;        // in a TurnQueue
     bool had_turn = false;       // has waited for its turn to be asked
-    bool holds_place = false;    // counted in Places
+    bool holds_permit = false;   // counted in Places
     bool awaits_credit = false;  // for its notification, in a list
   };
 

@@ -1,8 +1,8 @@
-// Places: how many one-sided operations this rank has asked of one peer, and how many it holds for
+// Permits: how many one-sided operations this rank has asked of one peer, and how many it holds for
 // the peer. Neither number grows without bound.
 //
-// The initiator gives an operation a place when it asks for it, and asks for at most kMaxAsked at a
-// time. The place outlives an operation that is cancelled. It is given back
+// The initiator gives an operation a permit when it asks for it, and asks for at most kMaxAsked at
+// a time. The permit outlives an operation that is cancelled. It is given back
 //
 //   for kPut          when the owner has acknowledged the message
 //   for kGet, kAtomic when the owner has answered, and the operation has ended
@@ -27,10 +27,10 @@
 
 namespace hetcomm {
 
-// Whose place a message of this rank keeps until the peer has acknowledged the message.
-enum class Place : uint8_t { kNone, kInitiator, kOwner };
+// Whose permit a message of this rank keeps until the peer has acknowledged the message.
+enum class Permit : uint8_t { kNone, kInitiator, kOwner };
 
-class Places {
+class Permits {
  public:
   // Initiator.
   bool is_free() const HETCOMM_UNDER_BATON { return asked_ < kMaxAsked; }
@@ -64,15 +64,15 @@ class Places {
 };
 
 // Takes the place of |operation| away, for the message that ends its transfer.
-inline Place hand_over_place(Operation& operation) {
+inline Permit hand_over_permit(Operation& operation) {
   switch (operation.kind) {
     case OperationKind::kPut:
     case OperationKind::kAccept:
     case OperationKind::kAnswer:
-      if (!std::exchange(operation.access.holds_place, false)) return Place::kNone;
-      return operation.kind == OperationKind::kPut ? Place::kInitiator : Place::kOwner;
+      if (!std::exchange(operation.access.holds_permit, false)) return Permit::kNone;
+      return operation.kind == OperationKind::kPut ? Permit::kInitiator : Permit::kOwner;
     default:
-      return Place::kNone;  // a get gives its place back as it ends: kMaxHeld allows for that
+      return Permit::kNone;  // a get gives its permit back as it ends: kMaxHeld allows for that
   }
 }
 
