@@ -60,7 +60,7 @@ class Network {
 };
 
 // The messages between two ranks in one stage, which go one after the other.
-struct Lane {
+struct Track {
   int stage;
   int from;
   int to;
@@ -99,77 +99,78 @@ class Simulation {
     slices_ = std::max(slices_, 1);
     for (const auto& [key, count] : bytes) {
       const auto& [of, from, to] = key;
-      lanes_.push_back({.stage = of,
-                        .from = from,
-                        .to = to,
-                        .slice_bytes = static_cast<double>(count) / slices_,
-                        .path = network_.path(from, to)});
+      tracks_.push_back({.stage = of,
+                         .from = from,
+                         .to = to,
+                         .slice_bytes = static_cast<double>(count) / slices_,
+                         .path = network_.path(from, to)});
       for (int slice = 0; slice < slices_; ++slice) ++awaited_[{slice, of, to}];
     }
   }
 
   double run() {
-    for (Lane& lane : lanes_) offer(lane);
+    for (Track& track : tracks_) offer(track);
     while (true) {
       share();
       double next = arrivals_.empty() ? kNever : arrivals_.begin()->first;
-      for (const Lane& lane : lanes_) {
-        next = std::min(next, lane.moves ? now_us_ + lane.left / lane.rate : lane.starts_us);
+      for (const Track& track : tracks_) {
+        next = std::min(next, track.moves ? now_us_ + track.left / track.rate : track.starts_us);
       }
       if (next == kNever) return now_us_;
-      for (Lane& lane : lanes_) {
-        if (lane.moves) lane.left -= lane.rate * (next - now_us_);
+      for (Track& track : tracks_) {
+        if (track.moves) track.left -= track.rate * (next - now_us_);
       }
       now_us_ = next;
-      for (Lane& lane : lanes_) {
-        if (lane.moves && lane.left <= kNearlyNothing * lane.slice_bytes) finish(lane);
-        if (!lane.moves && lane.starts_us <= now_us_) begin(lane);
+      for (Track& track : tracks_) {
+        if (track.moves && track.left <= kNearlyNothing * track.slice_bytes) finish(track);
+        if (!track.moves && track.starts_us <= now_us_) begin(track);
       }
       while (!arrivals_.empty() && arrivals_.begin()->first <= now_us_) {
         const auto [slice, stage, rank] = arrivals_.begin()->second;
         arrivals_.erase(arrivals_.begin());
         if (--awaited_[{slice, stage, rank}] > 0) continue;
-        for (Lane& lane : lanes_) {
-          if (lane.from == rank && lane.stage == stage + 1 && lane.next == slice) offer(lane);
+        for (Track& track : tracks_) {
+          if (track.from == rank && track.stage == stage + 1 && track.next == slice) offer(track);
         }
       }
     }
   }
 
  private:
-  // The next message of |lane| leaves when what it is made of has come, and the sender has a moment.
-  void offer(Lane& lane) {
-    if (lane.moves || lane.next == slices_ || lane.starts_us != kNever) return;
-    if (lane.stage > 0) {
-      const auto awaited = awaited_.find({lane.next, lane.stage - 1, lane.from});
+  // The next message of |track| leaves when what it is made of has come, and the sender has a
+  // moment.
+  void offer(Track& track) {
+    if (track.moves || track.next == slices_ || track.starts_us != kNever) return;
+    if (track.stage > 0) {
+      const auto awaited = awaited_.find({track.next, track.stage - 1, track.from});
       if (awaited != awaited_.end() && awaited->second > 0) return;
     }
-    double& free = free_us_[lane.from];
+    double& free = free_us_[track.from];
     free = std::max(free, now_us_) + kMessageUs;
-    lane.starts_us = free;
+    track.starts_us = free;
   }
-  void begin(Lane& lane) {
-    lane.starts_us = kNever;
-    lane.moves = true;
-    lane.left = lane.slice_bytes;
+  void begin(Track& track) {
+    track.starts_us = kNever;
+    track.moves = true;
+    track.left = track.slice_bytes;
   }
-  void finish(Lane& lane) {
-    lane.moves = false;
-    arrivals_.emplace(now_us_ + network_.latency_us(lane.from, lane.to),
-                      std::make_tuple(lane.next, lane.stage, lane.to));
-    ++lane.next;
-    offer(lane);
+  void finish(Track& track) {
+    track.moves = false;
+    arrivals_.emplace(now_us_ + network_.latency_us(track.from, track.to),
+                      std::make_tuple(track.next, track.stage, track.to));
+    ++track.next;
+    offer(track);
   }
   // Max-min fair shares: the resource that has least for each of its flows is shared out first.
   void share() {
     std::vector<double> left(static_cast<size_t>(network_.resources()));
     std::vector<int> flows(left.size(), 0);
     for (size_t i = 0; i < left.size(); ++i) left[i] = network_.rate(static_cast<int>(i)) * 1e-6;
-    std::vector<Lane*> open;
-    for (Lane& lane : lanes_) {
-      if (!lane.moves) continue;
-      open.push_back(&lane);
-      for (const int resource : lane.path) ++flows[static_cast<size_t>(resource)];
+    std::vector<Track*> open;
+    for (Track& track : tracks_) {
+      if (!track.moves) continue;
+      open.push_back(&track);
+      for (const int resource : track.path) ++flows[static_cast<size_t>(resource)];
     }
     while (!open.empty()) {
       size_t narrowest = 0;
@@ -179,14 +180,14 @@ class Simulation {
         least = left[i] / flows[i];
         narrowest = i;
       }
-      std::vector<Lane*> rest;
-      for (Lane* lane : open) {
-        if (std::count(lane->path.begin(), lane->path.end(), static_cast<int>(narrowest)) == 0) {
-          rest.push_back(lane);
+      std::vector<Track*> rest;
+      for (Track* track : open) {
+        if (std::count(track->path.begin(), track->path.end(), static_cast<int>(narrowest)) == 0) {
+          rest.push_back(track);
           continue;
         }
-        lane->rate = least;
-        for (const int resource : lane->path) {
+        track->rate = least;
+        for (const int resource : track->path) {
           left[static_cast<size_t>(resource)] -= least;
           --flows[static_cast<size_t>(resource)];
         }
@@ -197,7 +198,7 @@ class Simulation {
 
   const Network network_;
   int slices_ = 1;
-  std::vector<Lane> lanes_;
+  std::vector<Track> tracks_;
   double now_us_ = 0;
   std::map<int, double> free_us_;                     // when a rank can send again
   std::map<std::tuple<int, int, int>, int> awaited_;  // messages, by slice, stage and receiver

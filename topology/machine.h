@@ -96,7 +96,7 @@ struct AcceleratorLink {
   int first = 0;  // indices of Machine::accelerators, the lower one first
   int second = 0;
   std::string kind;          // "NVLink", "xGMI", "HCCS"
-  uint64_t mbyte_per_s = 0;  // of one direction, all its lanes; 0: unknown
+  uint64_t mbyte_per_s = 0;  // of one direction, all its tracks; 0: unknown
   bool operator==(const AcceleratorLink&) const = default;
 };
 

@@ -119,9 +119,9 @@ std::vector<std::string> lower_interfaces(const fs::path& folder) {
 
 // --- PCIe tree -------------------------------------------------------------------------------
 
-// GB/s of one lane by GT/s, as bytes of payload: 8b/10b up to 5 GT/s, 128b/130b up to 32, flits
+// GB/s of one track by GT/s, as bytes of payload: 8b/10b up to 5 GT/s, 128b/130b up to 32, flits
 // above.
-uint64_t lane_kbyte_per_s(double gt_per_s) {
+uint64_t track_kbyte_per_s(double gt_per_s) {
   if (gt_per_s <= 5.0) return static_cast<uint64_t>(gt_per_s * 100'000);
   if (gt_per_s <= 32.0) return static_cast<uint64_t>(gt_per_s * 1e6 / 8 * 128 / 130);
   return static_cast<uint64_t>(gt_per_s * 1e6 / 8 * 242 / 256);
@@ -129,9 +129,9 @@ uint64_t lane_kbyte_per_s(double gt_per_s) {
 
 uint64_t link_mbyte_per_s(const fs::path& device) {
   const double gt_per_s = leading_number(read_line(device / "current_link_speed"));
-  const int64_t lanes = read_number(device / "current_link_width").value_or(0);
-  if (!(gt_per_s > 0) || gt_per_s > 1000 || lanes <= 0 || lanes > 32) return 0;
-  return lane_kbyte_per_s(gt_per_s) * static_cast<uint64_t>(lanes) / 1000;
+  const int64_t tracks = read_number(device / "current_link_width").value_or(0);
+  if (!(gt_per_s > 0) || gt_per_s > 1000 || tracks <= 0 || tracks > 32) return 0;
+  return track_kbyte_per_s(gt_per_s) * static_cast<uint64_t>(tracks) / 1000;
 }
 
 class PciTree {

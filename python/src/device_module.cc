@@ -59,7 +59,8 @@ class Stream {
   }
   ~Stream() {
     const nb::gil_scoped_release unlocked;
-    // Its operations have ended. The vendor may say a little later that the stream has come to them.
+    // Its operations have ended. The vendor may say a little later that the stream has come to
+    // them.
     constexpr int kTries = 1000;
     for (int i = 0; i < kTries && hetcomm_stream_destroy(stream_) == HETCOMM_BUSY; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -70,11 +70,12 @@ inline std::string described(const nb::object& exception) {
   return text;
 }
 
-// Contiguous memory of a device, which another module has made known to the library. Operations on it
-// take their place in a stream.
+// Contiguous memory of a device, which another module has made known to the library. Operations on
+// it take their place in a stream.
 class DeviceArray {
  public:
-  // |memory| and |stream|, which may be null, live as long as |owner|. The array begins at |offset|.
+  // |memory| and |stream|, which may be null, live as long as |owner|. The array begins at
+  // |offset|.
   DeviceArray(hetcomm_memory_t* memory, uint64_t bytes, nb::dlpack::dtype type,
               hetcomm_stream_t* stream, nb::object owner, uint64_t offset = 0)
       : buffer_(hetcomm_buffer_memory(memory, offset, bytes)),

@@ -7,11 +7,11 @@
 namespace {
 
 using hetcomm::Code;
-using hetcomm::Lane;
 using hetcomm::OperationKind;
 using hetcomm::Queue;
 using hetcomm::Result;
 using hetcomm::Status;
+using hetcomm::Track;
 namespace capi = hetcomm::capi;
 
 hetcomm_status_t post(hetcomm_queue_t* queue, bool pushes, const hetcomm_buffer_t& buffer,
@@ -28,12 +28,12 @@ hetcomm_status_t post(hetcomm_queue_t* queue, bool pushes, const hetcomm_buffer_
   return capi::post(&own.communicator(),
                     {.kind = pushes ? OperationKind::kSend : OperationKind::kReceive,
                      .peer = own.peer(),
-                     .tag = own.lane().terms().tag,
+                     .tag = own.track().terms().tag,
                      .ignore = 0,
                      .buffers = &buffer,
                      .count = 1,
                      .options = options,
-                     .lane = &own.lane()},
+                     .track = &own.track()},
                     false, out_request);
 }
 
@@ -58,7 +58,7 @@ hetcomm_status_t hetcomm_queue_create(hetcomm_communicator_t* communicator, int3
                     fmt::format("there is no rank {} among {}", peer, own.size()));
     }
     Result<std::unique_ptr<Queue>> made = Queue::create(
-        own, peer, end == HETCOMM_QUEUE_PUSH ? Lane::End::kSending : Lane::End::kReceiving,
+        own, peer, end == HETCOMM_QUEUE_PUSH ? Track::End::kSending : Track::End::kReceiving,
         {.tag = known.tag,
          .most_bytes = known.max_item_bytes,
          .depth = known.depth == 0 ? Queue::kDefaultDepth : known.depth},
@@ -87,7 +87,7 @@ hetcomm_status_t hetcomm_queue_drain(hetcomm_queue_t* queue, uint64_t timeout_ns
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(queue->impl->communicator().context()));
     if (queue->impl->drain(timeout_ns)) return {};
     return Status(Code::kTimedOut,
-                  fmt::format("{} items are still under way", queue->impl->lane().taken()));
+                  fmt::format("{} items are still under way", queue->impl->track().taken()));
   });
 }
 
@@ -104,7 +104,7 @@ hetcomm_status_t hetcomm_queue_pending(hetcomm_queue_t* queue, uint32_t* out_cou
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE_HANDLE(queue);
     HETCOMM_REQUIRE(out_count);
-    *out_count = queue->impl->lane().taken();
+    *out_count = queue->impl->track().taken();
     return {};
   });
 }

@@ -565,8 +565,8 @@ hetcomm_status_t hetcomm_reshard_facts(hetcomm_reshard_t* reshard,
     own.forecast_ns = facts->forecast_ns;
     own.bytes_sent = program.sent_bytes;
     own.bytes_received = program.received_bytes;
-    for (const reshard::ProgramLane& lane : program.lanes) {
-      (lane.sends ? own.messages_sent : own.messages_received) += lane.messages;
+    for (const reshard::ProgramTrack& track : program.tracks) {
+      (track.sends ? own.messages_sent : own.messages_received) += track.messages;
     }
     own.scratch_bytes = program.scratch_bytes;
     return capi::write_output(own, out_facts);

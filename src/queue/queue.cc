@@ -9,19 +9,19 @@
 namespace hetcomm {
 
 Result<std::unique_ptr<Queue>> Queue::create(Communicator& communicator, int32_t peer,
-                                             Lane::End end, const LaneTerms& terms,
-                                             LaneShare share) {
+                                             Track::End end, const TrackTerms& terms,
+                                             TrackShare share) {
   if (terms.most_bytes == 0) {
     return Status(Code::kInvalidArgument, "max_item_bytes is 0");
   }
   if (terms.most_bytes > kMaxMessageBytes) {
     return Status(Code::kOutOfRange, "an item has less than 2^48 bytes");
   }
-  if (terms.depth == 0 || terms.depth > Lane::kMaxDepth) {
+  if (terms.depth == 0 || terms.depth > Track::kMaxDepth) {
     return Status(Code::kOutOfRange, fmt::format("a depth of {} is not between 1 and {}",
-                                                 terms.depth, Lane::kMaxDepth));
+                                                 terms.depth, Track::kMaxDepth));
   }
-  if (end == Lane::End::kReceiving && (share.weight != 0 || share.bytes_per_second != 0)) {
+  if (end == Track::End::kReceiving && (share.weight != 0 || share.bytes_per_second != 0)) {
     return Status(Code::kInvalidArgument, "the end that pushes says the weight and the rate");
   }
   if (share.weight == 0) share.weight = 1;
@@ -34,33 +34,33 @@ Result<std::unique_ptr<Queue>> Queue::create(Communicator& communicator, int32_t
                   "a queue moves items while its rank computes: its context needs the progress "
                   "thread (hetcomm_context_options_t.progress, or HETCOMM_PROGRESS=thread)");
   }
-  const uint32_t channel = end == Lane::End::kSending
+  const uint32_t channel = end == Track::End::kSending
                                ? communicator.poster().filler().member(peer).channel
                                : communicator.id();
   std::unique_ptr<Queue> queue(new Queue(communicator, peer, end, channel, terms, share));
-  communicator.poster().open_lane(queue->lane_);
-  communicator.add_lane_user();
+  communicator.poster().open_track(queue->track_);
+  communicator.add_track_user();
   return queue;
 }
 
-Queue::Queue(Communicator& communicator, int32_t peer, Lane::End end, uint32_t channel,
-             const LaneTerms& terms, const LaneShare& share)
+Queue::Queue(Communicator& communicator, int32_t peer, Track::End end, uint32_t channel,
+             const TrackTerms& terms, const TrackShare& share)
     : communicator_(communicator),
       peer_(peer),
-      lane_(end, communicator, communicator.ranks()[static_cast<size_t>(peer)], channel, terms,
-            share) {}
+      track_(end, communicator, communicator.ranks()[static_cast<size_t>(peer)], channel, terms,
+             share) {}
 
 Queue::~Queue() = default;
 
 Status Queue::check(bool pushes, uint64_t bytes) const {
-  if (pushes != lane_.is_sending()) {
+  if (pushes != track_.is_sending()) {
     return Status(Code::kInvalidArgument, pushes ? "this end of the queue pulls items"
                                                  : "this end of the queue pushes items");
   }
-  if (bytes > lane_.terms().most_bytes) {
+  if (bytes > track_.terms().most_bytes) {
     return Status(Code::kOutOfRange, fmt::format("{} bytes are more than an item of this queue has "
                                                  "(max_item_bytes: {})",
-                                                 bytes, lane_.terms().most_bytes));
+                                                 bytes, track_.terms().most_bytes));
   }
   if (!pushes && bytes == 0) return Status(Code::kInvalidArgument, "the buffer is empty");
   return {};
@@ -70,7 +70,7 @@ bool Queue::drain(uint64_t timeout_ns) {
   const uint64_t limit_ns =
       timeout_ns == 0 ? communicator_.context().config().number(Variable::kTimeout) : timeout_ns;
   return communicator_.engine().wait(deadline_after(now_ns(), limit_ns),
-                                     [this] { return lane_.taken() == 0; });
+                                     [this] { return track_.taken() == 0; });
 }
 
 void Queue::cancel() {
@@ -78,18 +78,18 @@ void Queue::cancel() {
   const Engine::Baton baton(engine);
   engine.drain();
   engine.pool().for_each([&](Operation& operation) HETCOMM_UNDER_BATON {
-    if (operation.state() == OperationState::kPending && operation.options.on_lane &&
-        operation.transfer.lane == &lane_) {
+    if (operation.state() == OperationState::kPending && operation.options.on_track &&
+        operation.transfer.track == &track_) {
       communicator_.cancel(operation);
     }
   });
 }
 
 Status Queue::close() {
-  if (communicator_.poster().close_lane(lane_) != Code::kOk) {
-    return Status(Code::kBusy, fmt::format("{} items are under way", lane_.taken()));
+  if (communicator_.poster().close_track(track_) != Code::kOk) {
+    return Status(Code::kBusy, fmt::format("{} items are under way", track_.taken()));
   }
-  communicator_.drop_lane_user();
+  communicator_.drop_track_user();
   return {};
 }
 

@@ -6,7 +6,7 @@
 
 #include "src/base/status.h"
 #include "src/core/communicator/communicator.h"
-#include "src/core/peer/lane.h"
+#include "src/core/peer/track.h"
 
 namespace hetcomm {
 
@@ -15,12 +15,12 @@ class Queue {
   static constexpr uint32_t kDefaultDepth = 4;
   static constexpr uint32_t kMaxWeight = 1000;
 
-  // |peer|: the other rank of |communicator|, which exists. |share| is of a pushing end; a weight of 0
-  // stands for 1. Fails where |terms| or |share| are out of range or the context has no progress
-  // thread. May throw std::bad_alloc.
+  // |peer|: the other rank of |communicator|, which exists. |share| is of a pushing end; a weight
+  // of 0 stands for 1. Fails where |terms| or |share| are out of range or the context has no
+  // progress thread. May throw std::bad_alloc.
   static Result<std::unique_ptr<Queue>> create(Communicator& communicator, int32_t peer,
-                                               Lane::End end, const LaneTerms& terms,
-                                               LaneShare share);
+                                               Track::End end, const TrackTerms& terms,
+                                               TrackShare share);
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
   // closed() is true.
@@ -28,9 +28,9 @@ class Queue {
 
   // [any-thread]
   Communicator& communicator() { return communicator_; }
-  Lane& lane() { return lane_; }
+  Track& track() { return track_; }
   int32_t peer() const { return peer_; }
-  bool pushes() const { return lane_.is_sending(); }
+  bool pushes() const { return track_.is_sending(); }
   // Why an item with room for |bytes| is refused.
   Status check(bool pushes, uint64_t bytes) const;
   // False: items are still under way after |timeout_ns|, 0: HETCOMM_TIMEOUT.
@@ -40,12 +40,12 @@ class Queue {
   Status close();
 
  private:
-  Queue(Communicator& communicator, int32_t peer, Lane::End end, uint32_t channel,
-        const LaneTerms& terms, const LaneShare& share);
+  Queue(Communicator& communicator, int32_t peer, Track::End end, uint32_t channel,
+        const TrackTerms& terms, const TrackShare& share);
 
   Communicator& communicator_;
   const int32_t peer_;
-  Lane lane_;
+  Track track_;
 };
 
 }  // namespace hetcomm

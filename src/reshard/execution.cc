@@ -268,7 +268,7 @@ void Execution::stop(const Status& why, std::string text) {
   for (MessageState& state : messages_) {
     // Some end at once.
     if (state.operation == nullptr) continue;
-    const Status own = owner_.told_to(state.operation->transfer.lane->peer(), told);
+    const Status own = owner_.told_to(state.operation->transfer.track->peer(), told);
     shared_.communicator.end(*state.operation, own.code(), own.text());
   }
 }
@@ -277,7 +277,8 @@ void Execution::try_to_end() {
   if (state_ == State::kEnding && under_way_ == 0 && copies_ == 0) complete();
 }
 
-// The caller cancels it, or it is late, or its communicator ends. |text| begins with the description.
+// The caller cancels it, or it is late, or its communicator ends. |text| begins with the
+// description.
 void Execution::end(Code code, const std::string& text) {
   if (state_ == State::kEnding || state_ == State::kOver) return;
   const std::string head = text_or_none([&]() HETCOMM_UNDER_BATON { return describe() + ": "; });
@@ -296,9 +297,9 @@ void Execution::end(Code code, const std::string& text) {
   try_to_end();
 }
 
-void Execution::lane_closed() {
+void Execution::track_closed() {
   for (size_t i = 0; i < shared_.turns.size(); ++i) {
-    const Status& why = shared_.turns.lane(i).closed();
+    const Status& why = shared_.turns.track(i).closed();
     if (why.ok() || !shared_.turns.has_yet_to_start(i, number_)) continue;
     fail(why.code(), why.text());
     return;
@@ -335,11 +336,11 @@ void Execution::compare_labels() {
        }));
 }
 
-// Data does not leave before the receiver's label is known, if this rank has one. Over a lane that is
-// closed nothing leaves, and the message ends.
-bool Execution::may_send_to(Lane& lane) const {
-  return !label_.is_set() || shared_.talk.told(lane.peer(), number_) != nullptr ||
-         !lane.closed().ok();
+// Data does not leave before the receiver's label is known, if this rank has one. Over a track that
+// is closed nothing leaves, and the message ends.
+bool Execution::may_send_to(Track& track) const {
+  return !label_.is_set() || shared_.talk.told(track.peer(), number_) != nullptr ||
+         !track.closed().ok();
 }
 
 std::string Execution::name() const {
@@ -361,7 +362,7 @@ std::vector<int> Execution::awaited() const {
       if (messages_[phases_[i].first_message + m].operation == nullptr) continue;
       const ProgramMessage& message =
           m < phase.sends.size() ? phase.sends[m] : phase.receives[m - phase.sends.size()];
-      peers.insert(shared_.program.lanes[message.lane].peer);
+      peers.insert(shared_.program.tracks[message.track].peer);
     }
   }
   std::vector<int> ranks;
@@ -405,11 +406,11 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
   const ProgramMessage& message = sends ? phase.sends[index] : phase.receives[index];
   MessageState& state =
       messages_[phases_[phase_index].first_message + (sends ? index : phase.sends.size() + index)];
-  Lane& lane = shared_.turns.lane(message.lane);
+  Track& track = shared_.turns.track(message.track);
   const bool fetches = sends && state.way == Way::kStaged;
   // What comes from a device may be fetched before its turn.
-  const bool has_turn =
-      shared_.turns.has_turn(message.lane, number_, message.place) && (!sends || may_send_to(lane));
+  const bool has_turn = shared_.turns.has_turn(message.track, number_, message.place) &&
+                        (!sends || may_send_to(track));
   if (state_ != State::kMoving) return false;  // for want of memory to skip others
   if (!has_turn && (!fetches || no_room_)) return false;
   if (state.way != Way::kAsTheyLie && state.landing == nullptr) {
@@ -425,7 +426,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
     }
   }
   if (!has_turn || state.copying) return false;
-  if (!lane.take_permit()) {
+  if (!track.take_permit()) {
     if (!fetches) let_go(state, sends);
     return false;
   }
@@ -444,29 +445,29 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
     }
     operation = shared_.communicator.make_internal(
         {.kind = sends ? OperationKind::kSend : OperationKind::kReceive,
-         .peer = lane.peer(),
+         .peer = track.peer(),
          .tag = 0,
          .bytes = {},
          .handler = this,
          .high_priority = operation_->options.high_priority,
-         .lane = &lane,
+         .track = &track,
          .buffers = buffers_,
          .lists = &state.lists});
     if (operation == nullptr) throw std::bad_alloc();
   } catch (const std::bad_alloc&) {
-    lane.give_permit();
+    track.give_permit();
     let_go(state, sends);
     throw;
   }
-  shared_.turns.started(message.lane);
+  shared_.turns.started(message.track);
   operation->access.id = message_id(phase_index, index, sends);
   state.operation = operation;
   state.started = true;
   ++under_way_;
-  LaneTurns& turns = shared_.turns;
-  const size_t index_of_lane = message.lane;
+  TrackTurns& turns = shared_.turns;
+  const size_t index_of_track = message.track;
   shared_.communicator.start_internal(*operation);  // this may be over afterwards
-  turns.settle(index_of_lane);
+  turns.settle(index_of_track);
   return true;
 }
 
@@ -539,7 +540,7 @@ void Execution::on_end(Operation& message) {
   // What was received stays where it is until it is taken.
   if (sends || code != Code::kOk || state_ != State::kMoving) let_go(own, sends);
   if (state_ == State::kEnding) {
-    owner_.note_ready();  // its lane may be free
+    owner_.note_ready();  // its track may be free
     try_to_end();
     return;
   }
@@ -548,7 +549,7 @@ void Execution::on_end(Operation& message) {
     owner_.note_ready();
     return;
   }
-  const int peer = shared_.program.lanes[(sends ? phase.sends : phase.receives)[index].lane].peer;
+  const int peer = shared_.program.tracks[(sends ? phase.sends : phase.receives)[index].track].peer;
   if (code == Code::kOk || code == Code::kCancelled) {
     fail(code == Code::kOk ? Code::kMismatch : Code::kAborted, text_or_none([&] {
            return code == Code::kOk ? fmt::format("rank {} has sent another length", peer)
@@ -689,8 +690,8 @@ void Execution::arrive(size_t index, bool must) {
   owner_.note_ready();
 }
 
-// Takes the arrivals before |end|. What lies on a device and stays with this rank passes through the
-// host unless the device can copy it. False: there is no room for that.
+// Takes the arrivals before |end|. What lies on a device and stays with this rank passes through
+// the host unless the device can copy it. False: there is no room for that.
 bool Execution::take_arrivals(size_t phase_index, size_t end, bool must) {
   const std::vector<ProgramArrival>& arrivals = shared_.program.phases[phase_index].arrivals;
   const size_t begin = phases_[phase_index].next_arrival;
@@ -778,8 +779,8 @@ void Execution::take_received(size_t phase_index, const ProgramArrival& arrival)
   arrival.adds ? add(from, to) : copy(from, to);
 }
 
-// Puts an arrival from this rank's own memory, which the processor can touch, in its place. A sum is
-// whole by then, and is divided before it is rounded.
+// Puts an arrival from this rank's own memory, which the processor can touch, in its place. A sum
+// is whole by then, and is divided before it is rounded.
 void Execution::put(const ProgramArrival& arrival, const CopySide& to, std::byte* sums) {
   const Conversion& conversion = shared_.program.tensors[arrival.to.tensor];
   const CopySide from = side_of(arrival.from, sums);

@@ -3,7 +3,7 @@
 //   fresh --> loading --> moving --> storing --> over --> fresh
 //       (any of them) --fail--> ending, until its messages and copies have ended --> over
 //
-// Phases go on side by side, as soon as what they need is there; messages of a lane start in their
+// Phases go on side by side, as soon as what they need is there; messages of a track start in their
 // order. Objects are used again, so that an execution allocates nothing once there are enough.
 // Under the baton, but for bind().
 #pragma once
@@ -26,10 +26,10 @@
 #include "src/reshard/claim.h"
 #include "src/reshard/device_copies.h"
 #include "src/reshard/landing.h"
-#include "src/reshard/lane_turns.h"
 #include "src/reshard/program.h"
 #include "src/reshard/side_memory.h"
 #include "src/reshard/talk.h"
+#include "src/reshard/track_turns.h"
 
 namespace hetcomm::reshard {
 
@@ -41,7 +41,7 @@ struct ExecutionCommons {
   PairCommons& commons;
   const Program program;
   Claims claims;
-  LaneTurns turns;
+  TrackTurns turns;
   ReshardTalk talk;
   Landing packed;  // messages that are sent
   Landing landed;  // messages that are received
@@ -123,8 +123,8 @@ class Execution final : public CompositeOperation,
   bool advance(bool oldest) HETCOMM_UNDER_BATON;
   // It fails, and the redistribution with it.
   void fail(Code code, std::string_view text) HETCOMM_UNDER_BATON;
-  // A lane was closed, on which no message starts any more. It fails if one would have to.
-  void lane_closed() HETCOMM_UNDER_BATON;
+  // A track was closed, on which no message starts any more. It fails if one would have to.
+  void track_closed() HETCOMM_UNDER_BATON;
   // It ends, and nothing else does: another rank has given it up, and this one has moved no data of
   // it.
   void end_alone(const Status& why) HETCOMM_UNDER_BATON;
@@ -138,7 +138,7 @@ class Execution final : public CompositeOperation,
   void reset() HETCOMM_UNDER_BATON;
 
   void end(Code code, const std::string& text) override HETCOMM_UNDER_BATON;
-  // The lanes with that rank are closed, which the redistribution hears of.
+  // The tracks with that rank are closed, which the redistribution hears of.
   bool fails_without(int /*rank*/, bool /*has_left*/) const override HETCOMM_UNDER_BATON {
     return false;
   }
@@ -215,7 +215,7 @@ class Execution final : public CompositeOperation,
   void drop_landings() HETCOMM_UNDER_BATON;
   void stop(const Status& why, std::string text) HETCOMM_UNDER_BATON;
   void try_to_end() HETCOMM_UNDER_BATON;
-  bool may_send_to(Lane& lane) const HETCOMM_UNDER_BATON;
+  bool may_send_to(Track& track) const HETCOMM_UNDER_BATON;
   std::string name() const HETCOMM_UNDER_BATON;
   void on_end(Operation& message) override HETCOMM_UNDER_BATON;
   void on_copied(const Status& status) override HETCOMM_UNDER_BATON;

@@ -176,7 +176,7 @@ class Compiler {
     const uint32_t hop = draft.phase.hop;
     for (auto& [peer, message] : draft.sends) {
       message.is_direct = is_direct(peer, message);
-      message.lane = lane_of(peer, hop, true);
+      message.track = track_of(peer, hop, true);
       program_.sent_bytes += message.bytes;
       draft.phase.sends.push_back(std::move(message));
     }
@@ -184,7 +184,7 @@ class Compiler {
     for (auto& [peer, message] : draft.receives) {
       message.is_direct = !draft.puts[peer] && is_direct(peer, message);
       if (draft.puts[peer]) message.regions.clear();
-      message.lane = lane_of(peer, hop, false);
+      message.track = track_of(peer, hop, false);
       program_.received_bytes += message.bytes;
       index_of[peer] = static_cast<int>(draft.phase.receives.size());
       draft.phase.receives.push_back(std::move(message));
@@ -195,10 +195,10 @@ class Compiler {
     }
   }
 
-  uint32_t lane_of(int peer, uint32_t hop, bool sends) {
-    const auto [found, added] =
-        lane_numbers_.try_emplace({peer, hop, sends}, static_cast<uint32_t>(program_.lanes.size()));
-    if (added) program_.lanes.push_back({.peer = peer, .hop = hop, .sends = sends});
+  uint32_t track_of(int peer, uint32_t hop, bool sends) {
+    const auto [found, added] = track_numbers_.try_emplace(
+        {peer, hop, sends}, static_cast<uint32_t>(program_.tracks.size()));
+    if (added) program_.tracks.push_back({.peer = peer, .hop = hop, .sends = sends});
     return found->second;
   }
 
@@ -213,9 +213,9 @@ class Compiler {
       last_of[phase.bundle] = index++;
       for (auto* messages : {&phase.sends, &phase.receives}) {
         for (ProgramMessage& message : *messages) {
-          ProgramLane& lane = program_.lanes[message.lane];
-          message.place = lane.messages++;
-          lane.most_bytes = std::max(lane.most_bytes, message.bytes);
+          ProgramTrack& track = program_.tracks[message.track];
+          message.place = track.messages++;
+          track.most_bytes = std::max(track.most_bytes, message.bytes);
         }
       }
     }
@@ -255,7 +255,7 @@ class Compiler {
   Program program_;
   uint64_t scratch_base_ = 0;                              // of the tensor that is being added
   std::map<std::pair<uint32_t, uint32_t>, Draft> phases_;  // by bundle and hop
-  std::map<std::tuple<int, uint32_t, bool>, uint32_t> lane_numbers_;
+  std::map<std::tuple<int, uint32_t, bool>, uint32_t> track_numbers_;
 };
 
 }  // namespace

@@ -19,8 +19,8 @@ namespace hetcomm::reshard {
 
 // Bytes that a program moves in one message.
 struct ProgramMessage {
-  uint32_t lane = 0;   // index
-  uint32_t place = 0;  // among the messages of the lane
+  uint32_t track = 0;  // index
+  uint32_t place = 0;  // among the messages of the track
   uint64_t bytes = 0;
   // Where the bytes come from or go to. Those received have none where something is added.
   std::vector<Region> regions;
@@ -49,7 +49,7 @@ struct ProgramPhase {
 };
 
 // The messages to or from one rank in one hop, which keep their order.
-struct ProgramLane {
+struct ProgramTrack {
   int peer = 0;
   uint32_t hop = 0;
   bool sends = false;
@@ -80,8 +80,8 @@ struct TypePair {
 // Says how the elements of a tensor are converted and summed on their way.
 struct Conversion {
   TypePair types;
-  // The destination has the sum of terms, which are sent as they are. Other elements are converted by
-  // the sender.
+  // The destination has the sum of terms, which are sent as they are. Other elements are converted
+  // by the sender.
   bool is_sum = false;
   ElementType sum_type{};  // in which it is formed
   uint32_t divisor = 1;    // what it is divided by
@@ -104,7 +104,7 @@ Conversion conversion_of(const MovePlan& plan, const TypePair& types);
 struct Program {
   std::vector<Conversion> tensors;
   std::vector<ProgramPhase> phases;
-  std::vector<ProgramLane> lanes;
+  std::vector<ProgramTrack> tracks;
   std::vector<ProgramSide> sources;       // by tensor
   std::vector<ProgramSide> destinations;  // by tensor
   uint64_t scratch_bytes = 0;

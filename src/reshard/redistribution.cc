@@ -18,11 +18,11 @@ constexpr size_t kMaxInRow = 1u << 13;
 constexpr size_t kMaxGivenUp = 1u << 16;  // that are remembered, since notes of them may still come
 constexpr size_t kMaxReason = 400;        // bytes of the text of a refusal
 
-// The ranks of the job with which |program| has lanes.
+// The ranks of the job with which |program| has tracks.
 std::vector<int> peers_of(const Program& program, const Communicator& communicator) {
   std::set<int> peers;
-  for (const ProgramLane& lane : program.lanes) {
-    peers.insert(communicator.ranks()[static_cast<size_t>(lane.peer)]);
+  for (const ProgramTrack& track : program.tracks) {
+    peers.insert(communicator.ranks()[static_cast<size_t>(track.peer)]);
   }
   return {peers.begin(), peers.end()};
 }
@@ -42,16 +42,16 @@ ReshardBoard::Terms board_terms(const Communicator& communicator,
   return own;
 }
 
-// What |lane| has of the share of all lanes: of a rate, in proportion to its bytes.
-LaneShare share_of(const ProgramLane& lane, const Program& program, const LaneShare& share) {
-  if (!lane.sends || share.bytes_per_second == 0 || program.sent_bytes == 0) return share;
+// What |track| has of the share of all tracks: of a rate, in proportion to its bytes.
+TrackShare share_of(const ProgramTrack& track, const Program& program, const TrackShare& share) {
+  if (!track.sends || share.bytes_per_second == 0 || program.sent_bytes == 0) return share;
   uint64_t bytes = 0;
   for (const ProgramPhase& phase : program.phases) {
     for (const ProgramMessage& message : phase.sends) {
-      if (&program.lanes[message.lane] == &lane) bytes += message.bytes;
+      if (&program.tracks[message.track] == &track) bytes += message.bytes;
     }
   }
-  LaneShare own = share;
+  TrackShare own = share;
   const double part = static_cast<double>(bytes) / static_cast<double>(program.sent_bytes);
   own.bytes_per_second = std::max<uint64_t>(
       1, static_cast<uint64_t>(static_cast<double>(share.bytes_per_second) * part));
@@ -68,34 +68,34 @@ std::unique_ptr<Redistribution> Redistribution::create(Communicator& communicato
     made->active_.reserve(terms.in_flight);
     made->spare_.reserve(terms.in_flight);
     made->lined_up_.reserve(terms.in_flight);
-    made->add_lanes(terms);
+    made->add_tracks(terms);
   }
-  made->open_lanes();
+  made->open_tracks();
   const Engine::Baton baton(communicator.engine());
   made->shared_.commons.host_blocks.add_user();
-  communicator.add_lane_user();
+  communicator.add_track_user();
   return made;
 }
 
-// The plan is on its board then; or it is not, and there is no lane.
-void Redistribution::add_lanes(const RedistributionTerms& terms) {
+// The plan is on its board then; or it is not, and there is no track.
+void Redistribution::add_tracks(const RedistributionTerms& terms) {
   const Program& own = shared_.program;
   shared_.talk.enter();
   try {
-    for (const ProgramLane& lane : own.lanes) {
-      const MemberChannel& peer = communicator_.poster().filler().member(lane.peer);
-      const uint64_t depth = uint64_t{lane.messages} * terms.in_flight;
+    for (const ProgramTrack& track : own.tracks) {
+      const MemberChannel& peer = communicator_.poster().filler().member(track.peer);
+      const uint64_t depth = uint64_t{track.messages} * terms.in_flight;
       shared_.turns.add(
-          lane.messages, lane.sends ? Lane::End::kSending : Lane::End::kReceiving, communicator_,
-          peer.rank, lane.sends ? peer.channel : communicator_.id(),
-          LaneTerms{.tag = terms.tag,
-                    .most_bytes = lane.most_bytes,
-                    .depth = static_cast<uint32_t>(std::min<uint64_t>(depth, Lane::kMaxDepth)),
-                    .use = 1 + lane.hop,
-                    .content = terms.content,
-                    .plan = shared_.talk.number_with(peer.rank)},
-          share_of(lane, own, terms.share));
-      shared_.turns.lane(shared_.turns.size() - 1).set_watcher(*this);
+          track.messages, track.sends ? Track::End::kSending : Track::End::kReceiving,
+          communicator_, peer.rank, track.sends ? peer.channel : communicator_.id(),
+          TrackTerms{.tag = terms.tag,
+                     .most_bytes = track.most_bytes,
+                     .depth = static_cast<uint32_t>(std::min<uint64_t>(depth, Track::kMaxDepth)),
+                     .use = 1 + track.hop,
+                     .content = terms.content,
+                     .plan = shared_.talk.number_with(peer.rank)},
+          share_of(track, own, terms.share));
+      shared_.turns.track(shared_.turns.size() - 1).set_watcher(*this);
     }
   } catch (const std::bad_alloc&) {
     shared_.talk.close();
@@ -104,24 +104,24 @@ void Redistribution::add_lanes(const RedistributionTerms& terms) {
 }
 
 // All of them; or none, and the plan is not on its board any more.
-void Redistribution::open_lanes() {
+void Redistribution::open_tracks() {
   Poster& poster = communicator_.poster();
-  const LaneTurns& turns = shared_.turns;
+  const TrackTurns& turns = shared_.turns;
   size_t open = 0;
   try {
-    for (; open < turns.size(); ++open) poster.open_lane(turns.lane(open));
+    for (; open < turns.size(); ++open) poster.open_track(turns.track(open));
     const Engine::Baton baton(communicator_.engine());
-    lanes_open_ = true;
+    tracks_open_ = true;
     shared_.talk.catch_up();
   } catch (const std::bad_alloc&) {
     {
       const Engine::Baton baton(communicator_.engine());
-      lanes_open_ = false;
+      tracks_open_ = false;
       shared_.talk.close();
     }
     while (open-- > 0) {
       // No message has begun: it cannot fail.
-      [[maybe_unused]] const Code code = poster.close_lane(turns.lane(open));
+      [[maybe_unused]] const Code code = poster.close_track(turns.track(open));
     }
     throw;
   }
@@ -134,7 +134,7 @@ Redistribution::Redistribution(Communicator& communicator, Program program,
               .commons = communicator.job().commons(),
               .program = std::move(program),
               .claims = Claims(terms.in_flight),
-              .turns = LaneTurns(communicator.job()),
+              .turns = TrackTurns(communicator.job()),
               .talk = ReshardTalk(communicator, *this, board_terms(communicator, terms),
                                   peers_of(shared_.program, communicator)),
               .packed = Landing(communicator.job().commons().host_blocks, terms.landing_bytes),
@@ -301,7 +301,7 @@ Status Redistribution::begin(Execution& execution, Operation& /*operation*/) {
   active_.emplace_back(&execution);
   note_ready();
   execution.start();
-  if (has_closed_lane_) execution.lane_closed();
+  if (has_closed_track_) execution.track_closed();
   return {};
 }
 
@@ -317,18 +317,18 @@ void Redistribution::withdraw(Execution& execution, const Status& why) {
   break_off_and_sweep(why);
 }
 
-// What another rank said of this execution comes before what became of the plan. No rank ends its part
-// of an execution that takes place before this one has begun its own. So a peer that has closed a lane
-// takes no part in those that wait for a stream. They end when none is under way any more, which may
-// do without that peer.
+// What another rank said of this execution comes before what became of the plan. No rank ends its
+// part of an execution that takes place before this one has begun its own. So a peer that has
+// closed a track takes no part in those that wait for a stream. They end when none is under way any
+// more, which may do without that peer.
 Status Redistribution::known_end(const Execution& execution) const {
   if (const auto found = given_up_.find(execution.number()); found != given_up_.end()) {
     return found->second.status();
   }
   if (!broken_.ok()) return ended();
   for (size_t i = 0; i < shared_.turns.size() && active_.empty(); ++i) {
-    const Lane& lane = shared_.turns.lane(i);
-    if (!lane.closed().ok()) return lane.closed();
+    const Track& track = shared_.turns.track(i);
+    if (!track.closed().ok()) return track.closed();
   }
   return {};
 }
@@ -444,8 +444,8 @@ void Redistribution::label_came(uint64_t execution) {
 int Redistribution::progress() {
   ready_ = false;
   // Executions that fail here change no list.
-  if (std::exchange(is_lane_closed_, false)) {
-    for (const auto& each : active_) each->lane_closed();
+  if (std::exchange(is_track_closed_, false)) {
+    for (const auto& each : active_) each->track_closed();
   }
   for (size_t i = 0; i < active_.size(); ++i) {
     if (active_[i]->advance(i == 0)) note_ready();
@@ -496,9 +496,10 @@ void Redistribution::end_lined_up() {
   }
 }
 
-// Executions whose turn has not come to that lane yet shall not wait for ranks that do not hear of it.
-void Redistribution::lane_closed() {
-  has_closed_lane_ = is_lane_closed_ = true;
+// Executions whose turn has not come to that track yet shall not wait for ranks that do not hear of
+// it.
+void Redistribution::track_closed() {
+  has_closed_track_ = is_track_closed_ = true;
   note_ready();
   if (active_.empty()) end_lined_up();
 }
@@ -520,9 +521,9 @@ void Redistribution::sweep_over() {
   std::erase(active_, nullptr);
   if (active_.size() != before && !active_.empty()) note_ready();
   // Copies of devices that go on here, and messages with one rank, keep no other rank waiting.
-  if (!broken_.ok()) close_lanes(broken_);
+  if (!broken_.ok()) close_tracks(broken_);
   if (active_.empty()) set_busy(false);
-  if (active_.empty() && has_closed_lane_) end_lined_up();
+  if (active_.empty() && has_closed_track_) end_lined_up();
 }
 
 void Redistribution::set_busy(bool busy) {
@@ -551,13 +552,13 @@ Status Redistribution::told_to(int rank, const Status& why) const {
 }
 
 // Closes those on which no message is under way.
-void Redistribution::close_lanes(const Status& why) {
-  if (!lanes_open_) return;
+void Redistribution::close_tracks(const Status& why) {
+  if (!tracks_open_) return;
   for (size_t i = 0; i < shared_.turns.size(); ++i) {
-    Lane& lane = shared_.turns.lane(i);
-    if (lane.taken() > 0 || !shared_.turns.take_closing(i)) continue;
-    const bool differs = differs_ && differing_.contains(lane.peer());
-    communicator_.job().pair(lane.peer()).close_lane(lane, told_to(lane.peer(), why), differs);
+    Track& track = shared_.turns.track(i);
+    if (track.taken() > 0 || !shared_.turns.take_closing(i)) continue;
+    const bool differs = differs_ && differing_.contains(track.peer());
+    communicator_.job().pair(track.peer()).close_track(track, told_to(track.peer(), why), differs);
   }
 }
 
@@ -591,13 +592,13 @@ Status Redistribution::close() {
     if (under_way_.load(std::memory_order_acquire) != 0) {
       return Status(Code::kBusy, fmt::format("{} executions are under way", under_way_.load()));
     }
-    close_lanes(status_or_code(Code::kAborted, [&] {
+    close_tracks(status_or_code(Code::kAborted, [&] {
       return fmt::format("rank {} destroyed its plan", communicator_.job().rank());
     }));
     shared_.talk.close();
     shared_.commons.host_blocks.drop_user();
   }
-  communicator_.drop_lane_user();
+  communicator_.drop_track_user();
   return {};
 }
 

@@ -1,5 +1,5 @@
 // Redistribution: what one rank prepares once to move tensors from one layout to another, and then
-// does as often as it is asked to: its program, the lanes to other ranks, and the executions.
+// does as often as it is asked to: its program, the tracks to other ranks, and the executions.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ struct RedistributionTerms {
   std::vector<int> ranks;  // of the communicator, all that are in a layout
   // This rank alone:
   uint64_t landing_bytes = 0;  // of each direction
-  LaneShare share;             // a weight of 0: it takes no part in sharing
+  TrackShare share;            // a weight of 0: it takes no part in sharing
 };
 
 // Of one execution.
@@ -45,9 +45,9 @@ struct ExecutionOptions {
 class Redistribution final : private QuietTask,
                              private ExecutionOwner,
                              private ReshardTalkClient,
-                             private LaneWatcher {
+                             private TrackWatcher {
  public:
-  // Opens the lanes, which waits for nobody. May throw std::bad_alloc.
+  // Opens the tracks, which waits for nobody. May throw std::bad_alloc.
   static std::unique_ptr<Redistribution> create(Communicator& communicator, Program program,
                                                 const RedistributionTerms& terms);
   Redistribution(const Redistribution&) = delete;
@@ -98,15 +98,15 @@ class Redistribution final : private QuietTask,
   void plan_differs(int rank, const Status& why) override HETCOMM_UNDER_BATON;
   void peer_gave_up(int from, const GivenUp& given_up) override HETCOMM_UNDER_BATON;
   void label_came(uint64_t execution) override HETCOMM_UNDER_BATON;
-  // LaneWatcher
-  void lane_closed() override HETCOMM_UNDER_BATON;
+  // TrackWatcher
+  void track_closed() override HETCOMM_UNDER_BATON;
 
   Code check(const hetcomm_buffer_t* buffers, const std::vector<ProgramSide>& sides,
              const char* name, std::string* text) const;
   bool take_permit();
   std::unique_ptr<Execution> take() HETCOMM_EXCLUDES(baton_role);
-  void add_lanes(const RedistributionTerms& terms) HETCOMM_UNDER_BATON;
-  void open_lanes();
+  void add_tracks(const RedistributionTerms& terms) HETCOMM_UNDER_BATON;
+  void open_tracks();
   void call(Execution& execution) HETCOMM_UNDER_BATON;
   void begin_row(uint64_t execution) HETCOMM_UNDER_BATON;
   bool note_given_up(const GivenUp& given_up, int from) HETCOMM_UNDER_BATON;
@@ -116,7 +116,7 @@ class Redistribution final : private QuietTask,
   void end_lined_up() HETCOMM_UNDER_BATON;
   void sweep_over() HETCOMM_UNDER_BATON;
   void set_busy(bool busy) HETCOMM_UNDER_BATON;
-  void close_lanes(const Status& why) HETCOMM_UNDER_BATON;
+  void close_tracks(const Status& why) HETCOMM_UNDER_BATON;
 
   Communicator& communicator_;
   ExecutionCommons shared_;
@@ -127,9 +127,9 @@ class Redistribution final : private QuietTask,
   Status broken_;                       // why no execution can go on
   std::set<int> differing_;             // ranks of the job that have made another plan
   bool differs_ = false;                // it is that another rank has made another plan
-  bool lanes_open_ = false;
-  bool has_closed_lane_ = false;
-  bool is_lane_closed_ = false;  // and executions that are under way have not heard of it
+  bool tracks_open_ = false;
+  bool has_closed_track_ = false;
+  bool is_track_closed_ = false;  // and executions that are under way have not heard of it
   bool ready_ = false;
   bool busy_ = false;
   uint64_t quiet_until_ = 0;              // executions before it were noted in the log, or are over

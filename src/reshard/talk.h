@@ -1,6 +1,6 @@
 // ReshardTalk: what this rank tells the other ranks of a redistribution, and hears of them: that it
 // has started, executions that were given up, and labels. It tells the ranks with which it has
-// lanes. Under the baton, but for the constructor.
+// tracks. Under the baton, but for the constructor.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class ReshardTalkClient {
 
 class ReshardTalk final : private BoardedReshard {
  public:
-  // |peers|: ranks of the job with which this rank has lanes, each once. All arguments outlive
+  // |peers|: ranks of the job with which this rank has tracks, each once. All arguments outlive
   // this.
   ReshardTalk(Communicator& communicator, ReshardTalkClient& client, ReshardBoard::Terms terms,
               std::vector<int> peers);
@@ -60,7 +60,7 @@ class ReshardTalk final : private BoardedReshard {
 
   // Takes the plan's numbers, and hears of others from now on. May throw std::bad_alloc.
   void enter() HETCOMM_UNDER_BATON;
-  // This rank's number of the plan with rank |rank| of the job, with which it has lanes.
+  // This rank's number of the plan with rank |rank| of the job, with which it has tracks.
   uint32_t number_with(int rank) const HETCOMM_UNDER_BATON;
   // Hears what others have said before. May throw std::bad_alloc.
   void catch_up() HETCOMM_UNDER_BATON;

@@ -1,5 +1,5 @@
-// Operations that wait for a user's stream, which is held back by one that does not end, hear of what
-// ends others (hetcomm/stream.h). For every kind of operation and each cause:
+// Operations that wait for a user's stream, which is held back by one that does not end, hear of
+// what ends others (hetcomm/stream.h). For every kind of operation and each cause:
 //
 //   * a peer that is killed, a peer that cannot be reached, a communicator that is aborted: the
 //     operation ends about when one without a stream does
@@ -170,8 +170,8 @@ struct Kind {
   const char* name;
   std::function<hetcomm_status_t(Member&, const Setting&, hetcomm_buffer_t, hetcomm_request_t**)>
       post;
-  bool is_access = false;    // on memory of rank 1
-  bool needs_lanes = false;  // which are made while the peer is reached
+  bool is_access = false;     // on memory of rank 1
+  bool needs_tracks = false;  // which are made while the peer is reached
   bool is_collective = false;
   // Prepared requests outlive their run.
   void release(hetcomm_request_t* request) const {
@@ -621,7 +621,7 @@ TEST_P(StreamsApart, APeerThatIsNotReached) {
     }
     std::vector<Kind> all = kinds();
     // Nothing of collective operations is with rank 1 alone.
-    std::erase_if(all, [](const Kind& kind) { return kind.needs_lanes || kind.is_collective; });
+    std::erase_if(all, [](const Kind& kind) { return kind.needs_tracks || kind.is_collective; });
     Waiting waiting(me, setting, {});
     const uint64_t begin_ns = clock_ns();
     std::vector<hetcomm_request_t*> requests;

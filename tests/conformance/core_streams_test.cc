@@ -1,12 +1,14 @@
 // Operations in the order of users' streams, over simulated devices. What many vendors do while a
-// stream is held back, these do too: a call that pins host memory, or frees it, waits for the stream.
-// All tests run, too, with a vendor whose calls wait wherever they may (waiting_devices.h).
+// stream is held back, these do too: a call that pins host memory, or frees it, waits for the
+// stream. All tests run, too, with a vendor whose calls wait wherever they may (waiting_devices.h).
 //
 //   * more transfers than there is pinned memory for go on while a stream is held back
-//   * vendors' calls that fail: the call is rejected, or the operation ends with the reason, and the
+//   * vendors' calls that fail: the call is rejected, or the operation ends with the reason, and
+//   the
 //     stream goes on
 //   * a stream that is not held back goes on, and its operations run at the same time
-//   * redistributions of several plans follow each other, while the user frees memory and ends streams
+//   * redistributions of several plans follow each other, while the user frees memory and ends
+//   streams
 //   * what a stream holds back ends soon when the network to its peer becomes a black hole, and the
 //     stream goes on: items of queues, redistributions and collective operations
 //   * the progress thread sleeps while streams run
@@ -308,7 +310,8 @@ TEST_P(CoreStreams, ThreadsThatPostAtTheSameTime) {
   });
 }
 
-// Starts a collective operation on memory of the host, in the order of |stream| unless that is null.
+// Starts a collective operation on memory of the host, in the order of |stream| unless that is
+// null.
 Operation* post_in_order(CoreMember& me, collectives::Arguments call, const Stream* stream) {
   hetcomm_collective_options_t options{};
   options.struct_size = sizeof(options);
@@ -374,8 +377,8 @@ TEST_P(CoreStreams, CollectiveOperationsKeepTheirOrder) {
   });
 }
 
-// Memory of devices, which the host's or the devices' own sums are made of, behind streams that are held
-// back all the time.
+// Memory of devices, which the host's or the devices' own sums are made of, behind streams that are
+// held back all the time.
 TEST_P(CoreStreams, SumsOfMemoryOfDevices) {
   run([](CoreMember& me) {
     constexpr uint64_t kCount = 500'000;
@@ -483,8 +486,8 @@ class Plan {
   std::unique_ptr<reshard::Redistribution> redistribution_;
 };
 
-// Each execution takes what the one before it has brought. A thread of the user's makes calls that may
-// wait for the stream.
+// Each execution takes what the one before it has brought. A thread of the user's makes calls that
+// may wait for the stream.
 TEST_P(CoreStreams, RedistributionsOfTwoPlans) {
   run([](CoreMember& me) {
     const auto rank = static_cast<uint64_t>(me.rank());
@@ -675,7 +678,8 @@ TEST_P(CoreStreams, ADeviceThatCannotHoldStreamsBack) {
   });
 }
 
-// --- a network that becomes a black hole ----------------------------------------------------------
+// --- a network that becomes a black hole
+// ----------------------------------------------------------
 
 constexpr uint64_t kCarried = 1000;  // that gets through in any case
 constexpr uint64_t kTooLong = 3000;  // of a message that leaves at once
@@ -687,7 +691,7 @@ class End {
   End(CoreMember& me, bool pushes, uint64_t tag)
       : me_(me),
         queue_(Queue::create(me.communicator(), 1 - me.rank(),
-                             pushes ? Lane::End::kSending : Lane::End::kReceiving,
+                             pushes ? Track::End::kSending : Track::End::kReceiving,
                              {.tag = tag, .most_bytes = kItem, .depth = 2},
                              {.weight = 0, .bytes_per_second = 0})
                    .value()),
@@ -706,12 +710,12 @@ class End {
     const auto kind = queue_->pushes() ? OperationKind::kSend : OperationKind::kReceive;
     EXPECT_EQ(me_.communicator().poster().post({.kind = kind,
                                                 .peer = queue_->peer(),
-                                                .tag = queue_->lane().terms().tag,
+                                                .tag = queue_->track().terms().tag,
                                                 .ignore = 0,
                                                 .buffers = &buffer,
                                                 .count = 1,
                                                 .options = &options,
-                                                .lane = &queue_->lane()},
+                                                .track = &queue_->track()},
                                                &operation, &text),
               Code::kOk)
         << text;
@@ -737,8 +741,9 @@ Operation* post_word(CoreMember& me, uint64_t& value, bool sums, const Stream* s
                        stream);
 }
 
-// Rank 0 has operations behind its stream when |hole| opens. Rank 1 makes none of them, and keeps what
-// they need, so that nothing but the network ends them. The ranks meet outside of it, at |both|.
+// Rank 0 has operations behind its stream when |hole| opens. Rank 1 makes none of them, and keeps
+// what they need, so that nothing but the network ends them. The ranks meet outside of it, at
+// |both|.
 void wait_behind_a_black_hole(CoreMember& me, bool sums, std::atomic<bool>& hole,
                               std::barrier<>& both) {
   End out(me, me.rank() == 0, 1);

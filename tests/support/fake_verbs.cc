@@ -819,7 +819,7 @@ const char* state_text(ibv_port_state state) {
       return "5: ACTIVE_DEFER";
   }
 }
-// Of four lanes.
+// Of four tracks.
 const char* rate_text(uint8_t speed) {
   switch (speed) {
     case 1:

@@ -140,8 +140,8 @@ hetcomm_test(core_growth_test
   SOURCES core_growth_test.cc ../support/counting_allocator.cc
   DEPENDS core base
   TIMEOUT 30)
-hetcomm_test(core_lane_ends_test
-  SOURCES core_lane_ends_test.cc
+hetcomm_test(core_track_ends_test
+  SOURCES core_track_ends_test.cc
   DEPENDS core base
   LABELS asan
   TIMEOUT 30)

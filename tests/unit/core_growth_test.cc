@@ -1,9 +1,12 @@
 // Tables that grow, where memory is exhausted:
-//  * MatchTable: the first receive is refused and leaves nothing behind; later ones go into the lists
-//    that there are, and match as ever, with wildcards too; a search finds messages without an index;
+//  * MatchTable: the first receive is refused and leaves nothing behind; later ones go into the
+//  lists
+//    that there are, and match as ever, with wildcards too; a search finds messages without an
+//    index;
 //  * IdChains: the first object is refused, later ones go into the chains that there are;
-//  * LaneEnds: an end that could not be added is not there;
-//  * ReshardBoard: a plan that could not be added is not there, and its number is taken by the next one;
+//  * TrackEnds: an end that could not be added is not there;
+//  * ReshardBoard: a plan that could not be added is not there, and its number is taken by the next
+//  one;
 //    notes wait as long as nobody could hear them.
 #include <array>
 #include <cstdint>
@@ -17,9 +20,9 @@
 
 #include <hetcomm/p2p.h>
 
-#include "src/core/peer/lane_ends.h"
 #include "src/core/peer/match.h"
 #include "src/core/peer/reshard_board.h"
+#include "src/core/peer/track_ends.h"
 #include "src/core/progress/id_chains.h"
 #include "tests/support/counting_allocator.h"
 
@@ -122,19 +125,19 @@ TEST(IdChains, GoesOnWithoutMemory) {
 }
 
 struct End {
-  LaneKey where;
+  TrackKey where;
   uint64_t what = 0;
   uint64_t plan = 0;
   uint64_t number = 0;
 
-  LaneKey key() const { return where; }
+  TrackKey key() const { return where; }
   uint64_t content() const { return what; }
   bool is_gone() const { return false; }
   uint64_t name() const { return number; }
 };
 
-TEST(LaneEnds, AnEndThatCouldNotBeAddedIsNotThere) {
-  LaneEnds<End> ends;
+TEST(TrackEnds, AnEndThatCouldNotBeAddedIsNotThere) {
+  TrackEnds<End> ends;
   for (int64_t allowed = 0;; ++allowed) {
     test::fail_allocation_after(allowed);
     try {

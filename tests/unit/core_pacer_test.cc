@@ -43,7 +43,7 @@ class Nobody final : public Submitter {
 
 // A queue with items to send, as its transfers would ask for it.
 struct Source {
-  explicit Source(const LaneShare& share) : flow(share) {}
+  explicit Source(const TrackShare& share) : flow(share) {}
   Pacer::Flow flow;
   uint64_t item_bytes = 4 * kMiB;
   uint64_t left = 0;  // of what it has to send
@@ -54,7 +54,7 @@ struct Source {
 
 class CorePacer : public ::testing::Test {
  protected:
-  Source& add(const LaneShare& share, uint64_t bytes, uint64_t item_bytes = 4 * kMiB) {
+  Source& add(const TrackShare& share, uint64_t bytes, uint64_t item_bytes = 4 * kMiB) {
     sources_.push_back(std::make_unique<Source>(share));
     Source& source = *sources_.back();
     source.left = bytes;

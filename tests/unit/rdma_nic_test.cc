@@ -108,7 +108,7 @@ TEST_F(RdmaNic, TheFastestFirstAndNoneThatIsMuchSlower) {
   const auto device = [](const std::string& name, uint8_t speed) {
     return FakeDeviceSpec{.name = name, .ports = {{.gids = {ipv4_gid(1)}, .active_speed = speed}}};
   };
-  // The devices have four lanes each: 40, 200, 100, 200 and 10 Gbit/s.
+  // The devices have four tracks each: 40, 200, 100, 200 and 10 Gbit/s.
   FakeFabric::reset({device("forty", 4), device("two", 64), device("hundred", 32),
                      device("twin", 64), device("ten", 1)});
   EXPECT_THAT(text(probe()), HasSubstr("two:1"));

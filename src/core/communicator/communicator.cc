@@ -269,7 +269,7 @@ Status Communicator::check_idle() {
   if (groups_.load(std::memory_order_acquire) != 0) {
     return Status(Code::kBusy, "groups of it still exist");
   }
-  if (lane_users_.load(std::memory_order_acquire) != 0) {
+  if (track_users_.load(std::memory_order_acquire) != 0) {
     return Status(Code::kBusy, "queues or redistributions of it still exist");
   }
   if (Status status = memories_.check_idle(); !status.ok()) return status;

@@ -77,9 +77,9 @@ class Communicator final : public JobMember {
   size_t device_count(int32_t rank);
   // Counts the groups that exist: the operations that they have collected refer to it.
   void count_groups(int32_t more) { groups_.fetch_add(more, std::memory_order_release); }
-  // Counts the queues and redistributions that exist: their lanes refer to it.
-  void add_lane_user() { lane_users_.fetch_add(1, std::memory_order_relaxed); }
-  void drop_lane_user() { lane_users_.fetch_sub(1, std::memory_order_release); }
+  // Counts the queues and redistributions that exist: their tracks refer to it.
+  void add_track_user() { track_users_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_track_user() { track_users_.fetch_sub(1, std::memory_order_release); }
   // kBusy while it cannot be destroyed; the text says why.
   Status check_idle();
   // Why no message of |source| (-1: of anybody) can come any more; ok as long as one can.
@@ -156,7 +156,7 @@ class Communicator final : public JobMember {
   const int32_t rank_;
   std::atomic<int32_t> children_{0};
   std::atomic<int32_t> groups_{0};
-  std::atomic<int32_t> lane_users_{0};
+  std::atomic<int32_t> track_users_{0};
   std::unique_ptr<collectives::Collectives> collectives_;
   Poster poster_;
   RegisteredMemories memories_;

@@ -59,9 +59,9 @@ Code OperationFiller::fill(const PostArguments& arguments, Operation& operation,
                            std::string* text) const {
   fill_common(arguments.kind, arguments.peer, arguments.tag, arguments.ignore, operation);
   operation.options.collective = arguments.collective;
-  if (arguments.lane != nullptr) {
-    operation.options.on_lane = true;
-    operation.transfer.lane = arguments.lane;
+  if (arguments.track != nullptr) {
+    operation.options.on_track = true;
+    operation.transfer.track = arguments.track;
   }
   if (const hetcomm_operation_options_t* options = arguments.options; options != nullptr) {
     operation.options.high_priority = options->priority == HETCOMM_PRIORITY_HIGH;

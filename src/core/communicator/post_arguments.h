@@ -10,7 +10,7 @@
 
 namespace hetcomm {
 
-class Lane;
+class Track;
 class RemoteMemory;
 class UserStream;
 
@@ -39,7 +39,7 @@ struct PostArguments {
   const hetcomm_operation_options_t* options;  // null: defaults
   bool collective = false;
   const AccessArguments* access = nullptr;
-  Lane* lane = nullptr;  // of the communicator, to or from |peer|
+  Track* track = nullptr;  // of the communicator, to or from |peer|
 
   // Null: the operation starts at once.
   UserStream* stream() const { return options == nullptr ? nullptr : stream_of(options->stream); }

@@ -39,7 +39,7 @@ bool Poster::note_receive(const Operation& operation) {
 // Fills an operation that is to start at once.
 Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
                            std::string* text) {
-  if (Code code = take_permit(arguments.lane, text); code != Code::kOk) [[unlikely]]
+  if (Code code = take_permit(arguments.track, text); code != Code::kOk) [[unlikely]]
     return code;
   Code code = filler_.fill(arguments, operation, text);
   if (code == Code::kOk && !note_receive(operation)) {
@@ -47,35 +47,35 @@ Code Poster::fill_to_start(const PostArguments& arguments, Operation& operation,
     *text = kOverlapText;
     code = Code::kInvalidArgument;
   }
-  if (code != Code::kOk && arguments.lane != nullptr) arguments.lane->give_permit();
+  if (code != Code::kOk && arguments.track != nullptr) arguments.track->give_permit();
   return code;
 }
 
-// Takes a place for a run of |lane|, if there is a lane.
-Code Poster::take_permit(Lane* lane, std::string* text) {
-  if (lane == nullptr || lane->take_permit()) [[likely]]
+// Takes a place for a run of |track|, if there is a track.
+Code Poster::take_permit(Track* track, std::string* text) {
+  if (track == nullptr || track->take_permit()) [[likely]]
     return Code::kOk;
   *text = fmt::format("{} items are under way, which is all that may be; wait for the oldest",
-                      lane->terms().depth);
+                      track->terms().depth);
   return Code::kBusy;
 }
 
-void Poster::open_lane(Lane& lane) {
+void Poster::open_track(Track& track) {
   const Engine::Baton baton(engine_);
   if (channel_.closed) {
-    lane.set_closed(channel_.aborted);
+    track.set_closed(channel_.aborted);
     return;
   }
-  job_.pair(lane.peer()).open_lane(lane);
+  job_.pair(track.peer()).open_track(track);
 }
 
-Code Poster::close_lane(Lane& lane) {
+Code Poster::close_track(Track& track) {
   const Engine::Baton baton(engine_);
   engine_.drain();
-  if (lane.taken() != 0) return Code::kBusy;
-  job_.pair(lane.peer()).close_lane(lane, status_or_code(Code::kAborted, [&] {
-                                      return fmt::format("rank {} closed its end", job_.rank());
-                                    }));
+  if (track.taken() != 0) return Code::kBusy;
+  job_.pair(track.peer()).close_track(track, status_or_code(Code::kAborted, [&] {
+                                        return fmt::format("rank {} closed its end", job_.rank());
+                                      }));
   return Code::kOk;
 }
 
@@ -308,7 +308,7 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
     *text = "the request is running; wait for its end before it is started again";
     return Code::kBusy;
   }
-  Lane* const lane = operation.options.on_lane ? operation.transfer.lane : nullptr;
+  Track* const track = operation.options.on_track ? operation.transfer.track : nullptr;
   std::unique_ptr<Departure> departure;
   Code code = Code::kOutOfMemory;
   try {
@@ -322,9 +322,9 @@ Code Poster::restart(const OperationRef& prepared, std::string* text) {
   } catch (const std::bad_alloc&) {
     code = Code::kOutOfMemory;  // it can be started again
   }
-  if (code == Code::kOk) code = take_permit(lane, text);
+  if (code == Code::kOk) code = take_permit(track, text);
   if (code == Code::kOk && !note_receive(operation)) {
-    if (lane != nullptr) lane->give_permit();
+    if (track != nullptr) track->give_permit();
     *text = kOverlapText;
     code = Code::kInvalidArgument;
   }
@@ -412,7 +412,7 @@ void Poster::go(Operation& operation) {
     return;
   }
   // An item of a queue has its place there, and fails when its turn comes.
-  if (context_.devices().has_abandoned() && !operation.options.on_lane && end_abandoned(operation))
+  if (context_.devices().has_abandoned() && !operation.options.on_track && end_abandoned(operation))
       [[unlikely]] {
     return;
   }
@@ -421,7 +421,7 @@ void Poster::go(Operation& operation) {
       if (Status status = operation.composite->begin(operation); !status.ok()) {
         job_.commons().completer.complete(operation, status.code(), std::string(status.text()));
       }
-    } else if (operation.kind == OperationKind::kReceive && !operation.options.on_lane) {
+    } else if (operation.kind == OperationKind::kReceive && !operation.options.on_track) {
       job_.start_receive(channel_, operation);
     } else {
       job_.pair(operation.peer).submit(operation);
@@ -517,12 +517,12 @@ Operation* Poster::make_internal(const InternalMessage& message) {
   if (operation == nullptr) return nullptr;
   filler_.fill_common(message.kind, communicator_.rank_of(message.peer), message.tag, 0,
                       *operation);
-  operation->options.collective = message.lane == nullptr;
+  operation->options.collective = message.track == nullptr;
   operation->detached = true;
   operation->options.high_priority = message.high_priority;
-  if (message.lane != nullptr) {
-    operation->options.on_lane = true;
-    operation->transfer.lane = message.lane;
+  if (message.track != nullptr) {
+    operation->options.on_track = true;
+    operation->transfer.track = message.track;
   }
   operation->run.deadline_ns = message.deadline_ns;
   OperationFiller::fill_host(hetcomm_buffer_host(message.bytes.data(), message.bytes.size()),

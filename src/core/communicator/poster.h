@@ -20,7 +20,7 @@
 #include "src/core/job/departures.h"
 #include "src/core/job/job.h"
 #include "src/core/memory/overlap_guard.h"
-#include "src/core/peer/lane.h"
+#include "src/core/peer/track.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
@@ -106,11 +106,11 @@ class Poster {
                          *operation);
     return operation;
   }
-  // Opens |lane|, one end of a lane of the communicator, which stays until close_lane(). Throws
+  // Opens |track|, one end of a track of the communicator, which stays until close_track(). Throws
   // std::bad_alloc.
-  void open_lane(Lane& lane);
+  void open_track(Track& track);
   // Closes it. Code::kBusy: runs of it are under way.
-  Code close_lane(Lane& lane);
+  Code close_track(Track& track);
   // Makes a prepared operation.
   Code prepare(const PostArguments& arguments, Operation** out, std::string* text);
   Code restart(const OperationRef& prepared, std::string* text);
@@ -159,7 +159,7 @@ class Poster {
   }
   Operation* start_access(OperationKind kind, RemoteMemory& remote, uint64_t offset,
                           const hetcomm_buffer_t& buffer) HETCOMM_UNDER_BATON;
-  static Code take_permit(Lane* lane, std::string* text);
+  static Code take_permit(Track* track, std::string* text);
   Code fill_to_start(const PostArguments& arguments, Operation& operation, std::string* text);
   bool note_receive(const Operation& operation);
   static bool fill_internal(const InternalMessage& message, Operation& operation);

@@ -11,7 +11,8 @@
 namespace hetcomm {
 namespace {
 
-// An operation that waits for longer has its owner asked, and again after a part of the detection time.
+// An operation that waits for longer has its owner asked, and again after a part of the detection
+// time.
 constexpr uint64_t kFirstAskNs = 100'000'000;
 constexpr uint64_t kAsksPerDetection = 4;
 
@@ -60,7 +61,7 @@ bool is_ended_by(const Operation& operation, int rank, const PairTable& pairs,
   if (operation.kind == OperationKind::kCollective) {
     return operation.composite->fails_without(rank, pairs.has_left(rank));
   }
-  if (operation.kind != OperationKind::kReceive || operation.options.on_lane) {
+  if (operation.kind != OperationKind::kReceive || operation.options.on_track) {
     return operation.peer == rank;
   }
   if (here.take(operation)) return false;
@@ -104,9 +105,9 @@ void StreamWaits::look_for_lost(Operation& operation) {
   }
 }
 
-// Those of lanes are connected already. Collective operations choose their peers when they begin.
+// Those of tracks are connected already. Collective operations choose their peers when they begin.
 void StreamWaits::connect(const Operation& operation) {
-  if (operation.kind == OperationKind::kCollective || operation.options.on_lane ||
+  if (operation.kind == OperationKind::kCollective || operation.options.on_track ||
       operation.peer < 0 || !pairs_.status(operation.peer).ok()) {
     return;
   }

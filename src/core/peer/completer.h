@@ -8,7 +8,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/memory/overlap_guard.h"
-#include "src/core/peer/lane.h"
+#include "src/core/peer/track.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"
@@ -69,9 +69,9 @@ class Completer {
       if (!operation.prepared || operation.detached) drop_uses(operation);
     }
     communicator.operation_ended();
-    if (operation.options.on_lane) [[unlikely]] {
-      operation.transfer.lane->give_permit();
-      if (operation.detached) engine_.request_released();  // who waits for the lane to be empty
+    if (operation.options.on_track) [[unlikely]] {
+      operation.transfer.track->give_permit();
+      if (operation.detached) engine_.request_released();  // who waits for the track to be empty
     }
     if (operation.detached) [[unlikely]] {
       if (operation.end_handler != nullptr) {

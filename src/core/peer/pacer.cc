@@ -16,7 +16,7 @@ uint64_t duration_ns(uint64_t bytes, uint64_t bytes_per_second) {
   return static_cast<uint64_t>(std::min(ns, kLongest));
 }
 
-uint64_t piece_of(const LaneShare& share) {
+uint64_t piece_of(const TrackShare& share) {
   if (share.bytes_per_second == 0) return Pacer::kPieceBytes;
   return std::clamp(share.bytes_per_second / (kNsPerSecond / Pacer::kPieceNs),
                     Pacer::kMinPieceBytes, Pacer::kPieceBytes);

@@ -1,12 +1,12 @@
-// Pacer: shares the way to one peer among the queues that lead there, by weight, and keeps each queue
-// to its rate.
+// Pacer: shares the way to one peer among the queues that lead there, by weight, and keeps each
+// queue to its rate.
 //
-// A transfer asks before each piece of a queue's data. On each connection pieces of a bounded number
-// of bytes are under way; when one has ended, the queue goes on that has had the least of the network
-// interface for its weight (link_share.h), unless that holds it for the sake of queues to other ranks.
-// A rate is a bucket of tokens. Data of high priority waits for its rate only.
+// A transfer asks before each piece of a queue's data. On each connection pieces of a bounded
+// number of bytes are under way; when one has ended, the queue goes on that has had the least of
+// the network interface for its weight (link_share.h), unless that holds it for the sake of queues
+// to other ranks. A rate is a bucket of tokens. Data of high priority waits for its rate only.
 //
-// Under the baton. The unit above is lane.h.
+// Under the baton. The unit above is track.h.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@
 namespace hetcomm {
 
 // What a queue may take of the way.
-struct LaneShare {
+struct TrackShare {
   uint32_t weight = 1;            // at least 1
   uint64_t bytes_per_second = 0;  // 0: as many as there are
 };
@@ -46,10 +46,10 @@ class Pacer {
   };
   // A queue. The share is its own, the rest is the pacer's.
   struct Flow {
-    explicit Flow(const LaneShare& wanted) : share(wanted) {}
-    const LaneShare share;
+    explicit Flow(const TrackShare& wanted) : share(wanted) {}
+    const TrackShare share;
     Pacer* pacer = nullptr;  // null: nobody paces it
-    uint32_t lane = 0;       // the number of its lane, once that is open
+    uint32_t track = 0;      // the number of its track, once that is open
     // While it is paced:
     std::unique_ptr<Place[]> ways;                // kWays of them
     std::unique_ptr<LinkShare::Member[]> member;  // kLinks of them
@@ -62,8 +62,8 @@ class Pacer {
     uint8_t way = 0;
     uint8_t link = 0;
   };
-  // Pieces under way on one connection: enough that it always finds the next piece, few enough that a
-  // queue with much to send does not fill it for the others. More where there is only one queue.
+  // Pieces under way on one connection: enough that it always finds the next piece, few enough that
+  // a queue with much to send does not fill it for the others. More where there is only one queue.
   static constexpr uint64_t kWindowBytes = 4u << 20;
   static constexpr uint64_t kWindowAloneBytes = 16u << 20;
   static constexpr uint64_t kPieceBytes = LinkShare::kMaxPieceBytes;
@@ -84,16 +84,16 @@ class Pacer {
   void remove(Flow& flow, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void clear(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
-  // So many of the next |wanted| bytes of |flow| may leave now as one piece over |path|. 0: it waits
-  // until next() returns it. |high|: data of high priority.
+  // So many of the next |wanted| bytes of |flow| may leave now as one piece over |path|. 0: it
+  // waits until next() returns it. |high|: data of high priority.
   uint64_t allowed(Flow& flow, const Path& path, uint64_t wanted, bool high,
                    uint64_t now_ns) HETCOMM_UNDER_BATON;
   // A piece that was allowed is under way. ended() is told of what this returns.
   Piece started(Flow& flow, const Path& path, uint64_t bytes, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void ended(const Piece& piece, uint64_t now_ns) HETCOMM_UNDER_BATON;
 
-  // One of those that wait whose turn it is on some connection; it does not wait there any more. Null:
-  // it is nobody's turn.
+  // One of those that wait whose turn it is on some connection; it does not wait there any more.
+  // Null: it is nobody's turn.
   Flow* next(uint64_t now_ns) HETCOMM_UNDER_BATON;
   bool any_waits() const HETCOMM_UNDER_BATON { return waiting_ > 0; }
   // When next() has to be asked again; kForever: when a piece has ended.

@@ -21,20 +21,20 @@ Pair::Pair(PairCommons& common, int rank, uint32_t credit)
 
 // --- operations ---------------------------------------------------------------
 
-void Pair::open_lane(Lane& lane) {
+void Pair::open_track(Track& track) {
   try {
-    traffic_.lanes().open(lane, association_.is_lost() ? lost_ : Status());
+    traffic_.tracks().open(track, association_.is_lost() ? lost_ : Status());
     if (!association_.is_lost()) ensure_connected();
   } catch (const std::bad_alloc&) {
-    traffic_.lanes().forget(lane);
+    traffic_.tracks().forget(track);
     throw;
   }
 }
 
 void Pair::submit(Operation& operation) {
   operation.pair = this;
-  if (operation.options.on_lane) [[unlikely]] {
-    traffic_.lanes().start(operation);
+  if (operation.options.on_track) [[unlikely]] {
+    traffic_.tracks().start(operation);
     return;
   }
   if (operation.kind != OperationKind::kSend && access().accept(operation)) return;
@@ -146,18 +146,18 @@ uint64_t Pair::unsent_bytes(size_t link) const {
 }
 
 uint64_t Pair::next_timer_ns() const {
-  // Lanes go on by themselves when there is a connection again.
-  const uint64_t lanes_ns = association_.is_ready() ? traffic_.lanes().next_timer_ns() : kForever;
+  // Tracks go on by themselves when there is a connection again.
+  const uint64_t tracks_ns = association_.is_ready() ? traffic_.tracks().next_timer_ns() : kForever;
   return std::min({retry_at_ns_, rail_switch_.next_timer_ns(), extra_rails_.next_timer_ns(),
-                   traffic_.sender().push_at_ns(), lanes_ns});
+                   traffic_.sender().push_at_ns(), tracks_ns});
 }
 
 void Pair::tick(uint64_t now_ns) {
   extra_rails_.tick(now_ns);
   if (now_ns >= traffic_.sender().push_at_ns()) traffic_.sender().push_overdue(now_ns);
   rail_switch_.tick(now_ns);
-  if (now_ns >= traffic_.lanes().next_timer_ns() && association_.is_ready()) {
-    traffic_.lanes().go_on();
+  if (now_ns >= traffic_.tracks().next_timer_ns() && association_.is_ready()) {
+    traffic_.tracks().go_on();
   }
   if (now_ns < retry_at_ns_) return;
   retry_at_ns_ = kForever;

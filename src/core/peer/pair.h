@@ -58,19 +58,19 @@ class Pair final : public PairBase {
   void end(Operation& operation, Code code, std::string text) override HETCOMM_UNDER_BATON {
     traffic_.end(operation, code, std::move(text));
   }
-  // |lane| stays until close_lane(), after which it cannot be opened again. May throw
+  // |track| stays until close_track(), after which it cannot be opened again. May throw
   // std::bad_alloc.
-  void open_lane(Lane& lane) HETCOMM_UNDER_BATON;
-  // As Lanes::close().
-  void close_lane(Lane& lane, const Status& why, bool unmatched = false) HETCOMM_UNDER_BATON {
-    if (!association_.is_lost()) traffic_.lanes().close(lane, why, unmatched);
+  void open_track(Track& track) HETCOMM_UNDER_BATON;
+  // As Tracks::close().
+  void close_track(Track& track, const Status& why, bool unmatched = false) HETCOMM_UNDER_BATON {
+    if (!association_.is_lost()) traffic_.tracks().close(track, why, unmatched);
   }
-  // As Lanes::skip() and Lanes::give_up().
-  bool skip_runs(Lane& lane, uint64_t runs) HETCOMM_UNDER_BATON {
-    return association_.is_lost() || traffic_.lanes().skip(lane, runs);
+  // As Tracks::skip() and Tracks::give_up().
+  bool skip_runs(Track& track, uint64_t runs) HETCOMM_UNDER_BATON {
+    return association_.is_lost() || traffic_.tracks().skip(track, runs);
   }
-  void give_up_runs(Lane& lane, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON {
-    if (!association_.is_lost()) traffic_.lanes().give_up(lane, from, runs);
+  void give_up_runs(Track& track, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON {
+    if (!association_.is_lost()) traffic_.tracks().give_up(track, from, runs);
   }
   // Nothing accepted is waiting to leave.
   bool flushed() const HETCOMM_UNDER_BATON;
@@ -90,8 +90,8 @@ class Pair final : public PairBase {
   // --- the peer's life ---
   // Messages of the peer have come since this was asked last, not long ago.
   bool has_received_since_asked(uint64_t now_ns, uint64_t longest_ns) HETCOMM_UNDER_BATON;
-  // Says for people why data does not come or leave, as far as the transports know. Empty: they know
-  // of nothing.
+  // Says for people why data does not come or leave, as far as the transports know. Empty: they
+  // know of nothing.
   std::string trouble() HETCOMM_UNDER_BATON;
   // Others reach the peer, this rank does not.
   void vouched() HETCOMM_UNDER_BATON { reachability_.vouched(); }

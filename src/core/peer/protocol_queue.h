@@ -16,9 +16,9 @@
 
 namespace hetcomm {
 
-// The longest is a LaneClosedBody with its reason.
+// The longest is a TrackClosedBody with its reason.
 inline constexpr size_t kMaxProtocolBytes = 240;
-static_assert(sizeof(LaneClosedBody) + kMaxReasonBytes <= kMaxProtocolBytes);
+static_assert(sizeof(TrackClosedBody) + kMaxReasonBytes <= kMaxProtocolBytes);
 
 struct ProtocolMessage {
   WireHeader header;

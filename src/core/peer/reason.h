@@ -29,7 +29,7 @@ Status told_by(int rank, Code code, ConstByteSpan text);
 // Works without memory.
 Status left_by(int rank);
 
-// The reason in a kStop, kWithdraw or kLaneClosed. It is valid as long as the message.
+// The reason in a kStop, kWithdraw or kTrackClosed. It is valid as long as the message.
 class PeerReason {
  public:
   // |text|: the bytes of the message that are the reason.

@@ -54,7 +54,7 @@ void Traffic::end(Operation& operation, Code code, std::string text) {
       access_.end(operation, code, std::move(text));
       break;
     case OperationPhase::kUnopened:
-      lanes_.end_unopened(operation, code, std::move(text));
+      tracks_.end_unopened(operation, code, std::move(text));
       break;
     case OperationPhase::kCopying:
       break;  // all of it has arrived; ends with the copy
@@ -149,14 +149,14 @@ void Traffic::dispatch(const WireHeader& header, ConstByteSpan payload) {
       return receive_done(header.tag);
     case MessageKind::kStop:
       return receive_stop(header, payload);
-    case MessageKind::kLaneOpen:
-      return lanes_.receive_open(header, payload);
-    case MessageKind::kLaneLength:
-      return lanes_.receive_length(header);
-    case MessageKind::kLaneAt:
-      return lanes_.receive_at(header);
-    case MessageKind::kLaneClosed:
-      return lanes_.receive_closed(header, payload);
+    case MessageKind::kTrackOpen:
+      return tracks_.receive_open(header, payload);
+    case MessageKind::kTrackLength:
+      return tracks_.receive_length(header);
+    case MessageKind::kTrackAt:
+      return tracks_.receive_at(header);
+    case MessageKind::kTrackClosed:
+      return tracks_.receive_closed(header, payload);
     case MessageKind::kReshardText:
       return reshard_notes_.receive_text(payload);
     case MessageKind::kReshardNote:
@@ -193,7 +193,7 @@ void Traffic::take(const Grant& grant) {
   if (association_.rails().is_early(grant.rail)) {
     early_grants_.push_back(grant);
   } else if (is_run_id(grant.sender_id)) {
-    lanes_.granted(grant);
+    tracks_.granted(grant);
   } else if (SendTransfer* transfer = transfers_.sends().find(grant.sender_id);
              transfer != nullptr) {
     transfer->granted(grant);
@@ -240,7 +240,7 @@ void Traffic::on_unmap(Rail& rail, const RemoteKey& key) {
 void Traffic::receive_stop(const WireHeader& header, ConstByteSpan payload) {
   const PeerReason why(association_.rank(), header, payload);
   if (is_run_id(header.tag)) {
-    lanes_.stopped(header.tag, why);
+    tracks_.stopped(header.tag, why);
   } else if (SendTransfer* transfer = transfers_.sends().find(header.tag); transfer != nullptr) {
     transfer->stopped(why);
   }
@@ -270,7 +270,7 @@ void Traffic::receive_pull_pause(const WireHeader& header) {
 }
 
 void Traffic::send_update() {
-  lanes_.go_on();
+  tracks_.go_on();
   if (!association_.outbox().empty() || access_.has_to_start()) pump();
   // A waiting protocol message comes before the acknowledgement of what it refuses.
   if (!association_.may_send()) return;
@@ -291,7 +291,7 @@ void Traffic::ask_for_acknowledgement() {
 // --- connections ----------------------------------------------------------------
 
 void Traffic::restart() {
-  lanes_.go_on();
+  tracks_.go_on();
   transfers_.sends().for_each([](SendTransfer& transfer) HETCOMM_UNDER_BATON { transfer.go_on(); });
   transfers_.receives().for_each([](ReceiveTransfer& transfer)
                                      HETCOMM_UNDER_BATON { transfer.rail_ready(); });
@@ -306,12 +306,12 @@ void Traffic::rail_failed(const Rail& rail, bool peer_has_to_know) {
                                      HETCOMM_UNDER_BATON { transfer.rail_failed(rail); });
   transfers_.offers().rail_failed(rail);
   access_.initiator().rail_failed(rail, peer_has_to_know);
-  lanes_.rail_failed(rail);
+  tracks_.rail_failed(rail);
   association_.bulks().forget(rail);
 }
 
 bool Traffic::uses(const Rail& rail) {
-  bool used = access_.initiator().direct().uses(rail) || lanes_.uses(rail);
+  bool used = access_.initiator().direct().uses(rail) || tracks_.uses(rail);
   transfers_.sends().for_each([&](const SendTransfer& transfer)
                                   HETCOMM_UNDER_BATON { used = used || transfer.uses(rail); });
   transfers_.receives().for_each([&](const ReceiveTransfer& transfer)
@@ -355,7 +355,7 @@ void Traffic::fail_everything(const Status& why) {
         }));
   }
   receiver_.fail_everything(why);
-  lanes_.fail_everything(why);
+  tracks_.fail_everything(why);
 }
 
 }  // namespace hetcomm

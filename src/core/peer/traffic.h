@@ -8,11 +8,11 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
-#include "src/core/peer/lanes.h"
 #include "src/core/peer/message_receiver.h"
 #include "src/core/peer/message_sender.h"
 #include "src/core/peer/remote_access.h"
 #include "src/core/peer/reshard_notes.h"
+#include "src/core/peer/tracks.h"
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
@@ -25,7 +25,7 @@ class Traffic {
         sender_(association, transfers_),
         receiver_(association, transfers_),
         access_(association, transfers_, receiver_),
-        lanes_(association, transfers_),
+        tracks_(association, transfers_),
         reshard_notes_(association) {}
   Traffic(const Traffic&) = delete;
   Traffic& operator=(const Traffic&) = delete;
@@ -35,8 +35,8 @@ class Traffic {
   const MessageSender& sender() const HETCOMM_UNDER_BATON { return sender_; }
   MessageReceiver& receiver() HETCOMM_UNDER_BATON { return receiver_; }
   RemoteAccess& access() HETCOMM_UNDER_BATON { return access_; }
-  Lanes& lanes() HETCOMM_UNDER_BATON { return lanes_; }
-  const Lanes& lanes() const HETCOMM_UNDER_BATON { return lanes_; }
+  Tracks& tracks() HETCOMM_UNDER_BATON { return tracks_; }
+  const Tracks& tracks() const HETCOMM_UNDER_BATON { return tracks_; }
   ReshardNotes& reshard_notes() HETCOMM_UNDER_BATON { return reshard_notes_; }
 
   // --- operations ---
@@ -106,7 +106,7 @@ class Traffic {
   void receive_grant(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void take(const Grant& grant) HETCOMM_UNDER_BATON;
   SendTransfer* find_send(uint64_t id) HETCOMM_UNDER_BATON {
-    return is_run_id(id) ? lanes_.find_send(id) : transfers_.sends().find(id);
+    return is_run_id(id) ? tracks_.find_send(id) : transfers_.sends().find(id);
   }
   void receive_stop(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
   void receive_done(uint64_t id) HETCOMM_UNDER_BATON;
@@ -120,7 +120,7 @@ class Traffic {
   MessageSender sender_;
   MessageReceiver receiver_;
   RemoteAccess access_;
-  Lanes lanes_;
+  Tracks tracks_;
   ReshardNotes reshard_notes_;
   std::vector<Grant> early_grants_;  // of connections whose number has not come
 };

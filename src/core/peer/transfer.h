@@ -11,7 +11,7 @@
 //       or                                   get by itself, chunk by chunk
 //                                     <--  kDone
 //
-// A run of a lane (lane.h) has no announcement, and its grants may be there before it starts.
+// A run of a track (track.h) has no announcement, and its grants may be there before it starts.
 //
 // The receiver drives: it cuts the message into chunks, chooses per chunk where the data lands (the
 // user's memory, or a staging chunk of a device message) and on which connection; chunks whose
@@ -30,9 +30,9 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/memory/staging.h"
-#include "src/core/peer/lane.h"
 #include "src/core/peer/match.h"
 #include "src/core/peer/reason.h"
+#include "src/core/peer/track.h"
 #include "src/core/peer/transfer_table.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/graveyard.h"
@@ -83,7 +83,7 @@ class SendTransfer final : public Mortal {
   void offer_answered(uint32_t number, bool refused) HETCOMM_UNDER_BATON;
   void done() HETCOMM_UNDER_BATON;                          // the receiver has everything
   void stopped(const PeerReason& why) HETCOMM_UNDER_BATON;  // the receiver ended it
-  // Its lane ended; the receiver knows.
+  // Its track ended; the receiver knows.
   void closed(const Status& why) HETCOMM_UNDER_BATON;
   void end(Code code,
            std::string text) HETCOMM_UNDER_BATON;  // this side ends it; tells the receiver
@@ -106,7 +106,7 @@ class SendTransfer final : public Mortal {
   static_assert(ChunkPools::kMaxDepth <= kMaxPieces);
   static constexpr size_t kMaxGrants = 64;  // that wait for pieces; a receiver grants few at a time
 
-  bool of_lane() const HETCOMM_UNDER_BATON { return lane_ != nullptr; }
+  bool of_track() const HETCOMM_UNDER_BATON { return track_ != nullptr; }
   bool fits(const GrantBody& grant) HETCOMM_UNDER_BATON;
   void note_answer() HETCOMM_UNDER_BATON;
   void start_pieces() HETCOMM_UNDER_BATON;
@@ -128,7 +128,7 @@ class SendTransfer final : public Mortal {
   TransferTable& table_;
   Association& association_;
   Operation* send_;
-  Lane* const lane_;  // null: none
+  Track* const track_;  // null: none
   uint64_t id_;
   uint64_t wire_id_;  // by which the receiver knows it
   RemoteKey source_key_;
@@ -172,7 +172,7 @@ class ReceiveTransfer final : public Mortal {
   void take_offers() HETCOMM_UNDER_BATON;
   // A run's message has |length| bytes only. False: it cannot have so few.
   bool shorten(uint64_t length) HETCOMM_UNDER_BATON;
-  // Its lane ended; the sender knows.
+  // Its track ended; the sender knows.
   void closed(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
@@ -195,10 +195,10 @@ class ReceiveTransfer final : public Mortal {
     RemoteKey key;
   };
 
-  // What it receives: a message, or a run of a lane, which the sender may hold to a rate.
+  // What it receives: a message, or a run of a track, which the sender may hold to a rate.
   enum class Origin : uint8_t { kMessage, kRun, kRunWithRate };
   static Origin origin_of(const Operation& receive) HETCOMM_UNDER_BATON;
-  bool of_lane() const HETCOMM_UNDER_BATON { return origin_ != Origin::kMessage; }
+  bool of_track() const HETCOMM_UNDER_BATON { return origin_ != Origin::kMessage; }
 
   void start_chunks() HETCOMM_UNDER_BATON;
   bool start_waiting_chunks() HETCOMM_UNDER_BATON;

@@ -109,7 +109,7 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
     key_ = key.value();
     rail_ = &rail;
     // The data of a run may come much later.
-    if (!transfer_.of_lane()) count_awaited();
+    if (!transfer_.of_track()) count_awaited();
     arrived_ = 0;
     taken_.clear();
     set_state(State::kGranted);
@@ -213,11 +213,11 @@ class ReceiveTransfer::Chunk final : public BulkOwner,
   };
 
   void set_state(State state) HETCOMM_UNDER_BATON {
-    if (state_ == State::kGranted && !transfer_.of_lane()) {
+    if (state_ == State::kGranted && !transfer_.of_track()) {
       association().common().engine.expect_less();
     }
     state_ = state;
-    if (state_ == State::kGranted && !transfer_.of_lane()) {
+    if (state_ == State::kGranted && !transfer_.of_track()) {
       association().common().engine.expect_more();
     }
   }
@@ -427,8 +427,8 @@ ReceiveTransfer* TransferTable::find_receive(uint64_t sender_id) const {
 }
 
 ReceiveTransfer::Origin ReceiveTransfer::origin_of(const Operation& receive) {
-  if (!receive.options.on_lane) return Origin::kMessage;
-  return receive.transfer.lane->peer_has_rate() ? Origin::kRunWithRate : Origin::kRun;
+  if (!receive.options.on_track) return Origin::kMessage;
+  return receive.transfer.track->peer_has_rate() ? Origin::kRunWithRate : Origin::kRun;
 }
 
 ReceiveTransfer::ReceiveTransfer(TransferTable& table, Operation& receive, const Incoming& message)
@@ -654,8 +654,8 @@ bool ReceiveTransfer::shorten(uint64_t length) {
 }
 
 void ReceiveTransfer::withdrawn(const PeerReason& why) {
-  if (of_lane() && receive_ != nullptr)
-    receive_->transfer.lane->run_arrived(receive_->transfer.run);
+  if (of_track() && receive_ != nullptr)
+    receive_->transfer.track->run_arrived(receive_->transfer.run);
   // An abort reaches the receiver of a message by itself, and shall be its reason.
   if (why.is_abort() && receive_ != nullptr && receive_->kind == OperationKind::kReceive) {
     return;
@@ -764,13 +764,13 @@ void ReceiveTransfer::maybe_finish() {
     }
     const uint64_t elapsed_ns = table_.service_time(started_ns_, now_ns());
     if (chosen_) table_.chooser().measured(accepted_, by_get_, elapsed_ns);
-    if (far_.made && outcome_.code == Code::kOk && !of_lane())
+    if (far_.made && outcome_.code == Code::kOk && !of_track())
       table_.far_ways().measured(far_, accepted_, now_ns());
     hetcomm_counters_t* counters =
         association_.rail() != nullptr ? &association_.rail()->counters() : nullptr;
     if (counters != nullptr) ++(by_get_ ? counters->bulk_by_get : counters->bulk_by_put);
-    if (of_lane()) {
-      receive_->transfer.lane->run_arrived(receive_->transfer.run);
+    if (of_track()) {
+      receive_->transfer.track->run_arrived(receive_->transfer.run);
       if (counters != nullptr) {
         ++counters->messages_received;
         counters->bytes_received += accepted_;

@@ -29,10 +29,10 @@ class SendTransfer::Piece final : public BulkOwner, public CopyHandler, public M
     bulk_.remote_offset = remote_offset;
     bulk_.high_priority = transfer.send_->options.high_priority;
     bulk_.local.length = length;
-    if (Lane* lane = transfer.lane_; lane != nullptr && lane->flow().pacer != nullptr) {
-      paced_ =
-          lane->flow().pacer->started(lane->flow(), {rail.id, transfer.association_.link_of(rail)},
-                                      length, transfer.association_.common().now_ns());
+    if (Track* track = transfer.track_; track != nullptr && track->flow().pacer != nullptr) {
+      paced_ = track->flow().pacer->started(track->flow(),
+                                            {rail.id, transfer.association_.link_of(rail)}, length,
+                                            transfer.association_.common().now_ns());
     }
   }
   ~Piece() { let_go(); }
@@ -155,9 +155,9 @@ SendTransfer::SendTransfer(TransferTable& table, Operation& send)
     : table_(table),
       association_(table.association()),
       send_(&send),
-      lane_(send.options.on_lane ? send.transfer.lane : nullptr),
+      track_(send.options.on_track ? send.transfer.track : nullptr),
       id_(table.sends().insert(this)),
-      wire_id_(lane_ != nullptr ? run_id(lane_->number(), send.transfer.run) : id_),
+      wire_id_(track_ != nullptr ? run_id(track_->number(), send.transfer.run) : id_),
       chunks_(association_.common().staging.chunks(), ChunkPools::Pool::kSend,
               association_.common().connector.is_beside(association_.rank())
                   ? association_.rank()
@@ -235,9 +235,9 @@ void SendTransfer::granted(const Grant& grant) {
   note_answer();
   accepted_ = std::min(grant.accepted, send_->length);
   OpenGrant started{grant, 0};
-  if (of_lane()) {
+  if (of_track()) {
     if (grant.accepted > send_->length && !std::exchange(told_length_, true)) {
-      association_.send_protocol(MessageKind::kLaneLength, wire_id_, send_->length);
+      association_.send_protocol(MessageKind::kTrackLength, wire_id_, send_->length);
     }
     if (grant.offset >= send_->length) {
       maybe_finish();
@@ -245,7 +245,7 @@ void SendTransfer::granted(const Grant& grant) {
     }
     started.body.length = std::min(grant.length, send_->length - grant.offset);
   }
-  if ((grants_.empty() || of_lane()) && start_grant(started)) return;
+  if ((grants_.empty() || of_track()) && start_grant(started)) return;
   if (ending_) return;
   if (grants_.size() >= kMaxGrants) {
     finish_as(Code::kPeerLost,
@@ -257,14 +257,14 @@ void SendTransfer::granted(const Grant& grant) {
 
 // False: the transfer has ended.
 bool SendTransfer::fits(const GrantBody& grant) {
-  const uint64_t length = of_lane() ? grant.accepted : send_->length;
+  const uint64_t length = of_track() ? grant.accepted : send_->length;
   if (grant.accepted > length || grant.offset > length || grant.length > length - grant.offset) {
     finish_as(Code::kPeerLost,
               fmt::format("send to rank {}: granted a range outside of the message",
                           association_.rank()));
     return false;
   }
-  if (of_lane() && grant.accepted < send_->length) {
+  if (of_track() && grant.accepted < send_->length) {
     end(Code::kTruncated,
         fmt::format("send to rank {}: the receive takes {} bytes, the message has {}",
                     association_.rank(), grant.accepted, send_->length));
@@ -293,7 +293,7 @@ void SendTransfer::start_pieces() {
     if (ending_) return;
     if (whole) {
       grants_.erase(grants_.begin() + static_cast<ptrdiff_t>(i));
-    } else if (of_lane()) {
+    } else if (of_track()) {
       ++i;
     } else {
       return;
@@ -304,9 +304,10 @@ void SendTransfer::start_pieces() {
 // So many of the next |bytes| may leave now; 0: others of the same queue or of other queues come
 // first.
 uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
-  if (lane_ == nullptr || lane_->flow().pacer == nullptr) return bytes;
-  return lane_->flow().pacer->allowed(lane_->flow(), {rail.id, association_.link_of(rail)}, bytes,
-                                      send_->options.high_priority, association_.common().now_ns());
+  if (track_ == nullptr || track_->flow().pacer == nullptr) return bytes;
+  return track_->flow().pacer->allowed(track_->flow(), {rail.id, association_.link_of(rail)}, bytes,
+                                       send_->options.high_priority,
+                                       association_.common().now_ns());
 }
 
 // What has not been started of |grant| goes as one piece, unless the pacer cuts it.
@@ -447,9 +448,9 @@ void SendTransfer::end(Code code, std::string text) {
   // The receiver is also told of an abort, which reaches it by itself: so that it holds the
   // announcement no longer than this side counts it.
   // The receiver of a run that has not granted anything yet hears of it when it does.
-  const SendRun* run = of_lane() ? lane_->runs().find(send_->transfer.run) : nullptr;
+  const SendRun* run = of_track() ? track_->runs().find(send_->transfer.run) : nullptr;
   const bool granted = granted_ || (run != nullptr && !run->grants.empty());
-  if (!of_lane() || granted) {
+  if (!of_track() || granted) {
     const Permit permit = send_ != nullptr ? hand_over_permit(*send_) : Permit::kNone;
     if (send_ != nullptr && is_aborted(*send_, code)) {
       association_.send_protocol(MessageKind::kWithdraw, wire_id_, code, permit);
@@ -537,17 +538,17 @@ void SendTransfer::maybe_finish() {
   send.transfer.send = nullptr;
   table_.sends().erase(id_);
   // The time of a run includes waiting for the receiver.
-  if (code_ == Code::kOk && far_.made && !of_lane()) {
+  if (code_ == Code::kOk && far_.made && !of_track()) {
     table_.far_ways().measured(far_, accepted_, now_ns());
   }
-  if (of_lane()) {
+  if (of_track()) {
     if (Rail* rail = association_.rail(); rail != nullptr && code_ == Code::kOk) {
       ++rail->counters().messages_sent;
       rail->counters().bytes_sent += send.length;
       ++rail->counters().rendezvous_sent;
     }
     const Status how = code_ == Code::kOk ? Status() : status_or_code(code_, [&] { return text_; });
-    lane_->run_ended(send.transfer.run, how, peer_knows_);
+    track_->run_ended(send.transfer.run, how, peer_knows_);
   }
   if (code_ == Code::kOk) send.outcome.bytes_sent = send.outcome.bytes_received = send.length;
   association_.common().completer.complete(send, code_, std::move(text_));

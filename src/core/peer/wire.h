@@ -55,11 +55,11 @@ enum class MessageKind : uint8_t {
               // is, and the sender holds back until the end of it or kWake; 0: no
   kRailsWanted,  // to the lower rank, which makes connections: data goes between transports |tag| of
                  // it and |value| of the sender (masks, as AnnounceBody::transports)
-  // Lanes (lane.h).
-  kLaneOpen,  // from the sending end; tag = the lane's, value = LaneTerms::plan, payload LaneOpenBody
-  kLaneLength,  // tag = run_id(); value = length of a message that is shorter than its receive
-  kLaneAt,      // tag = the lane; value = number of the next run of the sending end
-  kLaneClosed,  // tag = closed_end(), value = code, payload LaneClosedBody and why (reason.h)
+  // Tracks (track.h).
+  kTrackOpen,  // from the sending end; tag = the track's, value = TrackTerms::plan, payload TrackOpenBody
+  kTrackLength,  // tag = run_id(); value = length of a message that is shorter than its receive
+  kTrackAt,      // tag = the track; value = number of the next run of the sending end
+  kTrackClosed,  // tag = closed_end(), value = code, payload TrackClosedBody and why (reason.h)
   kOffer,  // a part of a granted chunk lies in memory of the sender that the receiver can map; tag
            // as in the grant, value = sender's transfer id, payload OfferBody
   kTaken,  // the receiver has read an offer; tag = sender's transfer id, value = taken_value()
@@ -194,25 +194,25 @@ inline uint64_t taken_value(uint32_t number, bool refused) {
   return number | static_cast<uint64_t>(refused) << 32;
 }
 
-// The transfers of a lane are known by the lane's number and their place in it, in place of a
+// The transfers of a track are known by the track's number and their place in it, in place of a
 // sender's transfer id. The two cannot be confused: ids of a SlotTable leave the top bit free.
 inline constexpr unsigned kRunBits = 40;
-inline constexpr uint32_t kMaxLaneNumber = (1u << (63 - kRunBits)) - 1;
-inline uint64_t run_id(uint32_t lane, uint64_t run) {
-  return uint64_t{1} << 63 | uint64_t{lane} << kRunBits | run;
+inline constexpr uint32_t kMaxTrackNumber = (1u << (63 - kRunBits)) - 1;
+inline uint64_t run_id(uint32_t track, uint64_t run) {
+  return uint64_t{1} << 63 | uint64_t{track} << kRunBits | run;
 }
 inline bool is_run_id(uint64_t id) { return id >> 63 != 0; }
-inline uint32_t lane_of(uint64_t id) {
-  return static_cast<uint32_t>(id >> kRunBits) & kMaxLaneNumber;
+inline uint32_t track_of(uint64_t id) {
+  return static_cast<uint32_t>(id >> kRunBits) & kMaxTrackNumber;
 }
 inline uint64_t run_of(uint64_t id) { return id & ((uint64_t{1} << kRunBits) - 1); }
 
-// The end of a lane that its rank has closed.
-inline uint64_t closed_end(uint32_t lane, bool receiving) {
-  return uint64_t{lane} << 1 | static_cast<uint64_t>(receiving);
+// The end of a track that its rank has closed.
+inline uint64_t closed_end(uint32_t track, bool receiving) {
+  return uint64_t{track} << 1 | static_cast<uint64_t>(receiving);
 }
 
-struct LaneClosedBody {
+struct TrackClosedBody {
   uint64_t runs;       // that its rank had started: they end by themselves
   uint64_t unmatched;  // 1: no end of the receiver's rank belongs to it, as plans differ
 };
@@ -242,12 +242,12 @@ struct ReshardNoteBody {
   uint16_t older;      // ReshardBoard::note_told()
 };
 
-struct LaneOpenBody {
+struct TrackOpenBody {
   uint32_t channel;   // number of the receiver's channel
-  uint32_t number;    // the sender's, for the lane
+  uint32_t number;    // the sender's, for the track
   uint16_t depth;     // transfers under way at a time, at most
   uint16_t has_rate;  // 1: the sender holds the data to a rate
-  uint32_t use;       // as in LaneTerms, as the next two
+  uint32_t use;       // as in TrackTerms, as the next two
   uint64_t content;
   uint64_t most_bytes;  // of a message
   uint64_t transports;  // as in an announcement

@@ -21,7 +21,7 @@
 namespace hetcomm {
 
 struct Channel;
-class Lane;
+class Track;
 class Registration;
 class RemoteMemory;
 
@@ -34,7 +34,7 @@ struct InternalMessage {
   EndHandler* handler = nullptr;
   uint64_t deadline_ns = kForever;  // by now_ns()
   bool high_priority = false;
-  Lane* lane = nullptr;  // to or from |peer|: the message is its next run, whose place was taken
+  Track* track = nullptr;  // to or from |peer|: the message is its next run, whose place was taken
   std::span<const hetcomm_buffer_t> buffers{};  // instead of |bytes|, if there are any
   // With |buffers|: the operation has it until |handler|'s on_end takes it back (swap_lists).
   PieceLists* lists = nullptr;
@@ -53,8 +53,8 @@ class CommunicatorBase {
   // stands behind the description of the operation in its text. Works without memory.
   virtual void end(Operation& operation, Code code, std::string_view why) HETCOMM_UNDER_BATON = 0;
 
-  // For people: whom |operation|, which is pending, waits for, and what the transports know of that.
-  // It begins with "; ", or is empty.
+  // For people: whom |operation|, which is pending, waits for, and what the transports know of
+  // that. It begins with "; ", or is empty.
   virtual std::string awaited_text(const Operation& operation) HETCOMM_UNDER_BATON = 0;
 
   // A pending operation of this rank on behalf of |peer|, a rank of the job, on a range of

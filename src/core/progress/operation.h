@@ -35,7 +35,7 @@ class AccessLedger;
 class CommunicatorBase;
 class Departure;
 class Engine;
-class Lane;
+class Track;
 class Memory;
 class PairBase;
 struct Incoming;
@@ -80,7 +80,7 @@ enum class OperationPhase : uint8_t {
   kCopying,    // waits for device copies only
   kAwaiting,   // one-sided: waits for the owner's answer, credit, or (flush) others
   kDirect,     // one-sided: the connection does it by itself
-  kUnopened,   // receive: waits for the sending end of its lane
+  kUnopened,   // receive: waits for the sending end of its track
   kCollective,
 };
 
@@ -101,8 +101,8 @@ class CompositeOperation {
   // Ends it before its time. The operation completes when its memory is quiet. |text| is all that
   // is to be said: what it is, why it ends, and whom it waits for.
   virtual void end(Code code, const std::string& text) HETCOMM_UNDER_BATON = 0;
-  // Whether it cannot succeed any more if it begins after |rank| of the job was lost. |has_left|: the
-  // rank had ended all its operations.
+  // Whether it cannot succeed any more if it begins after |rank| of the job was lost. |has_left|:
+  // the rank had ended all its operations.
   virtual bool fails_without(int rank, bool has_left) const HETCOMM_UNDER_BATON = 0;
   // Why it will not succeed once it begins. Ok: nothing is known.
   virtual Status known_end() const HETCOMM_UNDER_BATON = 0;
@@ -111,7 +111,8 @@ class CompositeOperation {
   virtual bool is_collective_call() const HETCOMM_UNDER_BATON = 0;
   // The ranks of the job that it waits for, as far as this rank knows.
   virtual std::vector<int> awaited() const HETCOMM_UNDER_BATON = 0;
-  // What is known of these ranks beside what transports know: "; rank 1 has no such plan"; or empty.
+  // What is known of these ranks beside what transports know: "; rank 1 has no such plan"; or
+  // empty.
   virtual std::string remark() const HETCOMM_UNDER_BATON = 0;
   // How it ends at its deadline, from what is known of these ranks.
   virtual Code code_at_deadline() const HETCOMM_UNDER_BATON = 0;
@@ -212,12 +213,12 @@ struct alignas(kOperationAlign) Operation {
   struct Options {
     bool collective = false;  // on the collective channel
     bool high_priority = false;
-    bool on_lane = false;               // |transfer.lane| carries it
+    bool on_track = false;              // |transfer.track| carries it
     bool fail_on_any_loss : 1 = false;  // bits: the first line is full
     bool on_stream : 1 = false;         // |order| says of which stream
   };
-  // The place of an operation in the order of a user's stream; nobody looks at it in others, but for
-  // |departure| and |index| in the phase kBehind.
+  // The place of an operation in the order of a user's stream; nobody looks at it in others, but
+  // for |departure| and |index| in the phase kBehind.
   struct Order {
     UserStream* stream = nullptr;    // in use by the operation
     Departure* departure = nullptr;  // owned until the start; then it is one of its operations
@@ -254,8 +255,8 @@ struct alignas(kOperationAlign) Operation {
   struct Transfer {
     SendTransfer* send = nullptr;
     ReceiveTransfer* receive = nullptr;
-    Lane* lane = nullptr;  // nobody looks at it where |on_lane| is not set
-    uint64_t run = 0;      // place in the lane
+    Track* track = nullptr;  // nobody looks at it where |on_track| is not set
+    uint64_t run = 0;        // place in the track
   };
   // The operation's slot in the pool. All operations that use the slot share these members.
   struct Slot {

@@ -20,8 +20,8 @@ constexpr uint64_t kLargest = 768 << 10;  // message
 constexpr uint64_t kWindow = 4;           // messages under way per stream
 constexpr uint64_t kSlots = 16;
 constexpr uint64_t kSlotBytes = 192 << 10;
-constexpr uint64_t kLanes = 2;
-constexpr uint64_t kLaneBytes = 512 << 10;
+constexpr uint64_t kTracks = 2;
+constexpr uint64_t kTrackBytes = 512 << 10;
 constexpr uint64_t kAckTag = 100;
 constexpr uint64_t kByeTag = 101;
 constexpr double kStallSeconds = 40;
@@ -31,8 +31,8 @@ constexpr std::byte kPoison{0xd7};
 constexpr uint64_t kAdded = 0;     // word that fetch_adds go to
 constexpr uint64_t kSwapped = 64;  // word that compare_swaps go to
 constexpr uint64_t kFirstSlot = 4096;
-constexpr uint64_t kFirstLane = kFirstSlot + kSlots * kSlotBytes;
-constexpr uint64_t kWindowBytes = kFirstLane + kLanes * kLaneBytes;
+constexpr uint64_t kFirstTrack = kFirstSlot + kSlots * kSlotBytes;
+constexpr uint64_t kWindowBytes = kFirstTrack + kTracks * kTrackBytes;
 
 struct Put {
   uint64_t length;
@@ -87,7 +87,7 @@ class Mix {
     uint64_t length;
     Clock::time_point until;
   };
-  struct Lane {
+  struct Track {
     std::vector<std::byte> out;
     std::vector<std::byte> in;
     uint64_t offset = 0;
@@ -108,8 +108,8 @@ class Mix {
   void start_puts();
   void take_notifications();
   void release_slots();
-  void run_lane(uint64_t index);
-  void read_lane(uint64_t index);
+  void run_track(uint64_t index);
+  void read_track(uint64_t index);
   void start_atomics();
   void report();
   void stalled();
@@ -132,7 +132,7 @@ class Mix {
   std::vector<bool> taken_;  // notifications of the other's puts
   uint64_t taken_count_ = 0;
   std::deque<Held> held_;
-  Lane lanes_[kLanes];
+  Track tracks_[kTracks];
   uint64_t add_begun_ = 0;
   uint64_t add_done_ = 0;
   uint64_t add_unknown_ = 0;
@@ -301,40 +301,40 @@ void Mix::post_answer_receive() {
 
 // --- put, then get ----------------------------------------------------------
 
-void Mix::run_lane(uint64_t index) {
-  Lane& lane = lanes_[index];
-  if (lane.busy) return;
-  if (lane.again) {
-    if (Clock::now() >= lane.due) read_lane(index);
+void Mix::run_track(uint64_t index) {
+  Track& track = tracks_[index];
+  if (track.busy) return;
+  if (track.again) {
+    if (Clock::now() >= track.due) read_track(index);
     return;
   }
   if (stopping()) return;
-  const uint64_t length = random_size(random_, 1, kLaneBytes);
-  lane.offset = random_.below(kLaneBytes - length + 1);
-  lane.out.resize(length);
-  fill(lane.out.data(), length, random_.next());
-  lane.busy = true;
+  const uint64_t length = random_size(random_, 1, kTrackBytes);
+  track.offset = random_.below(kTrackBytes - length + 1);
+  track.out.resize(length);
+  fill(track.out.data(), length, random_.next());
+  track.busy = true;
   hetcomm_request_t* request = nullptr;
-  CHECK(hetcomm_put(window_.remote, kFirstLane + index * kLaneBytes + lane.offset,
-                    hetcomm_buffer_host(lane.out.data(), length), nullptr, &request));
+  CHECK(hetcomm_put(window_.remote, kFirstTrack + index * kTrackBytes + track.offset,
+                    hetcomm_buffer_host(track.out.data(), length), nullptr, &request));
   watch(request, "a put", [this, index](const hetcomm_completion_t&) {
-    lanes_[index].again = random_.below(4) == 0;
-    lanes_[index].due = Clock::now() + std::chrono::milliseconds(random_.below(300));
-    read_lane(index);
+    tracks_[index].again = random_.below(4) == 0;
+    tracks_[index].due = Clock::now() + std::chrono::milliseconds(random_.below(300));
+    read_track(index);
   });
 }
 
-void Mix::read_lane(uint64_t index) {
-  Lane& lane = lanes_[index];
-  const bool second = lane.again && !lane.busy;
-  if (second) lane.again = false;
-  lane.busy = true;
-  lane.in.assign(lane.out.size(), std::byte{0});
+void Mix::read_track(uint64_t index) {
+  Track& track = tracks_[index];
+  const bool second = track.again && !track.busy;
+  if (second) track.again = false;
+  track.busy = true;
+  track.in.assign(track.out.size(), std::byte{0});
   hetcomm_request_t* request = nullptr;
-  CHECK(hetcomm_get(window_.remote, kFirstLane + index * kLaneBytes + lane.offset,
-                    hetcomm_buffer_host(lane.in.data(), lane.in.size()), nullptr, &request));
+  CHECK(hetcomm_get(window_.remote, kFirstTrack + index * kTrackBytes + track.offset,
+                    hetcomm_buffer_host(track.in.data(), track.in.size()), nullptr, &request));
   watch(request, "a get", [this, index, second](const hetcomm_completion_t&) {
-    Lane& own = lanes_[index];
+    Track& own = tracks_[index];
     own.busy = false;
     ++own.rounds;
     if (own.in != own.out) {
@@ -399,8 +399,8 @@ bool Mix::done() const {
     if (stream.under_way > 0 || stream.ends < kWindow || stream.ends_sent < kWindow) return false;
     if (stream.received != stream.first_end) return false;
   }
-  for (const Lane& lane : lanes_) {
-    if (lane.busy || lane.again) return false;
+  for (const Track& track : tracks_) {
+    if (track.busy || track.again) return false;
   }
   return true;
 }
@@ -414,8 +414,8 @@ void Mix::report() {
   }
   say("MIX sent=%lu received=%lu puts=%lu answered=%lu notifications=%lu rounds=%lu adds=%lu "
       "unknown=%lu swaps=%lu",
-      sent, received, put_, answered_, taken_count_, lanes_[0].rounds + lanes_[1].rounds, add_done_,
-      add_unknown_ + swap_unknown_, swap_value_);
+      sent, received, put_, answered_, taken_count_, tracks_[0].rounds + tracks_[1].rounds,
+      add_done_, add_unknown_ + swap_unknown_, swap_value_);
 }
 
 void Mix::stalled() {
@@ -447,7 +447,7 @@ void Mix::run() {
     start_puts();
     take_notifications();
     release_slots();
-    for (uint64_t i = 0; i < kLanes; ++i) run_lane(i);
+    for (uint64_t i = 0; i < kTracks; ++i) run_track(i);
     start_atomics();
     if (!bye_sent_ && done()) {
       bye_sent_ = true;

@@ -1,20 +1,20 @@
-// Lane: one end of a row of transfers from one rank to another, whose receiver grants unasked.
+// Track: one end of a row of transfers from one rank to another, whose receiver grants unasked.
 //
 // Both ends start runs, which are numbered from 0: run n of the sender goes into run n of the
 // receiver. The receiver of a run grants it as soon as it has started it, and the sender finds the
 // grants there. So a run costs one grant for each chunk and the data; nothing is announced and
-// nothing is matched. The sending end draws the lane's number and tells it when it is opened.
+// nothing is matched. The sending end draws the track's number and tells it when it is opened.
 //
 //   sender                                        receiver
-//     kLaneOpen (number)                    -->    takes the end with the same channel and tag
+//     kTrackOpen (number)                    -->    takes the end with the same channel and tag
 //                                           <--    kGrant (run_id) ...
 //     put into the chunk                    -->
-//     kLaneLength, if the message is short  -->
+//     kTrackLength, if the message is short  -->
 //
 // A run that ends early at one end ends at the other. An end that has been closed ends all later
 // runs of the other. Runs that both ends know not to take place are skipped at both, without a
-// message for each: the sending end says now and then how far it is (kLaneAt). The units above are
-// transfer.h, whose objects carry out single runs, and lanes.h, which has the lanes of a pair.
+// message for each: the sending end says now and then how far it is (kTrackAt). The units above are
+// transfer.h, whose objects carry out single runs, and tracks.h, which has the tracks of a pair.
 #pragma once
 
 #include <algorithm>
@@ -34,10 +34,11 @@
 
 namespace hetcomm {
 
-// Two ends of a queue with the same |tag| belong together, in the order in which they were opened; both
-// say the same of the rest, else the lane ends with kMismatch. Ends of redistributions belong together
-// if they have the same |use|, |tag| and |content|; with an end that is gone, if |plan| is the same, too.
-struct LaneTerms {
+// Two ends of a queue with the same |tag| belong together, in the order in which they were opened;
+// both say the same of the rest, else the track ends with kMismatch. Ends of redistributions belong
+// together if they have the same |use|, |tag| and |content|; with an end that is gone, if |plan| is
+// the same, too.
+struct TrackTerms {
   uint64_t tag = 0;
   uint64_t most_bytes = 0;
   uint32_t depth = 1;    // runs under way at a time, at most
@@ -93,8 +94,8 @@ class SendRuns {
       --count_;
     }
   }
-  // |count| runs from |from| on are over; those before |from| go on. False: more than |most| would be
-  // in the row. May throw std::bad_alloc.
+  // |count| runs from |from| on are over; those before |from| go on. False: more than |most| would
+  // be in the row. May throw std::bad_alloc.
   bool skip(uint64_t from, uint64_t count, uint64_t most) HETCOMM_UNDER_BATON {
     const uint64_t end = from + count;
     if (from > first_ && end - first_ > most) return false;
@@ -137,44 +138,44 @@ class SendRuns {
   uint64_t count_ = 0;
 };
 
-// Who has a lane and may have no run under way on it.
-class LaneWatcher {
+// Who has a track and may have no run under way on it.
+class TrackWatcher {
  public:
-  // No run of some lane starts any more. In an upcall.
-  virtual void lane_closed() HETCOMM_UNDER_BATON = 0;
+  // No run of some track starts any more. In an upcall.
+  virtual void track_closed() HETCOMM_UNDER_BATON = 0;
 
  protected:
-  ~LaneWatcher() = default;
+  ~TrackWatcher() = default;
 };
 
-class Lane {
+class Track {
  public:
   enum class End : uint8_t { kSending, kReceiving };
   static constexpr uint32_t kMaxDepth = 1024;
-  // A receiver asks for no run that is further ahead of its sender. A sending end starts none while the
-  // row has so many.
+  // A receiver asks for no run that is further ahead of its sender. A sending end starts none while
+  // the row has so many.
   static constexpr uint64_t kMaxAhead = 4096;
   // No run is further ahead of the first one that the sender holds.
   static constexpr uint64_t kMaxSpan = 2 * kMaxAhead + 2 * kMaxDepth;
 
   // |peer|: the other rank, in the job. |channel|: number of the receiver's channel. |share| counts
   // for a sending end; a weight of 0: it shares nothing, and has no rate.
-  Lane(End end, CommunicatorBase& communicator, int peer, uint32_t channel, const LaneTerms& terms,
-       const LaneShare& share = {})
+  Track(End end, CommunicatorBase& communicator, int peer, uint32_t channel,
+        const TrackTerms& terms, const TrackShare& share = {})
       : end_(end),
         communicator_(communicator),
         peer_(peer),
         channel_(channel),
         terms_(terms),
         flow_(share) {}
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  Track(const Track&) = delete;
+  Track& operator=(const Track&) = delete;
 
   bool is_sending() const { return end_ == End::kSending; }
   CommunicatorBase& communicator() { return communicator_; }
   int peer() const { return peer_; }
   uint32_t channel() const { return channel_; }
-  const LaneTerms& terms() const { return terms_; }
+  const TrackTerms& terms() const { return terms_; }
 
   // A run is about to be started; false when |depth| are under way. [any-thread]
   bool take_permit() {
@@ -196,10 +197,10 @@ class Lane {
   void set_closed(const Status& why) HETCOMM_UNDER_BATON {
     if (!closed_.ok()) return;
     closed_ = why;
-    if (watcher_ != nullptr) watcher_->lane_closed();
+    if (watcher_ != nullptr) watcher_->track_closed();
   }
-  // Before it is opened. |watcher| stays as long as the lane.
-  void set_watcher(LaneWatcher& watcher) { watcher_ = &watcher; }
+  // Before it is opened. |watcher| stays as long as the track.
+  void set_watcher(TrackWatcher& watcher) { watcher_ = &watcher; }
   // The number is known from opened() on.
   bool is_open() const HETCOMM_UNDER_BATON { return open_; }
   uint32_t number() const HETCOMM_UNDER_BATON { return number_; }
@@ -220,8 +221,8 @@ class Lane {
   bool has_room() HETCOMM_UNDER_BATON {
     return !is_sending() || next_run_ - runs_.first() < kMaxAhead;
   }
-  // Whether it has passed so many runs since the peer was told that it should be told again. Then it
-  // is about to be.
+  // Whether it has passed so many runs since the peer was told that it should be told again. Then
+  // it is about to be.
   bool take_telling() HETCOMM_UNDER_BATON {
     if (next_run_ - told_run_ < kMaxAhead / 2) return false;
     told_run_ = next_run_;
@@ -251,7 +252,7 @@ class Lane {
   uint64_t ahead(uint64_t run) const HETCOMM_UNDER_BATON { return run - std::min(run, peer_runs_); }
   // The sender has passed all runs before |run|.
   void peer_is_at(uint64_t run) HETCOMM_UNDER_BATON { peer_runs_ = std::max(peer_runs_, run); }
-  // Runs that were started before the lane was open, or that are too far ahead.
+  // Runs that were started before the track was open, or that are too far ahead.
   OperationQueue& waiting() HETCOMM_UNDER_BATON { return waiting_; }
   // Those that ended before. There is room for all runs under way since make_room().
   struct UntoldStop {
@@ -266,8 +267,8 @@ class Lane {
   CommunicatorBase& communicator_;
   const int peer_;
   const uint32_t channel_;
-  const LaneTerms terms_;
-  LaneWatcher* watcher_ = nullptr;
+  const TrackTerms terms_;
+  TrackWatcher* watcher_ = nullptr;
   std::atomic<uint32_t> taken_{0};
 
   uint32_t number_ = 0;

@@ -1,10 +1,11 @@
-// LaneEnds: ends of lanes that wait for their partner, which the other rank has not opened yet, or
-// which this rank has not.
+// TrackEnds: ends of tracks that wait for their partner, which the other rank has not opened yet,
+// or which this rank has not.
 //
 // Ends of queues are joined in their order. Those of redistributions are joined if they have the
 // same content: with one that exists first, and with one that is gone if it is of the same plan,
-// since others are left of earlier ones. That plans differ is told by their boards (reshard_board.h).
-// The cost of an end grows with the logarithm of their number only. Under the baton.
+// since others are left of earlier ones. That plans differ is told by their boards
+// (reshard_board.h). The cost of an end grows with the logarithm of their number only. Under the
+// baton.
 #pragma once
 
 #include <algorithm>
@@ -21,27 +22,27 @@
 namespace hetcomm {
 
 // Only ends with the same of all these may belong together.
-struct LaneKey {
+struct TrackKey {
   uint32_t channel = 0;  // of the receiver
-  uint32_t use = 0;      // LaneTerms::use
+  uint32_t use = 0;      // TrackTerms::use
   uint64_t tag = 0;
 
-  auto operator<=>(const LaneKey&) const = default;
+  auto operator<=>(const TrackKey&) const = default;
 };
 
 // An End has key(), content(), plan, is_gone() and name(), by which change() finds it.
 template <typename End>
-class LaneEnds {
+class TrackEnds {
  public:
-  LaneEnds() = default;
-  LaneEnds(const LaneEnds&) = delete;
-  LaneEnds& operator=(const LaneEnds&) = delete;
+  TrackEnds() = default;
+  TrackEnds(const TrackEnds&) = delete;
+  TrackEnds& operator=(const TrackEnds&) = delete;
 
   size_t size() const HETCOMM_UNDER_BATON { return ends_.size(); }
   // |end| is not gone. May throw std::bad_alloc, and has then done nothing.
   void add(End end) HETCOMM_UNDER_BATON {
     const uint64_t arrival = next_++;
-    const LaneKey key = end.key();
+    const TrackKey key = end.key();
     const auto content = by_content_.insert({key, false, end.content(), 0, arrival}).first;
     try {
       const auto order = in_order_.insert({key, false, arrival}).first;
@@ -64,7 +65,8 @@ class LaneEnds {
   }
   // Takes out the end that belongs to one with these terms. Those that are gone and came before are
   // nobody's any more, and go.
-  std::optional<End> take(const LaneKey& key, uint64_t content, uint64_t plan) HETCOMM_UNDER_BATON {
+  std::optional<End> take(const TrackKey& key, uint64_t content,
+                          uint64_t plan) HETCOMM_UNDER_BATON {
     const uint64_t arrival = key.use == 0 ? first(key) : find(key, content, plan);
     if (key.use != 0) drop_gone(key, arrival);
     if (arrival == kNone) return {};
@@ -130,20 +132,20 @@ class LaneEnds {
   static constexpr uint64_t kNone = ~uint64_t{0};
   static constexpr size_t kFirstTidy = 16;
   // Whether it is gone; of one that is, the plan counts.
-  using ContentKey = std::tuple<LaneKey, bool, uint64_t, uint64_t, uint64_t>;
-  using OrderKey = std::tuple<LaneKey, bool, uint64_t>;
+  using ContentKey = std::tuple<TrackKey, bool, uint64_t, uint64_t, uint64_t>;
+  using OrderKey = std::tuple<TrackKey, bool, uint64_t>;
 
-  uint64_t first_of(const LaneKey& key, bool gone) const {
+  uint64_t first_of(const TrackKey& key, bool gone) const {
     const auto found = in_order_.lower_bound({key, gone, 0});
     if (found == in_order_.end() || std::get<0>(*found) != key || std::get<1>(*found) != gone) {
       return kNone;
     }
     return std::get<2>(*found);
   }
-  uint64_t first(const LaneKey& key) const {
+  uint64_t first(const TrackKey& key) const {
     return std::min(first_of(key, false), first_of(key, true));
   }
-  uint64_t find(const LaneKey& key, bool gone, uint64_t content, uint64_t plan) const {
+  uint64_t find(const TrackKey& key, bool gone, uint64_t content, uint64_t plan) const {
     const auto found = by_content_.lower_bound({key, gone, content, plan, 0});
     if (found == by_content_.end()) return kNone;
     const auto& [its_key, is_gone, its_content, its_plan, arrival] = *found;
@@ -151,11 +153,11 @@ class LaneEnds {
         its_key == key && is_gone == gone && its_content == content && its_plan == plan;
     return fits ? arrival : kNone;
   }
-  uint64_t find(const LaneKey& key, uint64_t content, uint64_t plan) const {
+  uint64_t find(const TrackKey& key, uint64_t content, uint64_t plan) const {
     const uint64_t existing = find(key, false, content, 0);
     return existing != kNone ? existing : find(key, true, content, plan);
   }
-  void drop_gone(const LaneKey& key, uint64_t before) {
+  void drop_gone(const TrackKey& key, uint64_t before) {
     for (uint64_t each = first_of(key, true); each < before; each = first_of(key, true)) {
       const auto end = ends_.find(each);
       unlist(key, end->second, each);
@@ -171,7 +173,7 @@ class LaneEnds {
     order.value() = {end.key(), true, arrival};
     in_order_.insert(std::move(order));
   }
-  void unlist(const LaneKey& key, const End& end, uint64_t arrival) {
+  void unlist(const TrackKey& key, const End& end, uint64_t arrival) {
     const bool gone = end.is_gone();
     by_content_.erase({key, gone, end.content(), gone ? end.plan : 0, arrival});
     in_order_.erase({key, gone, arrival});

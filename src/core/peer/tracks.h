@@ -1,4 +1,4 @@
-// Lanes: the lanes between this rank and one peer (lane.h): opening and closing them, starting
+// Tracks: the tracks between this rank and one peer (track.h): opening and closing them, starting
 // their runs, and what the peer says of them. Under the baton.
 #pragma once
 
@@ -10,37 +10,37 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
-#include "src/core/peer/lane.h"
-#include "src/core/peer/lane_ends.h"
+#include "src/core/peer/track.h"
+#include "src/core/peer/track_ends.h"
 #include "src/core/peer/transfer.h"
 
 namespace hetcomm {
 
-class Lanes {
+class Tracks {
  public:
-  Lanes(Association& association, TransferTable& transfers)
+  Tracks(Association& association, TransferTable& transfers)
       : association_(association),
         transfers_(transfers),
         pacer_(association.common().turns, association.common().links, association.pair()) {}
-  Lanes(const Lanes&) = delete;
-  Lanes& operator=(const Lanes&) = delete;
+  Tracks(const Tracks&) = delete;
+  Tracks& operator=(const Tracks&) = delete;
 
-  // |lane| stays until close(). |lost|: why the association is, if it is; then no run can start.
+  // |track| stays until close(). |lost|: why the association is, if it is; then no run can start.
   // May throw std::bad_alloc.
-  void open(Lane& lane, const Status& lost) HETCOMM_UNDER_BATON;
+  void open(Track& track, const Status& lost) HETCOMM_UNDER_BATON;
   // Takes open() back. The peer, which may have heard of it, waits for runs that do not come, until
   // it closes its end.
-  void forget(Lane& lane) HETCOMM_UNDER_BATON;
-  // No run of |lane| is under way. The peer is told of |why|. |unmatched|: none of the peer's ends
+  void forget(Track& track) HETCOMM_UNDER_BATON;
+  // No run of |track| is under way. The peer is told of |why|. |unmatched|: none of the peer's ends
   // belongs to it, even one with the same terms.
-  void close(Lane& lane, const Status& why, bool unmatched) HETCOMM_UNDER_BATON;
+  void close(Track& track, const Status& why, bool unmatched) HETCOMM_UNDER_BATON;
   // Starts |run|, which is pending and has its place.
   void start(Operation& run) HETCOMM_UNDER_BATON;
-  // Both ends know that the next |runs| runs of |lane| do not take place. False: the row is full, and
-  // the caller asks again when a run has ended.
-  bool skip(Lane& lane, uint64_t runs) HETCOMM_UNDER_BATON;
+  // Both ends know that the next |runs| runs of |track| do not take place. False: the row is full,
+  // and the caller asks again when a run has ended.
+  bool skip(Track& track, uint64_t runs) HETCOMM_UNDER_BATON;
   // The other end knows that |runs| runs from |from| on end, as far as they have been started here.
-  void give_up(Lane& lane, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON;
+  void give_up(Track& track, uint64_t from, uint64_t runs) HETCOMM_UNDER_BATON;
   // Starts to move the data of runs that were left to the end of the pass, or that wait for their
   // turn.
   void go_on() HETCOMM_UNDER_BATON {
@@ -72,20 +72,20 @@ class Lanes {
   void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
 
  private:
-  static LaneKey key_of(const Lane& lane) {
-    return {lane.channel(), lane.terms().use, lane.terms().tag};
+  static TrackKey key_of(const Track& track) {
+    return {track.channel(), track.terms().use, track.terms().tag};
   }
-  static uint64_t name_of(const Lane& lane) { return reinterpret_cast<uintptr_t>(&lane); }
+  static uint64_t name_of(const Track& track) { return reinterpret_cast<uintptr_t>(&track); }
 
   // An end that the peer has opened and this rank has not. The peer may have closed it since.
   struct Opening {
     uint64_t tag;
     uint64_t plan;
-    LaneOpenBody body;
+    TrackOpenBody body;
     Status closed;
     uint64_t at = 0;  // the sending end has passed all runs before it
 
-    LaneKey key() const { return {body.channel, body.use, tag}; }
+    TrackKey key() const { return {body.channel, body.use, tag}; }
     uint64_t name() const { return body.number; }
     uint64_t content() const { return body.content; }
     bool is_gone() const { return !closed.ok(); }
@@ -98,13 +98,13 @@ class Lanes {
     uint64_t tag;
     uint64_t plan;
     uint64_t wanted;  // content
-    Lane* lane;       // null: closed
+    Track* track;     // null: closed
     Status why;       // it was closed
 
-    LaneKey key() const { return {channel, use, tag}; }
-    uint64_t name() const { return name_of(*lane); }
+    TrackKey key() const { return {channel, use, tag}; }
+    uint64_t name() const { return name_of(*track); }
     uint64_t content() const { return wanted; }
-    bool is_gone() const { return lane == nullptr; }
+    bool is_gone() const { return track == nullptr; }
   };
   static constexpr size_t kMaxOpenings = 1u << 16;
   static constexpr size_t kMaxGrants = 64;  // of one run, that come before its start
@@ -113,33 +113,35 @@ class Lanes {
   static constexpr uint64_t kMaxAtOnce = 32u << 10;
 
   PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
-  void open_sending(Lane& lane) HETCOMM_UNDER_BATON;
-  void open_receiving(Lane& lane) HETCOMM_UNDER_BATON;
-  void bind(Lane& lane, const LaneOpenBody& body) HETCOMM_UNDER_BATON;
-  void start_send(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
-  void take_grants(Lane& lane, uint64_t number) HETCOMM_UNDER_BATON;
+  void open_sending(Track& track) HETCOMM_UNDER_BATON;
+  void open_receiving(Track& track) HETCOMM_UNDER_BATON;
+  void bind(Track& track, const TrackOpenBody& body) HETCOMM_UNDER_BATON;
+  void start_send(Track& track, Operation& run) HETCOMM_UNDER_BATON;
+  void take_grants(Track& track, uint64_t number) HETCOMM_UNDER_BATON;
   void move_left() HETCOMM_UNDER_BATON;
   void move_paced() HETCOMM_UNDER_BATON;
-  void tell_at(Lane& lane) HETCOMM_UNDER_BATON;
-  void start_waiting(Lane& lane) HETCOMM_UNDER_BATON;
-  void refuse_far(Lane& lane, Operation& run, std::string_view other,
+  void tell_at(Track& track) HETCOMM_UNDER_BATON;
+  void start_waiting(Track& track) HETCOMM_UNDER_BATON;
+  void refuse_far(Track& track, Operation& run, std::string_view other,
                   uint64_t items) HETCOMM_UNDER_BATON;
-  void start_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
-  void begin_receive(Lane& lane, Operation& run) HETCOMM_UNDER_BATON;
+  void start_receive(Track& track, Operation& run) HETCOMM_UNDER_BATON;
+  void begin_receive(Track& track, Operation& run) HETCOMM_UNDER_BATON;
   void refuse(Operation& run, Code code, std::string text) HETCOMM_UNDER_BATON;
   void refuse(Operation& run, const Status& why) HETCOMM_UNDER_BATON;
-  Status misfit(const Lane& lane, const LaneOpenBody& theirs) HETCOMM_UNDER_BATON;
-  void break_off(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
-  void end_runs(Lane& lane, uint64_t from, const Status& why) HETCOMM_UNDER_BATON;
+  Status misfit(const Track& track, const TrackOpenBody& theirs) HETCOMM_UNDER_BATON;
+  void break_off(Track& track, const Status& why) HETCOMM_UNDER_BATON;
+  void end_runs(Track& track, uint64_t from, const Status& why) HETCOMM_UNDER_BATON;
   void drop_gone() HETCOMM_UNDER_BATON;
-  static bool holds_too_many(Lane& lane, uint64_t run) HETCOMM_UNDER_BATON;
-  void tell_given_up(Lane& lane) HETCOMM_UNDER_BATON;
+  static bool holds_too_many(Track& track, uint64_t run) HETCOMM_UNDER_BATON;
+  void tell_given_up(Track& track) HETCOMM_UNDER_BATON;
   Status closed_here() HETCOMM_UNDER_BATON;
-  void end_waiting(Lane& lane, const Status& why) HETCOMM_UNDER_BATON;
-  void tell_closed(const Lane& lane, const Status& why,
-                   const LaneClosedBody& body) HETCOMM_UNDER_BATON;
-  void tell_closed(uint64_t end, const Status& why, const LaneClosedBody& body) HETCOMM_UNDER_BATON;
-  Lane* find(const std::unordered_map<uint32_t, Lane*>& lanes, uint32_t number) HETCOMM_UNDER_BATON;
+  void end_waiting(Track& track, const Status& why) HETCOMM_UNDER_BATON;
+  void tell_closed(const Track& track, const Status& why,
+                   const TrackClosedBody& body) HETCOMM_UNDER_BATON;
+  void tell_closed(uint64_t end, const Status& why,
+                   const TrackClosedBody& body) HETCOMM_UNDER_BATON;
+  Track* find(const std::unordered_map<uint32_t, Track*>& tracks,
+              uint32_t number) HETCOMM_UNDER_BATON;
   template <typename Use>
   void for_each(Use&& use) HETCOMM_UNDER_BATON;
 
@@ -147,13 +149,13 @@ class Lanes {
   TransferTable& transfers_;
   Pacer pacer_;
   uint32_t next_number_ = 0;
-  // Numbers of lanes of which runs have started whose grants were not taken. There is room for all
+  // Numbers of tracks of which runs have started whose grants were not taken. There is room for all
   // that are open.
   std::vector<uint32_t> left_;
-  std::unordered_map<uint32_t, Lane*> sending_;    // by number
-  std::unordered_map<uint32_t, Lane*> receiving_;  // by the peer's number
-  LaneEnds<Unopened> unopened_;
-  LaneEnds<Opening> openings_;
+  std::unordered_map<uint32_t, Track*> sending_;    // by number
+  std::unordered_map<uint32_t, Track*> receiving_;  // by the peer's number
+  TrackEnds<Unopened> unopened_;
+  TrackEnds<Opening> openings_;
 };
 
 }  // namespace hetcomm

@@ -1,8 +1,9 @@
-// Ends of lanes that wait for their partner:
+// Ends of tracks that wait for their partner:
 //  * ends of queues are taken in their order, whether they are gone or not;
 //  * ends of redistributions are taken by their content, those that exist first, and those that are
 //    gone only for the same plan; what is gone and came before the one that is taken is forgotten;
-//  * under a random mix of all of this the ends do what a list does that is searched from the front.
+//  * under a random mix of all of this the ends do what a list does that is searched from the
+//  front.
 #include <algorithm>
 #include <cstdint>
 #include <list>
@@ -11,26 +12,27 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/lane_ends.h"
+#include "src/core/peer/track_ends.h"
 
 namespace hetcomm {
 namespace {
 
 struct End {
-  LaneKey where;
+  TrackKey where;
   uint64_t what = 0;
   uint64_t plan = 0;
   uint64_t number = 0;
   bool gone = false;
 
-  LaneKey key() const { return where; }
+  TrackKey key() const { return where; }
   uint64_t content() const { return what; }
   bool is_gone() const { return gone; }
   uint64_t name() const { return number; }
 };
 
 // This is the rule, as a walk along a list.
-std::optional<End> take(std::list<End>& ends, const LaneKey& key, uint64_t content, uint64_t plan) {
+std::optional<End> take(std::list<End>& ends, const TrackKey& key, uint64_t content,
+                        uint64_t plan) {
   const auto first = [&](auto&& fits) {
     return std::find_if(ends.begin(), ends.end(),
                         [&](const End& end) { return end.where == key && fits(end); });
@@ -52,14 +54,14 @@ std::optional<End> take(std::list<End>& ends, const LaneKey& key, uint64_t conte
   return end;
 }
 
-TEST(LaneEnds, DoWhatAListDoes) {
+TEST(TrackEnds, DoWhatAListDoes) {
   std::mt19937_64 random(5);
-  LaneEnds<End> ends;
+  TrackEnds<End> ends;
   std::list<End> list;
   uint64_t number = 0;
   for (int step = 0; step < 50'000; ++step) {
-    const LaneKey key{static_cast<uint32_t>(random() % 2), static_cast<uint32_t>(random() % 2),
-                      random() % 2};
+    const TrackKey key{static_cast<uint32_t>(random() % 2), static_cast<uint32_t>(random() % 2),
+                       random() % 2};
     const uint64_t content = key.use == 0 ? 0 : random() % 3;
     const uint64_t plan = random() % 4;
     switch (random() % 8) {
@@ -96,8 +98,8 @@ TEST(LaneEnds, DoWhatAListDoes) {
   }
 }
 
-TEST(LaneEnds, ThoseOfChannelsThatAreGoneAreForgotten) {
-  LaneEnds<End> ends;
+TEST(TrackEnds, ThoseOfChannelsThatAreGoneAreForgotten) {
+  TrackEnds<End> ends;
   for (uint32_t channel = 0; channel < 64; ++channel) ends.add({{channel, 1, 0}, 0, 0, channel});
   ends.tidy([](uint32_t channel) { return channel % 2 == 0; },
             [](const End& end) { return end.number % 4 == 0; });

@@ -1,4 +1,4 @@
-// LaneEnd: one end of a lane of a member, and runs of it.
+// TrackEnd: one end of a track of a member, and runs of it.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,33 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/lane.h"
+#include "src/core/peer/track.h"
 #include "tests/support/core_job.h"
 
 namespace hetcomm::test {
 
-class LaneEnd {
+class TrackEnd {
  public:
-  LaneEnd(CoreMember& me, Lane::End end, int peer, const LaneTerms& terms,
-          const LaneShare& share = {})
+  TrackEnd(CoreMember& me, Track::End end, int peer, const TrackTerms& terms,
+           const TrackShare& share = {})
       : me_(me),
         peer_(peer),
-        kind_(end == Lane::End::kSending ? OperationKind::kSend : OperationKind::kReceive),
-        lane_(end, me.communicator(), me.communicator().ranks()[static_cast<size_t>(peer)],
-              end == Lane::End::kSending ? me.communicator().poster().filler().member(peer).channel
-                                         : me.communicator().id(),
-              terms, share) {
-    me.communicator().poster().open_lane(lane_);
+        kind_(end == Track::End::kSending ? OperationKind::kSend : OperationKind::kReceive),
+        track_(end, me.communicator(), me.communicator().ranks()[static_cast<size_t>(peer)],
+               end == Track::End::kSending
+                   ? me.communicator().poster().filler().member(peer).channel
+                   : me.communicator().id(),
+               terms, share) {
+    me.communicator().poster().open_track(track_);
   }
-  LaneEnd(const LaneEnd&) = delete;
-  LaneEnd& operator=(const LaneEnd&) = delete;
-  ~LaneEnd() {
+  TrackEnd(const TrackEnd&) = delete;
+  TrackEnd& operator=(const TrackEnd&) = delete;
+  ~TrackEnd() {
     if (!closed_) close();
   }
   // No run is under way.
   void close() {
-    EXPECT_EQ(me_.communicator().poster().close_lane(lane_), Code::kOk);
+    EXPECT_EQ(me_.communicator().poster().close_track(track_), Code::kOk);
     closed_ = true;
   }
 
@@ -44,7 +45,7 @@ class LaneEnd {
     Operation* operation = nullptr;
     std::string text;
     const Code code = me_.communicator().poster().post(
-        {kind_, peer_, lane_.terms().tag, 0, &buffer, 1, &options, false, nullptr, &lane_},
+        {kind_, peer_, track_.terms().tag, 0, &buffer, 1, &options, false, nullptr, &track_},
         &operation, &text);
     if (code == Code::kBusy) return nullptr;
     if (code != Code::kOk) throw std::runtime_error(text);
@@ -57,13 +58,13 @@ class LaneEnd {
     const Engine::Baton baton(me_.context().engine());
     if (operation->state() == OperationState::kPending) me_.communicator().cancel(*operation);
   }
-  Lane& lane() { return lane_; }
+  Track& track() { return track_; }
 
  private:
   CoreMember& me_;
   const int peer_;
   const OperationKind kind_;
-  Lane lane_;
+  Track track_;
   bool closed_ = false;
 };
 

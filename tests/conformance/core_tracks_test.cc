@@ -1,6 +1,6 @@
-// Lanes, over every kind of transport that misbehaves: run n of the sender goes into run n of the
-// receiver, whole, however connections break; a run that ends early at one end ends at the other and
-// touches no other run; ends that close, that do not fit, or whose peer is late say so.
+// Tracks, over every kind of transport that misbehaves: run n of the sender goes into run n of the
+// receiver, whole, however connections break; a run that ends early at one end ends at the other
+// and touches no other run; ends that close, that do not fit, or whose peer is late say so.
 #include <atomic>
 #include <barrier>
 #include <deque>
@@ -9,17 +9,17 @@
 
 #include "tests/conformance/core_fault_cases.h"
 #include "tests/support/core_job.h"
-#include "tests/support/lane_end.h"
 #include "tests/support/on_device.h"
 #include "tests/support/pattern.h"
+#include "tests/support/track_end.h"
 #include "transports/self/factory.h"
 
 namespace hetcomm::test {
 namespace {
 
-using End = Lane::End;
+using End = Track::End;
 
-class CoreLanes : public CoreFaults {};
+class CoreTracks : public CoreFaults {};
 
 struct Run {
   Operation* operation;
@@ -34,10 +34,10 @@ uint64_t length_of(uint64_t seed, uint64_t number, uint64_t most) {
 }
 uint64_t contents_of(uint64_t seed, uint64_t number) { return mix(seed * 1000 + number); }
 
-// One end of a lane that carries |count| runs. Some are given up where |cancels|.
+// One end of a track that carries |count| runs. Some are given up where |cancels|.
 class Carrier {
  public:
-  Carrier(CoreMember& me, End end, int peer, const LaneTerms& terms, const LaneShare& share,
+  Carrier(CoreMember& me, End end, int peer, const TrackTerms& terms, const TrackShare& share,
           uint64_t seed, uint64_t count, bool cancels)
       : me_(me),
         sends_(end == End::kSending),
@@ -58,7 +58,7 @@ class Carrier {
   Carrier& operator=(const Carrier&) = delete;
 
   bool done() const { return next_ == count_ && running_.empty(); }
-  // Starts runs, or looks at the oldest. It never waits: the peer may wait for another lane.
+  // Starts runs, or looks at the oldest. It never waits: the peer may wait for another track.
   void step() {
     if (next_ < count_ && random_.chance(0.6) && start()) {
       if (cancels_ && random_.chance(0.3)) {
@@ -107,18 +107,18 @@ class Carrier {
   }
   CoreMember& me_;
   const bool sends_;
-  const LaneTerms terms_;
+  const TrackTerms terms_;
   const uint64_t seed_;
   const uint64_t count_;
   const bool cancels_;
   Random random_;
-  LaneEnd end_;
+  TrackEnd end_;
   std::deque<Run> running_;
   uint64_t next_ = 0;
   uint64_t whole_ = 0;
 };
 
-// Lanes in both directions between all ranks, each with its own depth and size. Some are queues in
+// Tracks in both directions between all ranks, each with its own depth and size. Some are queues in
 // pairs that share the way by weight, and some of these have a rate.
 void carry(CoreMember& me, uint64_t seed, uint64_t count, bool cancels) {
   std::vector<std::unique_ptr<Carrier>> carriers;
@@ -127,12 +127,12 @@ void carry(CoreMember& me, uint64_t seed, uint64_t count, bool cancels) {
       if (from == to || (me.rank() != from && me.rank() != to)) continue;
       Random random(mix(seed) + static_cast<uint64_t>(from * 8 + to));
       const bool sends = me.rank() == from;
-      const uint64_t lanes = random.between(1, 2);
-      for (uint64_t tag = 7; tag < 7 + lanes; ++tag) {
-        const LaneTerms terms{.tag = tag,
-                              .most_bytes = random.between(1, 400'000),
-                              .depth = static_cast<uint32_t>(random.between(1, 6))};
-        const LaneShare share{
+      const uint64_t tracks = random.between(1, 2);
+      for (uint64_t tag = 7; tag < 7 + tracks; ++tag) {
+        const TrackTerms terms{.tag = tag,
+                               .most_bytes = random.between(1, 400'000),
+                               .depth = static_cast<uint32_t>(random.between(1, 6))};
+        const TrackShare share{
             .weight = static_cast<uint32_t>(random.between(1, 9)),
             .bytes_per_second = random.chance(0.3) ? random.between(4'000'000, 80'000'000) : 0};
         carriers.push_back(std::make_unique<Carrier>(
@@ -157,7 +157,7 @@ void carry(CoreMember& me, uint64_t seed, uint64_t count, bool cancels) {
   EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
 }
 
-TEST_P(CoreLanes, EachRunArrivesInItsPlace) {
+TEST_P(CoreTracks, EachRunArrivesInItsPlace) {
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
   for (uint64_t seed = 1; seed <= (long_run ? 20u : 1u); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -169,7 +169,7 @@ TEST_P(CoreLanes, EachRunArrivesInItsPlace) {
   }
 }
 
-TEST_P(CoreLanes, ARunThatIsGivenUpTouchesNoOther) {
+TEST_P(CoreTracks, ARunThatIsGivenUpTouchesNoOther) {
   const bool long_run = std::getenv("HETCOMM_TEST_LONG") != nullptr;
   for (uint64_t seed = 1; seed <= (long_run ? 20u : 1u); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -182,7 +182,7 @@ TEST_P(CoreLanes, ARunThatIsGivenUpTouchesNoOther) {
 }
 
 // Queues that share connections, and some with a rate, over four of them.
-TEST(CoreLaneRails, EachRunArrivesInItsPlace) {
+TEST(CoreTrackRails, EachRunArrivesInItsPlace) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     FaultPlan plan;
@@ -203,7 +203,7 @@ TEST(CoreLaneRails, EachRunArrivesInItsPlace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, CoreLanes, ::testing::ValuesIn(fault_cases()),
+INSTANTIATE_TEST_SUITE_P(Over, CoreTracks, ::testing::ValuesIn(fault_cases()),
                          [](const auto& test) { return test.param.name; });
 
 Factories plain(const std::string& kind) {
@@ -213,7 +213,7 @@ Factories plain(const std::string& kind) {
   return result;
 }
 
-class CoreLaneEnds : public ::testing::TestWithParam<std::string> {
+class CoreTrackEnds : public ::testing::TestWithParam<std::string> {
  protected:
   static void run(const std::function<void(CoreMember&)>& body,
                   const std::string& settings = "TIMEOUT=20s;LOG=error;PROGRESS=thread;") {
@@ -222,14 +222,14 @@ class CoreLaneEnds : public ::testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(CoreLaneEnds, RunsWaitForTheOtherEndToOpen) {
+TEST_P(CoreTrackEnds, RunsWaitForTheOtherEndToOpen) {
   for (const int late : {0, 1}) {
     std::barrier both(2);
     run([&](CoreMember& me) {
       const bool sends = me.rank() == 0;
-      const LaneTerms terms{.tag = 1, .most_bytes = 100'000, .depth = 4};
+      const TrackTerms terms{.tag = 1, .most_bytes = 100'000, .depth = 4};
       if (me.rank() == late) both.arrive_and_wait();
-      LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(), terms);
+      TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(), terms);
       std::vector<std::vector<std::byte>> bytes(4, std::vector<std::byte>(100'000));
       std::vector<Operation*> runs;
       for (uint64_t i = 0; i < 4; ++i) {
@@ -251,16 +251,16 @@ TEST_P(CoreLaneEnds, RunsWaitForTheOtherEndToOpen) {
 
 // The receiver gives up runs before the sender has opened its end, and others before it starts
 // them; the sender gives up some before they are granted.
-TEST_P(CoreLaneEnds, NumbersStayTogether) {
+TEST_P(CoreTrackEnds, NumbersStayTogether) {
   for (const bool opened : {false, true}) {
     std::barrier both(2);
     run([&](CoreMember& me) {
       const bool sends = me.rank() == 0;
-      const LaneTerms terms{.tag = 1, .most_bytes = 5000, .depth = 3};
-      std::unique_ptr<LaneEnd> end;
+      const TrackTerms terms{.tag = 1, .most_bytes = 5000, .depth = 3};
+      std::unique_ptr<TrackEnd> end;
       const auto open = [&] {
-        end = std::make_unique<LaneEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                                        terms);
+        end = std::make_unique<TrackEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                                         terms);
       };
       if (opened || !sends) open();
       std::vector<std::byte> bytes(5000);
@@ -305,22 +305,22 @@ TEST_P(CoreLaneEnds, NumbersStayTogether) {
 }
 
 // One end gives up all it may, while the other does not come; then the rows find each other.
-TEST_P(CoreLaneEnds, AnEndThatGivesUpThousandsIsBusyUntilTheOtherComes) {
+TEST_P(CoreTrackEnds, AnEndThatGivesUpThousandsIsBusyUntilTheOtherComes) {
   for (const int ahead : {0, 1}) {
     for (const bool opened : {false, true}) {
       std::barrier both(2);
       run([&](CoreMember& me) {
         const bool sends = me.rank() == 0;
-        std::unique_ptr<LaneEnd> end;
+        std::unique_ptr<TrackEnd> end;
         const auto open = [&] {
           end =
-              std::make_unique<LaneEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                                        LaneTerms{.tag = 1, .most_bytes = 100, .depth = 2});
+              std::make_unique<TrackEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                                         TrackTerms{.tag = 1, .most_bytes = 100, .depth = 2});
         };
         if (opened || me.rank() == ahead) open();
         std::vector<std::byte> bytes(100);
         if (me.rank() == ahead) {
-          for (uint64_t i = 0; i < Lane::kMaxAhead; ++i) {
+          for (uint64_t i = 0; i < Track::kMaxAhead; ++i) {
             Operation* const given_up = end->start(bytes.data(), bytes.size());
             end->cancel(given_up);
             ASSERT_EQ(me.finish(given_up).code(), Code::kCancelled) << i;
@@ -337,7 +337,7 @@ TEST_P(CoreLaneEnds, AnEndThatGivesUpThousandsIsBusyUntilTheOtherComes) {
         both.arrive_and_wait();
         if (!opened && me.rank() != ahead) open();
         if (me.rank() != ahead) {
-          for (uint64_t i = 0; i < Lane::kMaxAhead; ++i) {
+          for (uint64_t i = 0; i < Track::kMaxAhead; ++i) {
             const Status told = me.finish(end->start(bytes.data(), bytes.size()));
             ASSERT_EQ(told.code(), Code::kAborted) << i << ": " << told.text();
           }
@@ -354,11 +354,11 @@ TEST_P(CoreLaneEnds, AnEndThatGivesUpThousandsIsBusyUntilTheOtherComes) {
   }
 }
 
-TEST_P(CoreLaneEnds, ADeadlineEndsARunAndNoOther) {
+TEST_P(CoreTrackEnds, ADeadlineEndsARunAndNoOther) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
-    LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                {.tag = 1, .most_bytes = 5000, .depth = 3});
+    TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                 {.tag = 1, .most_bytes = 5000, .depth = 3});
     std::vector<std::byte> bytes(5000);
     if (!sends) {
       const Status late = me.finish(end.start(bytes.data(), bytes.size(), 30'000'000));
@@ -376,12 +376,12 @@ TEST_P(CoreLaneEnds, ADeadlineEndsARunAndNoOther) {
   });
 }
 
-TEST_P(CoreLaneEnds, AnEndThatClosesEndsTheRunsOfTheOther) {
+TEST_P(CoreTrackEnds, AnEndThatClosesEndsTheRunsOfTheOther) {
   for (const int closes : {0, 1}) {
     run([&](CoreMember& me) {
       const bool sends = me.rank() == 0;
-      LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                  {.tag = 1, .most_bytes = 500'000, .depth = 3});
+      TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                   {.tag = 1, .most_bytes = 500'000, .depth = 3});
       std::vector<std::byte> bytes(500'000);
       if (me.rank() == closes) {
         EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
@@ -400,12 +400,12 @@ TEST_P(CoreLaneEnds, AnEndThatClosesEndsTheRunsOfTheOther) {
 
 // The sender gives up a run that was not granted, and closes its end. The receiver starts the run
 // before it hears of any of that.
-TEST_P(CoreLaneEnds, ARunThatWasGivenUpBeforeTheEndClosedEndsToo) {
+TEST_P(CoreTrackEnds, ARunThatWasGivenUpBeforeTheEndClosedEndsToo) {
   std::barrier both(2);
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
-    LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                {.tag = 1, .most_bytes = 5000, .depth = 3});
+    TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                 {.tag = 1, .most_bytes = 5000, .depth = 3});
     std::vector<std::byte> bytes(5000);
     EXPECT_TRUE(me.finish(end.start(bytes.data(), bytes.size())).ok());
     EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
@@ -433,20 +433,20 @@ TEST_P(CoreLaneEnds, ARunThatWasGivenUpBeforeTheEndClosedEndsToo) {
 }
 
 // An end is opened and closed before the other rank opens its own.
-TEST_P(CoreLaneEnds, AnEndThatIsGoneBeforeTheOtherComes) {
+TEST_P(CoreTrackEnds, AnEndThatIsGoneBeforeTheOtherComes) {
   for (const int late : {0, 1}) {
     run([&](CoreMember& me) {
       const bool sends = me.rank() == 0;
-      const LaneTerms terms{.tag = 1, .most_bytes = 500, .depth = 3};
+      const TrackTerms terms{.tag = 1, .most_bytes = 500, .depth = 3};
       std::vector<std::byte> bytes(500);
       const auto open = [&] {
-        return std::make_unique<LaneEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                                         terms);
+        return std::make_unique<TrackEnd>(me, sends ? End::kSending : End::kReceiving,
+                                          1 - me.rank(), terms);
       };
       if (me.rank() == late) {
         EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
       }
-      std::unique_ptr<LaneEnd> first = open();
+      std::unique_ptr<TrackEnd> first = open();
       if (me.rank() != late) {
         first.reset();
         EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
@@ -455,18 +455,18 @@ TEST_P(CoreLaneEnds, AnEndThatIsGoneBeforeTheOtherComes) {
         EXPECT_EQ(status.code(), Code::kAborted) << status.text();
       }
       // The next two ends belong together.
-      std::unique_ptr<LaneEnd> second = open();
+      std::unique_ptr<TrackEnd> second = open();
       EXPECT_TRUE(me.finish(second->start(bytes.data(), bytes.size())).ok());
       EXPECT_TRUE(barrier(me.communicator(), 20'000'000'000).ok());
     });
   }
 }
 
-TEST_P(CoreLaneEnds, EndsThatDoNotFitSaySo) {
+TEST_P(CoreTrackEnds, EndsThatDoNotFitSaySo) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
-    LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                {.tag = 1, .most_bytes = sends ? 1000u : 2000u, .depth = 3});
+    TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                 {.tag = 1, .most_bytes = sends ? 1000u : 2000u, .depth = 3});
     std::vector<std::byte> bytes(1000);
     const Status status = me.finish(end.start(bytes.data(), bytes.size()));
     EXPECT_EQ(status.code(), Code::kMismatch);
@@ -475,11 +475,11 @@ TEST_P(CoreLaneEnds, EndsThatDoNotFitSaySo) {
   });
 }
 
-TEST_P(CoreLaneEnds, ARunWithoutRoomForItsMessageFailsAtBothEnds) {
+TEST_P(CoreTrackEnds, ARunWithoutRoomForItsMessageFailsAtBothEnds) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
-    LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                {.tag = 1, .most_bytes = 9000, .depth = 3});
+    TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                 {.tag = 1, .most_bytes = 9000, .depth = 3});
     std::vector<std::byte> bytes(9000);
     const Status status = me.finish(end.start(bytes.data(), sends ? 9000 : 5000));
     EXPECT_EQ(status.code(), sends ? Code::kTruncated : Code::kAborted) << status.text();
@@ -490,12 +490,12 @@ TEST_P(CoreLaneEnds, ARunWithoutRoomForItsMessageFailsAtBothEnds) {
 
 // A run costs one grant and its data. Where connections may lose what they carry the receiver says
 // that it has all.
-TEST_P(CoreLaneEnds, ARunAsksForNothing) {
+TEST_P(CoreTrackEnds, ARunAsksForNothing) {
   run([&](CoreMember& me) {
     constexpr uint64_t kRuns = 100;
     const bool sends = me.rank() == 0;
-    LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                {.tag = 1, .most_bytes = 100'000, .depth = 4});
+    TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                 {.tag = 1, .most_bytes = 100'000, .depth = 4});
     std::vector<std::byte> bytes(100'000);
     const auto messages = [&] {
       const Engine::Baton baton(me.context().engine());
@@ -515,7 +515,7 @@ TEST_P(CoreLaneEnds, ARunAsksForNothing) {
 }
 
 // Host memory into a device's and back, staged in chunks while other runs move.
-TEST_P(CoreLaneEnds, RunsBetweenDevices) {
+TEST_P(CoreTrackEnds, RunsBetweenDevices) {
   for (const bool to_device : {true, false}) {
     run_core_job(
         2, "TIMEOUT=20s;LOG=error;PROGRESS=thread;STAGING_CHUNK=64K;",
@@ -524,8 +524,8 @@ TEST_P(CoreLaneEnds, RunsBetweenDevices) {
           constexpr uint64_t kSize = 300'000;
           constexpr uint64_t kDepth = 3;
           const bool sends = me.rank() == 0;
-          LaneEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                      {.tag = 1, .most_bytes = kSize, .depth = kDepth});
+          TrackEnd end(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                       {.tag = 1, .most_bytes = kSize, .depth = kDepth});
           OnDevice device(me, kSize * kDepth);
           std::vector<std::byte> host(kSize * kDepth);
           const bool on_device = sends != to_device;
@@ -572,23 +572,23 @@ TEST_P(CoreLaneEnds, RunsBetweenDevices) {
   }
 }
 
-// Closed lanes leave nothing: many are made, one after the other and side by side.
-TEST_P(CoreLaneEnds, ManyLanes) {
+// Closed tracks leave nothing: many are made, one after the other and side by side.
+TEST_P(CoreTrackEnds, ManyTracks) {
   run([&](CoreMember& me) {
     const bool sends = me.rank() == 0;
     std::vector<std::byte> bytes(64);
     for (uint64_t round = 0; round < 30; ++round) {
-      std::vector<std::unique_ptr<LaneEnd>> ends;
+      std::vector<std::unique_ptr<TrackEnd>> ends;
       for (uint64_t i = 0; i < 30; ++i) {
         // The two ranks open them in another order.
         const uint64_t tag = sends ? i : 29 - i;
         ends.push_back(
-            std::make_unique<LaneEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
-                                      LaneTerms{.tag = tag, .most_bytes = 64, .depth = 1}));
+            std::make_unique<TrackEnd>(me, sends ? End::kSending : End::kReceiving, 1 - me.rank(),
+                                       TrackTerms{.tag = tag, .most_bytes = 64, .depth = 1}));
       }
       for (uint64_t tag = 0; tag < 30; ++tag) {
         if (sends) fill_pattern(bytes, tag);
-        LaneEnd& end = *ends[sends ? tag : 29 - tag];
+        TrackEnd& end = *ends[sends ? tag : 29 - tag];
         ASSERT_TRUE(me.finish(end.start(bytes.data(), bytes.size())).ok());
         ASSERT_FALSE(find_mismatch(bytes, tag).has_value());
       }
@@ -598,11 +598,11 @@ TEST_P(CoreLaneEnds, ManyLanes) {
   });
 }
 
-TEST_P(CoreLaneEnds, ARankSendsToItself) {
+TEST_P(CoreTrackEnds, ARankSendsToItself) {
   run([&](CoreMember& me) {
-    const LaneTerms terms{.tag = 1, .most_bytes = 70'000, .depth = 2};
-    LaneEnd out(me, End::kSending, me.rank(), terms);
-    LaneEnd in(me, End::kReceiving, me.rank(), terms);
+    const TrackTerms terms{.tag = 1, .most_bytes = 70'000, .depth = 2};
+    TrackEnd out(me, End::kSending, me.rank(), terms);
+    TrackEnd in(me, End::kReceiving, me.rank(), terms);
     std::vector<std::byte> sent(70'000);
     std::vector<std::byte> received(70'000);
     for (uint64_t i = 0; i < 20; ++i) {
@@ -615,7 +615,7 @@ TEST_P(CoreLaneEnds, ARankSendsToItself) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, CoreLaneEnds, ::testing::Values("shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Over, CoreTrackEnds, ::testing::Values("shm", "tcp"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -1,0 +1,76 @@
+// TrackTurns: the tracks of a redistribution, and whose turn it is on each. The messages of all
+// executions go over a track in one order, which both ends know: execution by execution, and in
+// each by their places. Messages of an execution that was given up are skipped at both ends. Under
+// the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/job/job.h"
+#include "src/core/peer/track.h"
+
+namespace hetcomm::reshard {
+
+class TrackTurns {
+ public:
+  explicit TrackTurns(Job& job) : job_(job) {}
+  TrackTurns(const TrackTurns&) = delete;
+  TrackTurns& operator=(const TrackTurns&) = delete;
+
+  // Adds a track that carries |messages| in each execution. The rest are those of Track.
+  template <typename... Arguments>
+  void add(uint32_t messages, Arguments&&... arguments) {
+    tracks_.push_back(std::make_unique<Counted>(messages, std::forward<Arguments>(arguments)...));
+  }
+  size_t size() const { return tracks_.size(); }
+  Track& track(size_t index) const { return tracks_[index]->track; }
+
+  // The message at |place| of |execution| is the next one of track |index|.
+  bool has_turn(size_t index, uint64_t execution, uint32_t place) HETCOMM_UNDER_BATON {
+    Counted& counted = *tracks_[index];
+    if (!skipped_.empty()) [[unlikely]]
+      settle(counted);  // there may be room for it now
+    return counted.started == execution * counted.messages + place && counted.track.has_room();
+  }
+  // It is about to start. settle() follows when it has its place in the track.
+  void started(size_t index) HETCOMM_UNDER_BATON { ++tracks_[index]->started; }
+  void settle(size_t index) HETCOMM_UNDER_BATON {
+    if (!skipped_.empty()) [[unlikely]]
+      settle(*tracks_[index]);
+  }
+  // Some message of |execution|, which was not given up, has yet to start on track |index|.
+  bool has_yet_to_start(size_t index, uint64_t execution) const HETCOMM_UNDER_BATON {
+    const Counted& counted = *tracks_[index];
+    return counted.started < (execution + 1) * counted.messages;
+  }
+  // Track |index| is about to be closed. False: it was before.
+  bool take_closing(size_t index) HETCOMM_UNDER_BATON {
+    return !std::exchange(tracks_[index]->is_closed, true);
+  }
+  // No message of |execution| starts any more. May throw std::bad_alloc, and has then done nothing.
+  void skip(uint64_t execution) HETCOMM_UNDER_BATON;
+
+ private:
+  struct Counted {
+    template <typename... Arguments>
+    explicit Counted(uint32_t of_each, Arguments&&... arguments)
+        : messages(of_each), track(std::forward<Arguments>(arguments)...) {}
+    const uint32_t messages;  // of each execution
+    uint64_t started = 0;     // or skipped, in all executions
+    bool is_closed = false;
+    Track track;
+  };
+  void settle(Counted& counted) HETCOMM_UNDER_BATON;
+
+  Job& job_;
+  std::vector<std::unique_ptr<Counted>> tracks_;
+  std::set<uint64_t> skipped_;  // executions whose turn has not passed on all tracks
+};
+
+}  // namespace hetcomm::reshard
