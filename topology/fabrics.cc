@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "src/base/config.h"
 #include "src/base/text.h"
+#include "src/system/config.h"
 #include "topology/nic_rules.h"
 
 namespace hetcomm::topology {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 #include "topology/affinity.h"
 #include "topology/machine.h"
 #include "topology/nic_rules.h"

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "src/base/loaded_library.h"
-#include "src/base/privilege.h"
 #include "src/base/text.h"
+#include "src/system/loaded_library.h"
+#include "src/system/privilege.h"
 
 namespace hetcomm::topology {
 namespace {

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "src/base/host_id.h"
 #include "src/base/status.h"
+#include "src/system/host_id.h"
 #include "topology/host_links.h"
 #include "topology/link_model.h"
 

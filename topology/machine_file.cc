@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "src/base/small_file.h"
 #include "src/base/text.h"
+#include "src/system/small_file.h"
 #include "topology/hwloc_reader.h"
 #include "topology/machine_json.h"
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "src/base/processors.h"
+#include "src/system/processors.h"
 #include "topology/affinity.h"
 #include "topology/machine.h"
 

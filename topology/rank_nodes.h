@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "src/base/processors.h"
+#include "src/system/processors.h"
 #include "topology/affinity.h"
 #include "topology/machine.h"
 #include "topology/rank_nics.h"

@@ -20,9 +20,9 @@
 
 #include <fmt/format.h>
 
-#include "src/base/interface_list.h"
 #include "src/base/text.h"
-#include "src/base/unique_fd.h"
+#include "src/system/interface_list.h"
+#include "src/system/unique_fd.h"
 #include "topology/accelerator_class.h"
 
 namespace hetcomm::topology {

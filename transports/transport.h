@@ -31,14 +31,14 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/config.h"
-#include "src/base/log.h"
-#include "src/base/numa_memory.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
 #include "src/net/poller.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
+#include "src/system/numa_memory.h"
 #include "transports/abilities.h"
 #include "transports/types.h"
 

@@ -23,9 +23,9 @@
 #include <fmt/format.h>
 
 #include "devices/registry.h"
-#include "src/base/memory_file.h"
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
+#include "src/system/memory_file.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 namespace {

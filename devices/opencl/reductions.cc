@@ -9,7 +9,7 @@
 
 #include <hetcomm/datatype.h>
 
-#include "src/base/signals_blocked.h"
+#include "src/system/signals_blocked.h"
 
 namespace hetcomm::opencl {
 namespace {

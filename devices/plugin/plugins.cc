@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "devices/plugin/checked_device.h"
-#include "src/base/config.h"
 #include "src/base/text.h"
+#include "src/system/config.h"
 
 namespace hetcomm {
 namespace {

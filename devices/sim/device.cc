@@ -13,8 +13,8 @@
 #include <fmt/format.h>
 
 #include "devices/registry.h"
-#include "src/base/clock.h"
 #include "src/reduce/reduce.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {
@@ -561,8 +561,8 @@ Result<Device> create_sim_device(std::string_view kind, std::string_view options
   Result<std::unique_ptr<SimMemory>> memory =
       by_handle ? HandleMemory::create(capacity) : AddressMemory::create(capacity);
   if (!memory.ok()) return memory.status().annotate(kind);
-  auto device = std::make_unique<SimDevice>(kind, parsed.value(), std::move(memory).value(),
-                                            by_handle);
+  auto device =
+      std::make_unique<SimDevice>(kind, parsed.value(), std::move(memory).value(), by_handle);
   return Device{.table = by_handle ? &kHandleTable : &kAddressTable, .instance = device.release()};
 }
 

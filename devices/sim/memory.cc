@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "src/base/memory_file.h"
+#include "src/system/memory_file.h"
 
 namespace hetcomm {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 

@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
-#include "src/base/clock.h"
-#include "src/base/signals_blocked.h"
+#include "src/system/clock.h"
+#include "src/system/signals_blocked.h"
 
 namespace hetcomm {
 namespace {

@@ -12,13 +12,13 @@
 
 #include <hetcomm/bootstrap.h>
 
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/bootstrap/rank_group.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace hetcomm {
 

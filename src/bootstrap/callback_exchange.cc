@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 
 #include "src/base/bytes.h"
-#include "src/base/clock.h"
-#include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/bootstrap/exchange_names.h"
 #include "src/bootstrap/store_protocol.h"
 #include "src/net/hash.h"
+#include "src/system/clock.h"
+#include "src/system/random.h"
 
 namespace hetcomm {
 namespace {

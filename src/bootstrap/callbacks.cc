@@ -11,8 +11,6 @@
 #include <fmt/format.h>
 
 #include "src/base/bytes.h"
-#include "src/base/clock.h"
-#include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/callback_exchange.h"
@@ -22,6 +20,8 @@
 #include "src/bootstrap/store_protocol.h"
 #include "src/net/hash.h"
 #include "src/net/key.h"
+#include "src/system/clock.h"
+#include "src/system/random.h"
 
 namespace hetcomm {
 namespace {

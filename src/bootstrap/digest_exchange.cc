@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "src/base/bytes.h"
-#include "src/base/clock.h"
 #include "src/bootstrap/relay_chain.h"
 #include "src/bootstrap/store_protocol.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

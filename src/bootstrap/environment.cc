@@ -11,9 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
-#include "src/base/descriptors.h"
-#include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/exchange_names.h"
@@ -25,6 +22,9 @@
 #include "src/bootstrap/store_listeners.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
+#include "src/system/clock.h"
+#include "src/system/descriptors.h"
+#include "src/system/random.h"
 
 namespace hetcomm {
 namespace {

@@ -12,8 +12,8 @@
 #include <set>
 #include <vector>
 
-#include "src/base/clock.h"
 #include "src/net/handshake.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "src/base/config.h"
 #include "src/base/status.h"
+#include "src/system/config.h"
 
 namespace hetcomm {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/base/clock.h"
-#include "src/base/random.h"
 #include "src/net/key.h"
+#include "src/system/clock.h"
+#include "src/system/random.h"
 
 namespace hetcomm {
 namespace {

@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/base/clock.h"
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/bootstrap/store.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
 #include "src/net/listening_place.h"
+#include "src/system/clock.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace hetcomm {
 

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

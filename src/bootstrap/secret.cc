@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "src/base/small_file.h"
 #include "src/net/hash.h"
 #include "src/net/key.h"
 #include "src/net/tls.h"
+#include "src/system/small_file.h"
 
 namespace hetcomm {
 namespace {

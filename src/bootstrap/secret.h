@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
 #include "src/net/credentials.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace hetcomm {
 

@@ -18,9 +18,6 @@
 #include <string>
 #include <vector>
 
-#include "src/base/clock.h"
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
 #include "src/bootstrap/store_listeners.h"
 #include "src/bootstrap/store_protocol.h"
@@ -29,6 +26,9 @@
 #include "src/net/listening_place.h"
 #include "src/net/stream_socket.h"
 #include "src/net/tls.h"
+#include "src/system/clock.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace hetcomm {
 

@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 
 #include "src/base/bytes.h"
-#include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_finder.h"
 #include "src/net/hash.h"
 #include "src/net/listening_socket.h"
 #include "src/net/socket_peer.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 
 #include "src/base/bytes.h"
-#include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/bootstrap/store_protocol.h"
 #include "src/net/connector.h"
 #include "src/net/poller.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

@@ -1,8 +1,8 @@
 // Finds the job's store among addresses of which any may be closed, silent, or somebody else's.
 #pragma once
 
-#include "src/base/log.h"
 #include "src/bootstrap/store.h"
+#include "src/system/log.h"
 
 namespace hetcomm {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 #include "src/net/address.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 

@@ -20,15 +20,15 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
-#include "src/base/random.h"
-#include "src/base/signals_blocked.h"
 #include "src/bootstrap/last_replies.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_session.h"
 #include "src/bootstrap/store_table.h"
 #include "src/net/acceptor.h"
 #include "src/net/network_listener.h"
+#include "src/system/clock.h"
+#include "src/system/random.h"
+#include "src/system/signals_blocked.h"
 
 namespace hetcomm {
 namespace {

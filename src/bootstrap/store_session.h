@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "src/base/clock.h"
 #include "src/bootstrap/store_protocol.h"
 #include "src/bootstrap/store_table.h"
 #include "src/net/poller.h"
 #include "src/net/stream_socket.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

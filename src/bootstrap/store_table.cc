@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "src/base/bytes.h"
-#include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/bootstrap/exchange_names.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "devices/device.h"
-#include "src/base/log.h"
-#include "src/base/unique_fd.h"
+#include "src/system/log.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm::capi {
 

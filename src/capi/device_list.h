@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "devices/device.h"
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace hetcomm::capi {
 

@@ -1,7 +1,7 @@
 // Status names, version, variables and transports.
-#include "src/base/config.h"
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
+#include "src/system/config.h"
 
 #define HETCOMM_TEXT_(x) #x
 #define HETCOMM_TEXT(x) HETCOMM_TEXT_(x)

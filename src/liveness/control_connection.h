@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 #include "src/liveness/frame.h"
 #include "src/liveness/judge.h"
 #include "src/net/address.h"
 #include "src/net/poller.h"
 #include "src/net/stream_socket.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm::liveness {
 

@@ -1,7 +1,7 @@
 #include "src/liveness/control_plane.h"
 
-#include "src/base/clock.h"
 #include "src/liveness/plane.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::liveness {
 namespace {

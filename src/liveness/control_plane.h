@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/liveness/control_thread.h"
 #include "src/liveness/mailbox.h"
 #include "src/liveness/profile_book.h"
 #include "src/liveness/ring.h"
 #include "src/liveness/setup.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace hetcomm::liveness {
 

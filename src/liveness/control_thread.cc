@@ -9,9 +9,9 @@
 #include <new>
 #include <system_error>
 
-#include "src/base/clock.h"
-#include "src/base/short_slices.h"
-#include "src/base/signals_blocked.h"
+#include "src/system/clock.h"
+#include "src/system/short_slices.h"
+#include "src/system/signals_blocked.h"
 
 namespace hetcomm::liveness {
 

@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "src/base/processors.h"
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 #include "src/net/poller.h"
+#include "src/system/processors.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm::liveness {
 

@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/net/listening_socket.h"
 #include "src/net/tls.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::liveness {
 namespace {

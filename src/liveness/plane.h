@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/liveness/control_connection.h"
 #include "src/liveness/control_thread.h"
 #include "src/liveness/judge.h"
@@ -19,6 +17,8 @@
 #include "src/liveness/setup.h"
 #include "src/net/acceptor.h"
 #include "src/net/connector.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace hetcomm::liveness {
 

@@ -1,7 +1,7 @@
 // A process descriptor (pidfd) stands for one process, whatever becomes of its number.
 #pragma once
 
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm::liveness {
 

@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "src/base/clock.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 #include "src/net/address.h"
 #include "src/net/handshake.h"
 #include "src/net/poller.h"
 #include "src/net/stream_socket.h"
 #include "src/net/tls.h"
+#include "src/system/clock.h"
+#include "src/system/log.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 

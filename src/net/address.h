@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/base/config.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/system/config.h"
 
 namespace hetcomm {
 

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "src/base/clock.h"
 #include "src/base/status.h"
 #include "src/net/address.h"
 #include "src/net/handshake.h"
 #include "src/net/poller.h"
 #include "src/net/stream_socket.h"
 #include "src/net/tls.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

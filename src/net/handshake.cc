@@ -11,9 +11,9 @@
 #include <fmt/format.h>
 
 #include "src/base/bytes.h"
-#include "src/base/random.h"
 #include "src/base/text.h"
 #include "src/net/tls.h"
+#include "src/system/random.h"
 
 namespace hetcomm {
 namespace {

@@ -1,8 +1,8 @@
 // Tells the user about entries of HETCOMM_INTERFACE that name nothing.
 #pragma once
 
-#include "src/base/config.h"
-#include "src/base/log.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace hetcomm {
 

@@ -12,11 +12,11 @@
 
 #include <fmt/format.h>
 
-#include "src/base/interface_list.h"
 #include "src/base/text.h"
 #include "src/net/address.h"
 #include "src/net/interface_check.h"
 #include "src/net/listening_socket.h"
+#include "src/system/interface_list.h"
 
 namespace hetcomm {
 namespace {

@@ -7,8 +7,8 @@
 #include <new>
 
 #include "src/base/bytes.h"
-#include "src/base/random.h"
 #include "src/net/hash.h"
+#include "src/system/random.h"
 
 namespace hetcomm {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/base/host_id.h"
 #include "src/base/status.h"
 #include "src/net/address.h"
+#include "src/system/host_id.h"
 
 namespace hetcomm {
 

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "src/base/config.h"
 #include "src/net/acceptor.h"
 #include "src/net/listening_place.h"
+#include "src/system/config.h"
 
 namespace hetcomm {
 

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <ctime>
 
-#include "src/base/clock.h"
 #include "src/net/fork_guard.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 

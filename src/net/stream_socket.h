@@ -19,8 +19,8 @@
 #include <string>
 #include <utility>
 
-#include "src/base/unique_fd.h"
 #include "src/net/tls.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 

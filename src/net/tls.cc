@@ -12,7 +12,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
-#include "src/base/small_file.h"
+#include "src/system/small_file.h"
 
 namespace hetcomm {
 namespace {

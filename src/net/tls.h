@@ -30,9 +30,9 @@
 #include <string>
 #include <vector>
 
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 // OpenSSL's, so that its headers stay in tls.cc and tls_session.cc.
 struct bio_method_st;

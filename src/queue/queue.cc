@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/job/context.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/core/job/context.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::reshard {
 namespace {

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 #include "tests/conformance/capi_job.h"
 #include "tests/support/hanging_device.h"
 

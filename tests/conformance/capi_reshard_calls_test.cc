@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 #include "tests/conformance/capi_job.h"
 
 namespace hetcomm_test {

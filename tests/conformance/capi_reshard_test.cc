@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 #include "tests/conformance/capi_device.h"
 #include "tests/conformance/capi_job.h"
 #include "tests/conformance/capi_layouts.h"

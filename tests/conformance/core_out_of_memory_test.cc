@@ -18,11 +18,11 @@
 #include <thread>
 #include <vector>
 
-#include "src/base/clock.h"
 #include "src/core/communicator/split.h"
 #include "src/core/job/job.h"
 #include "src/core/peer/pair.h"
 #include "src/core/progress/graveyard.h"
+#include "src/system/clock.h"
 #include "tests/support/core_job.h"
 #include "tests/support/counting_allocator.h"
 #include "transports/tcp/factory.h"

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "src/base/unique_fd.h"
 #include "src/net/key.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 namespace {

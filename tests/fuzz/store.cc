@@ -6,8 +6,8 @@
 #include <map>
 
 #include "src/base/bytes.h"
-#include "src/base/clock.h"
 #include "src/bootstrap/store_table.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

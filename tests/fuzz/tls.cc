@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "src/base/span.h"
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 #include "tests/support/certificates.h"
 
 namespace hetcomm {

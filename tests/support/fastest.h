@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::test {
 

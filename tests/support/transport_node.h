@@ -24,10 +24,10 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/net/poller.h"
+#include "src/system/clock.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 #include "tests/support/pattern.h"
 #include "transports/transport.h"
 

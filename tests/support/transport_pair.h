@@ -27,8 +27,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/random.h"
 #include "src/net/key.h"
+#include "src/system/random.h"
 #include "tests/support/transport_node.h"
 
 namespace hetcomm::test {

@@ -20,6 +20,7 @@ from pathlib import Path
 
 PUBLIC = "include/hetcomm/"
 BASE = "src/base/"
+SYSTEM = "src/system/"
 NET = "src/net/"
 LIVENESS = "src/liveness/"
 REDUCE = "src/reduce/reduce.h"
@@ -33,26 +34,27 @@ DEVICE_REGISTRY = "devices/registry.h"
 PUBLIC_TYPES = "include/hetcomm/"
 EVERYTHING = ""
 # What every room of core sees.
-CORE_BELOW = [PUBLIC_TYPES, BASE, NET, "topology/", DEVICE_API, *TRANSPORT_API]
+CORE_BELOW = [PUBLIC_TYPES, BASE, SYSTEM, NET, "topology/", DEVICE_API, *TRANSPORT_API]
 
 # Path prefix -> what may be included, as path prefixes from the root. A trailing "<x>" stands for
 # each subfolder as a layer of its own: transports/tcp does not see transports/shm.
 LAYERS = {
     "include/hetcomm/": [PUBLIC],
     "src/base/": [PUBLIC_TYPES],
-    "src/net/": [PUBLIC_TYPES, BASE],
+    SYSTEM: [PUBLIC_TYPES, BASE],
+    "src/net/": [PUBLIC_TYPES, BASE, SYSTEM],
     "src/reduce/": [PUBLIC_TYPES, BASE],
-    "src/bootstrap/": [PUBLIC_TYPES, BASE, NET],
-    "devices/device.h": [PUBLIC_TYPES, BASE],
-    "devices/device.cc": [PUBLIC_TYPES, BASE, DEVICE_API],
-    "devices/registry.h": [PUBLIC_TYPES, BASE, DEVICE_API],
+    "src/bootstrap/": [PUBLIC_TYPES, BASE, SYSTEM, NET],
+    "devices/device.h": [PUBLIC_TYPES, BASE, SYSTEM],
+    "devices/device.cc": [PUBLIC_TYPES, BASE, SYSTEM, DEVICE_API],
+    "devices/registry.h": [PUBLIC_TYPES, BASE, SYSTEM, DEVICE_API],
     # The simulation calculates as the host does.
-    "devices/sim/": [PUBLIC_TYPES, BASE, DEVICE_API, DEVICE_REGISTRY, REDUCE],
-    "devices/<x>/": [PUBLIC_TYPES, BASE, DEVICE_API, DEVICE_REGISTRY],
-    "transports/": [PUBLIC_TYPES, BASE, NET, DEVICE_API],
-    "transports/<x>/": [PUBLIC_TYPES, BASE, NET, DEVICE_API, *TRANSPORT_API],
-    "topology/": [PUBLIC_TYPES, BASE],
-    LIVENESS: [PUBLIC_TYPES, BASE, NET],
+    "devices/sim/": [PUBLIC_TYPES, BASE, SYSTEM, DEVICE_API, DEVICE_REGISTRY, REDUCE],
+    "devices/<x>/": [PUBLIC_TYPES, BASE, SYSTEM, DEVICE_API, DEVICE_REGISTRY],
+    "transports/": [PUBLIC_TYPES, BASE, SYSTEM, NET, DEVICE_API],
+    "transports/<x>/": [PUBLIC_TYPES, BASE, SYSTEM, NET, DEVICE_API, *TRANSPORT_API],
+    "topology/": [PUBLIC_TYPES, BASE, SYSTEM],
+    LIVENESS: [PUBLIC_TYPES, BASE, SYSTEM, NET],
     "src/core/progress/": CORE_BELOW,
     "src/core/memory/": CORE_BELOW + ["src/core/progress/"],
     "src/core/peer/": CORE_BELOW + [LIVENESS, "src/core/progress/", "src/core/memory/"],
@@ -67,8 +69,8 @@ LAYERS = {
     "pipeline/": [PUBLIC_TYPES, BASE],
     "pipeline/execut": [PUBLIC_TYPES, BASE, "pipeline/", "reshard/", "src/core/", DEVICE_API],
     "planner/": [PUBLIC_TYPES, BASE, "topology/", "reshard/", "pipeline/"],
-    "src/queue/": [PUBLIC_TYPES, BASE, "src/core/"],
-    "src/reshard/": [PUBLIC_TYPES, BASE, REDUCE, "src/core/", "reshard/", "topology/link_model.h"],
+    "src/queue/": [PUBLIC_TYPES, BASE, SYSTEM, "src/core/"],
+    "src/reshard/": [PUBLIC_TYPES, BASE, SYSTEM, REDUCE, "src/core/", "reshard/", "topology/link_model.h"],
     "src/capi/": [EVERYTHING],
     "src/mpi/": [PUBLIC],
     "bench/": [PUBLIC],

@@ -54,7 +54,7 @@ class CheckLayersTest(unittest.TestCase):
         self.assertEqual(self.check(), [])
 
     def test_base_must_not_see_core(self):
-        self.assert_caught("src/base/log.cc", '#include "src/core/job/core.h"\n', "src/base/ must not")
+        self.assert_caught("src/system/log.cc", '#include "src/core/job/core.h"\n', "src/system/ must not")
 
     def test_core_must_not_name_a_transport(self):
         self.assert_caught("src/core/job/a.cc", '#include "transports/tcp/tcp.h"\n', "src/core/job/ must not")

@@ -18,5 +18,5 @@ hetcomm_test(base_test TIMED LIKE_LIBRARY
     base_status_test.cc
     base_text_test.cc
     base_yielder_test.cc
-  DEPENDS base fmt::fmt
+  DEPENDS base system fmt::fmt
   LABELS asan tsan)

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/biased_lock.h"
+#include "src/system/biased_lock.h"
 
 namespace hetcomm {
 namespace {

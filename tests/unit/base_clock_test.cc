@@ -1,7 +1,7 @@
 // Clock: time goes forward, the tick rate fits the kernel's clock, deadlines do not wrap around.
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

@@ -9,8 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
-#include "src/base/config.h"
+#include "src/system/clock.h"
+#include "src/system/config.h"
 
 namespace hetcomm {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/interface_list.h"
+#include "src/system/interface_list.h"
 
 namespace hetcomm {
 namespace {

@@ -24,7 +24,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/log.h"
+#include "src/system/log.h"
 
 namespace hetcomm {
 namespace {

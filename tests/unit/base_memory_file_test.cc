@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/memory_file.h"
+#include "src/system/memory_file.h"
 
 namespace hetcomm {
 namespace {

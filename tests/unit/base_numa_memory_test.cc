@@ -21,7 +21,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/numa_memory.h"
+#include "src/system/numa_memory.h"
 
 namespace hetcomm {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/processors.h"
+#include "src/system/processors.h"
 
 namespace hetcomm {
 namespace {

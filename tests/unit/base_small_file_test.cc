@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/small_file.h"
-#include "src/base/unique_fd.h"
+#include "src/system/small_file.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 namespace {

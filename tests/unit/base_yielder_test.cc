@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
-#include "src/base/yielder.h"
+#include "src/system/clock.h"
+#include "src/system/yielder.h"
 
 namespace hetcomm {
 namespace {

@@ -14,10 +14,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/net/hash.h"
 #include "src/net/key.h"
+#include "src/system/clock.h"
 #include "tests/support/callback_world.h"
 
 namespace hetcomm {

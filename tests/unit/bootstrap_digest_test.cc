@@ -32,7 +32,6 @@
 #include <gtest/gtest.h>
 
 #include "src/base/bytes.h"
-#include "src/base/clock.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/digest_exchange.h"
 #include "src/bootstrap/relay.h"
@@ -40,6 +39,7 @@
 #include "src/bootstrap/store_protocol.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
+#include "src/system/clock.h"
 #include "tests/support/callback_world.h"
 #include "tests/support/certificates.h"
 

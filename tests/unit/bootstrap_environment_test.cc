@@ -24,12 +24,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
-#include "src/base/unique_fd.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/launch.h"
 #include "src/bootstrap/secret.h"
 #include "src/net/listening_socket.h"
+#include "src/system/clock.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 namespace {

@@ -23,12 +23,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_finder.h"
 #include "src/bootstrap/store_table.h"
 #include "src/net/key.h"
+#include "src/system/clock.h"
 #include "tests/support/callback_world.h"
 
 namespace hetcomm {

@@ -31,7 +31,6 @@
 #include <gtest/gtest.h>
 
 #include "src/base/bytes.h"
-#include "src/base/clock.h"
 #include "src/bootstrap/exchange_names.h"
 #include "src/bootstrap/last_replies.h"
 #include "src/bootstrap/store.h"
@@ -41,6 +40,7 @@
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 #include "src/net/poller.h"
+#include "src/system/clock.h"
 #include "tests/support/certificates.h"
 #include "tests/support/fastest.h"
 

@@ -15,8 +15,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/unique_fd.h"
 #include "src/core/collectives/shared_arena.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm::collectives {
 namespace {

@@ -25,8 +25,8 @@
 #include <gtest/gtest.h>
 
 #include "devices/registry.h"
-#include "src/base/clock.h"
 #include "src/core/memory/staging.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

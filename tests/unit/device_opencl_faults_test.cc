@@ -15,7 +15,7 @@
 #include <hetcomm/datatype.h>
 
 #include "devices/opencl/api.h"
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 #include "tests/unit/device_fixture.h"
 
 namespace hetcomm {
@@ -176,7 +176,8 @@ class Life {
       for (size_t i = 0; i < kSize; ++i) {
         const auto twice = static_cast<std::byte>(2 * static_cast<unsigned>(sent[i]));
         const char* const failed = faults.failed;
-        ASSERT_EQ(back[i], twice) << "at " << i << "; failed: " << (failed != nullptr ? failed : "none");
+        ASSERT_EQ(back[i], twice) << "at " << i
+                                  << "; failed: " << (failed != nullptr ? failed : "none");
       }
     }
     // The vendor writes the descriptor within a short time, from a thread of its own.

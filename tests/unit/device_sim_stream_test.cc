@@ -15,7 +15,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 #include "tests/unit/device_fixture.h"
 
 namespace hetcomm {

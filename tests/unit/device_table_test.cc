@@ -20,7 +20,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 #include "tests/unit/device_fixture.h"
 
 namespace hetcomm {

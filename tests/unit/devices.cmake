@@ -8,7 +8,7 @@ hetcomm_test(device_test TIMED
     device_sim_memory_test.cc
     device_sim_stream_test.cc
     device_table_test.cc
-  DEPENDS base device_api device_host device_plugin device_sim reduce
+  DEPENDS base system device_api device_host device_plugin device_sim reduce
   ENVIRONMENT
     HETCOMM_TEST_PLUGIN=$<TARGET_FILE:example_device_plugin>
     HETCOMM_TEST_BAD_PLUGIN=$<TARGET_FILE:bad_device_plugin>
@@ -30,7 +30,7 @@ endif()
 if(TARGET hetcomm_device_opencl AND NOT HETCOMM_SANITIZE)
   hetcomm_test(opencl_test
     SOURCES device_opencl_faults_test.cc device_opencl_test.cc device_reduce_test.cc device_table_test.cc
-    DEPENDS base device_api device_host device_opencl device_plugin device_sim reduce fmt::fmt
+    DEPENDS base system device_api device_host device_opencl device_plugin device_sim reduce fmt::fmt
     ENVIRONMENT ${HETCOMM_OPENCL_ENVIRONMENT}
     PROCESSORS 2
     TIMEOUT 240)

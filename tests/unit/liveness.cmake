@@ -1,21 +1,21 @@
 hetcomm_test(liveness_parts_test
   SOURCES liveness_parts_test.cc
-  DEPENDS base net liveness fmt::fmt
+  DEPENDS base system net liveness fmt::fmt
   LABELS asan tsan
   TIMEOUT 60)
 hetcomm_test(liveness_control_connection_test
   SOURCES liveness_control_connection_test.cc
-  DEPENDS base net liveness fmt::fmt
+  DEPENDS base system net liveness fmt::fmt
   LABELS asan
   TIMEOUT 60)
 hetcomm_test(liveness_judge_test
   SOURCES liveness_judge_test.cc
-  DEPENDS base net liveness fmt::fmt
+  DEPENDS base system net liveness fmt::fmt
   LABELS asan
   TIMEOUT 60)
 hetcomm_test(liveness_simulation_test LIKE_LIBRARY
   SOURCES liveness_simulation_test.cc ${PROJECT_SOURCE_DIR}/tests/support/liveness_simulation.cc
-  DEPENDS base net liveness fmt::fmt
+  DEPENDS base system net liveness fmt::fmt
   LABELS asan
   TIMEOUT 300)
 # In the build without sanitizers.

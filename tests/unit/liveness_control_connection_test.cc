@@ -25,10 +25,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
 #include "src/liveness/control_connection.h"
 #include "src/liveness/process_descriptor.h"
 #include "src/net/listening_socket.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::liveness {
 namespace {

@@ -25,7 +25,6 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/unique_fd.h"
 #include "src/liveness/address_book.h"
 #include "src/liveness/frame.h"
 #include "src/liveness/letters.h"
@@ -33,6 +32,7 @@
 #include "src/liveness/news.h"
 #include "src/liveness/profile_book.h"
 #include "src/liveness/ring.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm::liveness {
 namespace {

@@ -25,12 +25,12 @@
 #include <gtest/gtest.h>
 
 #include "src/base/bytes.h"
-#include "src/base/unique_fd.h"
 #include "src/net/handshake.h"
 #include "src/net/hash.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 #include "src/net/socket_options.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 namespace {

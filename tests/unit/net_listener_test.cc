@@ -16,13 +16,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
-#include "src/base/host_id.h"
 #include "src/net/connector.h"
 #include "src/net/key.h"
 #include "src/net/listening_place.h"
 #include "src/net/listening_socket.h"
 #include "src/net/network_listener.h"
+#include "src/system/clock.h"
+#include "src/system/host_id.h"
 
 namespace hetcomm {
 namespace {

@@ -26,13 +26,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/base/clock.h"
 #include "src/net/acceptor.h"
 #include "src/net/connector.h"
 #include "src/net/handshake.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 #include "src/net/socket_options.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

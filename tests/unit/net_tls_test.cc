@@ -30,12 +30,12 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-#include "src/base/clock.h"
 #include "src/net/acceptor.h"
 #include "src/net/connector.h"
 #include "src/net/handshake.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
+#include "src/system/clock.h"
 #include "tests/support/certificates.h"
 
 namespace hetcomm {

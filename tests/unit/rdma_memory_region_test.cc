@@ -40,7 +40,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/log.h"
+#include "src/system/log.h"
 #include "tests/support/fake_verbs.h"
 #include "transports/rdma/memory_region_cache.h"
 

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/log.h"
+#include "src/system/log.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/rdma_fixture.h"
 #include "transports/rdma/nic.h"

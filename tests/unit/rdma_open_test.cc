@@ -17,7 +17,7 @@
 #include <chrono>
 #include <thread>
 
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/rdma_fixture.h"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "src/base/clock.h"
 #include "src/reduce/reduce.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::test {
 namespace {

@@ -3,7 +3,7 @@
 // the transport never sleeps on work; connecting to anybody else fails with a text.
 #include <gtest/gtest.h>
 
-#include "src/base/random.h"
+#include "src/system/random.h"
 #include "tests/support/transport_node.h"
 #include "transports/self/factory.h"
 

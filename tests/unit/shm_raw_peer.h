@@ -10,9 +10,9 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/random.h"
 #include "src/net/connector.h"
 #include "src/net/key.h"
+#include "src/system/random.h"
 #include "tests/support/transport_node.h"
 #include "transports/shm/contact.h"
 #include "transports/shm/factory.h"

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <thread>
 
-#include "src/base/membarrier.h"
+#include "src/system/membarrier.h"
 #include "tests/support/transport_pair.h"
 #include "tests/unit/shm_raw_peer.h"
 #include "transports/shm/exposure.h"

@@ -16,12 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/clock.h"
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/net/credentials.h"
 #include "src/net/key.h"
 #include "src/net/poller.h"
+#include "src/system/clock.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 #include "transports/tcp/factory.h"
 #include "transports/transport.h"
 

@@ -22,7 +22,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 #include "tests/support/certificates.h"
 #include "tests/support/cut_sockets.h"
 #include "tests/unit/tcp_fixture.h"

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 #include "tests/unit/tcp_fixture.h"
 
 namespace hetcomm::test {

@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
-#include "src/base/random.h"
 #include "src/net/hash.h"
 #include "src/net/socket_options.h"
+#include "src/system/clock.h"
+#include "src/system/random.h"
 #include "transports/rdma/endpoint.h"
 #include "transports/rdma/pending_connections.h"
 #include "transports/rdma/port.h"

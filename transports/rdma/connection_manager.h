@@ -21,10 +21,10 @@
 #include <memory>
 #include <optional>
 
-#include "src/base/log.h"
 #include "src/base/status.h"
 #include "src/net/address.h"
 #include "src/net/poller.h"
+#include "src/system/log.h"
 #include "transports/rdma/device.h"
 #include "transports/rdma/queue_pair.h"
 #include "transports/rdma/wire.h"

@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 #include "transports/rdma/nic.h"
 #include "transports/rdma/verbs.h"
 

@@ -10,9 +10,9 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
 #include "src/base/text.h"
-#include "src/base/unique_fd.h"
+#include "src/system/clock.h"
+#include "src/system/unique_fd.h"
 #include "transports/rdma/device.h"
 #include "transports/rdma/receive_pool.h"
 

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "devices/device.h"
-#include "src/base/config.h"
 #include "src/base/status.h"
+#include "src/system/config.h"
 #include "transports/rdma/queue_pair.h"
 #include "transports/rdma/verbs.h"
 #include "transports/transport.h"

@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
 #include "src/base/text.h"
+#include "src/system/clock.h"
 #include "transports/rdma/endpoint_table.h"
 
 namespace hetcomm::rdma {

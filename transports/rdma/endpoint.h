@@ -13,9 +13,9 @@
 #include <memory>
 #include <string>
 
-#include "src/base/clock.h"
-#include "src/base/unique_fd.h"
 #include "src/net/poller.h"
+#include "src/system/clock.h"
+#include "src/system/unique_fd.h"
 #include "transports/rdma/bulk_sender.h"
 #include "transports/rdma/connection_manager.h"
 #include "transports/rdma/credits.h"

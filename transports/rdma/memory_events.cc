@@ -19,9 +19,9 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
-#include "src/base/signals_blocked.h"
 #include "src/net/fork_guard.h"
+#include "src/system/clock.h"
+#include "src/system/signals_blocked.h"
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1

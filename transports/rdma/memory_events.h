@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 #include "transports/rdma/memory_monitor.h"
 
 namespace hetcomm::rdma {

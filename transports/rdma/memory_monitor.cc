@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 #include "transports/rdma/memory_events.h"
 
 namespace hetcomm::rdma {

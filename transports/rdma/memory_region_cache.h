@@ -22,9 +22,9 @@
 #include <memory>
 #include <unordered_map>
 
-#include "src/base/log.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/system/log.h"
 #include "transports/rdma/device_memory.h"
 #include "transports/rdma/memory_monitor.h"
 #include "transports/rdma/verbs.h"

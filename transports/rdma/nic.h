@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 #include "transports/rdma/verbs.h"
 
 namespace hetcomm::rdma {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "src/base/random.h"
+#include "src/system/random.h"
 
 namespace hetcomm::rdma {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/base/numa_memory.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/system/numa_memory.h"
 #include "transports/rdma/device.h"
 
 namespace hetcomm::rdma {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "src/base/config.h"
+#include "src/system/config.h"
 #include "transports/rdma/nic.h"
 #include "transports/rdma/queue_pair.h"
 #include "transports/transport.h"

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
 #include "src/base/text.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::rdma {
 namespace {

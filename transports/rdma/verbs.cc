@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "src/base/loaded_library.h"
+#include "src/system/loaded_library.h"
 
 namespace hetcomm::rdma {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 #include "transports/self/endpoint.h"
 #include "transports/transport.h"
 

@@ -11,8 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/base/config.h"
 #include "src/base/status.h"
+#include "src/system/config.h"
 #include "transports/shm/exposure.h"
 #include "transports/transport.h"
 

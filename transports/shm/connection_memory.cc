@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "src/base/memory_file.h"
+#include "src/system/memory_file.h"
 
 namespace hetcomm::shm {
 namespace {

@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <span>
 
-#include "src/base/numa_memory.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
+#include "src/system/numa_memory.h"
+#include "src/system/unique_fd.h"
 #include "transports/shm/wire.h"
 
 namespace hetcomm::shm {

@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "src/base/bytes.h"
-#include "src/base/unique_fd.h"
 #include "src/net/address.h"
+#include "src/system/unique_fd.h"
 #include "transports/shm/wire.h"
 
 namespace hetcomm::shm {

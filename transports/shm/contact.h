@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "src/base/host_id.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
+#include "src/system/host_id.h"
 
 namespace hetcomm::shm {
 

@@ -1,6 +1,6 @@
 #include "transports/shm/factory.h"
 
-#include "src/base/membarrier.h"
+#include "src/system/membarrier.h"
 #include "transports/shm/connection_memory.h"
 #include "transports/shm/transport.h"
 

@@ -5,7 +5,7 @@
 
 #include "src/base/span.h"
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm::shm {
 

@@ -17,7 +17,7 @@
 #include <unordered_map>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 #include "transports/shm/file_passing.h"
 #include "transports/shm/wire.h"
 #include "transports/transport.h"

@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "src/base/log.h"
 #include "src/base/status.h"
+#include "src/system/log.h"
 #include "transports/shm/mapping.h"
 #include "transports/shm/setup.h"
 #include "transports/transport.h"

@@ -14,8 +14,8 @@
 #include <memory>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 #include "src/net/poller.h"
+#include "src/system/unique_fd.h"
 #include "transports/shm/cma.h"
 #include "transports/shm/connection_memory.h"
 #include "transports/shm/file_passing.h"

@@ -7,11 +7,11 @@
 #include <bit>
 #include <cerrno>
 
-#include "src/base/clock.h"
-#include "src/base/membarrier.h"
-#include "src/base/random.h"
 #include "src/net/connector.h"
 #include "src/net/socket_peer.h"
+#include "src/system/clock.h"
+#include "src/system/membarrier.h"
+#include "src/system/random.h"
 #include "transports/shm/contact.h"
 #include "transports/shm/wake.h"
 

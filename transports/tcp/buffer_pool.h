@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "src/base/numa_memory.h"
 #include "src/base/span.h"
+#include "src/system/numa_memory.h"
 
 namespace hetcomm::tcp {
 

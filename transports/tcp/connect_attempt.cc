@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::tcp {
 namespace {

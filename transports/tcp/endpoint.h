@@ -19,8 +19,8 @@
 #include <string>
 #include <string_view>
 
-#include "src/base/clock.h"
 #include "src/net/address.h"
+#include "src/system/clock.h"
 #include "transports/tcp/bulk_queue.h"
 #include "transports/tcp/exposure.h"
 #include "transports/tcp/frame_reader.h"

@@ -1,7 +1,7 @@
 #include "transports/tcp/exposure.h"
 
 #include "src/base/free_index.h"
-#include "src/base/random.h"
+#include "src/system/random.h"
 
 namespace hetcomm::tcp {
 namespace {

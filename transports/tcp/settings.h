@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/base/config.h"
+#include "src/system/config.h"
 #include "transports/transport.h"
 
 namespace hetcomm::tcp {

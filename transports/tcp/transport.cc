@@ -8,11 +8,11 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
-#include "src/base/random.h"
 #include "src/net/handshake.h"
 #include "src/net/listening_socket.h"
 #include "src/net/socket_options.h"
+#include "src/system/clock.h"
+#include "src/system/random.h"
 
 namespace hetcomm::tcp {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "src/base/membarrier.h"
+#include "src/system/membarrier.h"
 
 namespace hetcomm::collectives {
 

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/log.h"
 #include "src/base/span.h"
 #include "src/core/collectives/shared_arena.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
+#include "src/system/log.h"
 
 namespace hetcomm::collectives {
 

@@ -11,8 +11,8 @@
 #include <cstdint>
 
 #include "src/base/baton_role.h"
-#include "src/base/membarrier.h"
 #include "src/core/collectives/shared_arena.h"
+#include "src/system/membarrier.h"
 
 namespace hetcomm::collectives {
 

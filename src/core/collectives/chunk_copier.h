@@ -13,11 +13,11 @@
 #include <cstring>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/base/copy.h"
 #include "src/core/collectives/chunk_layout.h"
 #include "src/core/collectives/shared_arena.h"
 #include "src/core/collectives/write_way.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::collectives {
 

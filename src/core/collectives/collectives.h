@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/config.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/job/job.h"
 #include "src/core/job/job_member.h"
+#include "src/system/config.h"
 
 namespace hetcomm::collectives {
 

@@ -1,8 +1,8 @@
 #include "src/core/collectives/device_runner.h"
 
-#include "src/base/clock.h"
 #include "src/base/copy.h"
 #include "src/reduce/reduce.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::collectives {
 namespace {

@@ -13,9 +13,9 @@
 
 #include <fmt/format.h>
 
-#include "src/base/memory_file.h"
-#include "src/base/random.h"
 #include "src/base/span.h"
+#include "src/system/memory_file.h"
+#include "src/system/random.h"
 
 namespace hetcomm::collectives {
 namespace {

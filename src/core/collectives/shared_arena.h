@@ -20,9 +20,9 @@
 #include <cstdint>
 
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 #include "src/core/collectives/call.h"
 #include "src/core/collectives/write_way.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm::collectives {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::collectives {
 

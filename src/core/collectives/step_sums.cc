@@ -1,7 +1,7 @@
 #include "src/core/collectives/step_sums.h"
 
-#include "src/base/clock.h"
 #include "src/reduce/reduce.h"
+#include "src/system/clock.h"
 
 namespace hetcomm::collectives {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/core/collectives/collective.h"
 #include "src/core/collectives/collectives.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

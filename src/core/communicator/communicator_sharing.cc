@@ -2,11 +2,11 @@
 #include <array>
 #include <memory>
 
-#include "src/base/random.h"
 #include "src/core/communicator/communicator.h"
 #include "src/core/job/context.h"
 #include "src/core/job/job_offer.h"
 #include "src/core/job/pending_channel.h"
+#include "src/system/random.h"
 
 namespace hetcomm {
 

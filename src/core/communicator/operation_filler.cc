@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/registration.h"
 #include "src/core/memory/user_stream.h"
 #include "src/core/peer/completer.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

@@ -14,14 +14,14 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/config.h"
-#include "src/base/log.h"
-#include "src/base/processors.h"
 #include "src/core/job/job_environment.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
 #include "src/liveness/control_thread.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
+#include "src/system/processors.h"
 #include "topology/host_links.h"
 #include "topology/host_topology.h"
 #include "topology/rank_nics.h"

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/base/host_id.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/bootstrap/digest_exchange.h"
+#include "src/system/host_id.h"
 #include "topology/pci_address.h"
 
 namespace hetcomm {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "src/base/descriptors.h"
+#include "src/system/descriptors.h"
 
 namespace hetcomm {
 

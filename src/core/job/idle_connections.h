@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/job/pair_table.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -22,12 +22,12 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
 #include "src/core/job/peer_directory.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
+#include "src/system/clock.h"
+#include "src/system/log.h"
 
 namespace hetcomm {
 

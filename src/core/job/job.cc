@@ -11,9 +11,6 @@
 #include <fmt/ranges.h>
 
 #include "src/base/baton_role.h"
-#include "src/base/descriptors.h"
-#include "src/base/host_id.h"
-#include "src/base/random.h"
 #include "src/bootstrap/digest_exchange.h"
 #include "src/core/job/host_devices.h"
 #include "src/core/job/job_digest.h"
@@ -23,6 +20,9 @@
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 #include "src/net/tls.h"
+#include "src/system/descriptors.h"
+#include "src/system/host_id.h"
+#include "src/system/random.h"
 #include "topology/host_links.h"
 #include "topology/link_model_json.h"
 

@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/host_id.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/bootstrap/digest_exchange.h"
 #include "src/core/job/rank_card.h"
 #include "src/core/job/transport_costs.h"
 #include "src/net/address.h"
+#include "src/system/host_id.h"
 
 namespace hetcomm {
 

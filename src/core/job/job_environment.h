@@ -5,13 +5,13 @@
 #include <span>
 #include <vector>
 
-#include "src/base/config.h"
-#include "src/base/log.h"
-#include "src/base/numa_memory.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/overlap_guard.h"
 #include "src/core/progress/engine.h"
 #include "src/liveness/control_thread.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
+#include "src/system/numa_memory.h"
 #include "topology/host_links.h"
 #include "topology/pairing.h"
 #include "transports/transport.h"

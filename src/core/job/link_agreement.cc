@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "src/base/small_file.h"
 #include "src/base/text.h"
 #include "src/bootstrap/digest_exchange.h"
+#include "src/system/small_file.h"
 #include "topology/link_model_json.h"
 
 namespace hetcomm {

@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "src/base/config.h"
 #include "src/base/status.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/core/job/peer_directory.h"
 #include "src/core/job/transport_costs.h"
+#include "src/system/config.h"
 #include "topology/link_model.h"
 
 namespace hetcomm {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "src/base/host_id.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/job/rank_profile.h"
 #include "src/core/job/transport_costs.h"
 #include "src/net/address.h"
+#include "src/system/host_id.h"
 
 namespace hetcomm {
 

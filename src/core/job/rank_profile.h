@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/base/host_id.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/job/transport_costs.h"
 #include "src/liveness/address_book.h"
 #include "src/net/address.h"
+#include "src/system/host_id.h"
 #include "topology/pairing.h"
 
 namespace hetcomm {

@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/base/status.h"
 #include "src/core/job/departures.h"
 #include "src/core/job/operation_ender.h"
@@ -17,6 +16,7 @@
 #include "src/core/peer/pair_commons.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "src/base/config.h"
+#include "src/system/config.h"
 
 namespace hetcomm {
 

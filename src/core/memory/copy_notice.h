@@ -4,8 +4,8 @@
 #pragma once
 
 #include "src/base/baton_role.h"
-#include "src/base/unique_fd.h"
 #include "src/net/poller.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 

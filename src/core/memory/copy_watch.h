@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -18,12 +18,12 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/core/memory/memory.h"
 #include "src/core/memory/near_transports.h"
 #include "src/core/progress/operation.h"
+#include "src/system/clock.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 #include "transports/transport.h"
 
 namespace hetcomm {

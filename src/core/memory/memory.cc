@@ -15,10 +15,10 @@
 
 #include <hetcomm/memory.h>
 
-#include "src/base/clock.h"
 #include "src/base/copy.h"
 #include "src/base/text.h"
 #include "src/core/memory/registration.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/numa_memory.h"
 #include "src/core/memory/abandoned_copies.h"
 #include "src/core/memory/memory.h"
+#include "src/system/numa_memory.h"
 
 namespace hetcomm {
 

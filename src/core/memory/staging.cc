@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "src/base/clock.h"
 #include "src/base/copy.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

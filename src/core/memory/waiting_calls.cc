@@ -5,7 +5,7 @@
 #include <system_error>
 #include <utility>
 
-#include "src/base/signals_blocked.h"
+#include "src/system/signals_blocked.h"
 
 namespace hetcomm {
 

@@ -24,8 +24,8 @@
 #include <thread>
 
 #include "devices/device.h"
-#include "src/base/numa_memory.h"
 #include "src/core/memory/abandoned_copies.h"
+#include "src/system/numa_memory.h"
 
 namespace hetcomm {
 

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/cool_downs.h"
 #include "src/core/peer/traffic.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/peer/holding_trial.h"
 #include "src/core/peer/pair_turns.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -7,12 +7,12 @@
 #include <cstdint>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/match.h"
 #include "src/core/peer/pull_chooser.h"
 #include "src/core/peer/transfer.h"
 #include "src/core/progress/id_chains.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

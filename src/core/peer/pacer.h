@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/peer/link_share.h"
 #include "src/core/peer/pair_turns.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
 #include "src/core/memory/device_access.h"
 #include "src/core/memory/device_sums.h"
@@ -34,6 +32,8 @@
 #include "src/core/progress/operation.h"
 #include "src/core/progress/slot_table.h"
 #include "src/liveness/control_plane.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 #include "transports/transport.h"
 
 namespace hetcomm {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/core/peer/pair.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/progress/engine.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

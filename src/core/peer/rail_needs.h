@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/peer/rail_ends.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/extra_rails.h"
 #include "src/core/peer/traffic.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

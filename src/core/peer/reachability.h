@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/peer/association.h"
 #include "src/core/peer/bulk_chooser.h"
 #include "src/core/peer/far_ways.h"
@@ -17,6 +16,7 @@
 #include "src/core/peer/wire.h"
 #include "src/core/progress/id_chains.h"
 #include "src/core/progress/slot_table.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -4,10 +4,10 @@
 
 #include <system_error>
 
-#include "src/base/clock.h"
-#include "src/base/futex.h"
-#include "src/base/short_slices.h"
-#include "src/base/signals_blocked.h"
+#include "src/system/clock.h"
+#include "src/system/futex.h"
+#include "src/system/short_slices.h"
+#include "src/system/signals_blocked.h"
 
 namespace hetcomm {
 namespace {

@@ -13,10 +13,10 @@
 #include <thread>
 
 #include "src/base/baton_role.h"
-#include "src/base/processors.h"
 #include "src/base/status.h"
 #include "src/core/progress/baton_lock.h"
 #include "src/core/progress/spin_policy.h"
+#include "src/system/processors.h"
 
 namespace hetcomm {
 

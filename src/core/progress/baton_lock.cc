@@ -2,8 +2,8 @@
 
 #include <sched.h>
 
-#include "src/base/clock.h"
-#include "src/base/futex.h"
+#include "src/system/clock.h"
+#include "src/system/futex.h"
 
 namespace hetcomm {
 namespace {

@@ -10,14 +10,14 @@
 #include <cstdint>
 
 #include "src/base/baton_role.h"
-#include "src/base/biased_lock.h"
-#include "src/base/membarrier.h"
 #include "src/base/status.h"
 #include "src/core/progress/operation.h"
 #include "src/core/progress/passes.h"
 #include "src/core/progress/sleepers.h"
 #include "src/core/progress/submission_queue.h"
 #include "src/core/progress/tally.h"
+#include "src/system/biased_lock.h"
+#include "src/system/membarrier.h"
 
 namespace hetcomm {
 

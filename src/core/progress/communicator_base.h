@@ -13,10 +13,10 @@
 #include <hetcomm/memory.h>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/core/progress/operation.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -9,8 +9,8 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
-#include "src/base/unique_fd.h"
 #include "src/net/poller.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/progress/driven.h"
 #include "src/core/progress/sleepers.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

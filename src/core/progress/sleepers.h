@@ -11,10 +11,10 @@
 #include <memory>
 
 #include "src/base/baton_role.h"
-#include "src/base/futex.h"
 #include "src/base/status.h"
 #include "src/core/progress/doorbell.h"
 #include "src/net/poller.h"
+#include "src/system/futex.h"
 
 namespace hetcomm {
 

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "src/base/clock.h"
-#include "src/base/yielder.h"
+#include "src/system/clock.h"
+#include "src/system/yielder.h"
 
 namespace hetcomm {
 

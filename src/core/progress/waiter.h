@@ -6,10 +6,10 @@
 #include <cstdint>
 
 #include "src/base/baton_role.h"
-#include "src/base/clock.h"
 #include "src/core/progress/background.h"
 #include "src/core/progress/baton_lock.h"
 #include "src/core/progress/spin_policy.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

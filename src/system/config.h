@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "src/base/log.h"
-#include "src/base/privilege.h"
 #include "src/base/status.h"
+#include "src/system/log.h"
+#include "src/system/privilege.h"
 
 namespace hetcomm {
 

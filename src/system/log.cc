@@ -1,4 +1,4 @@
-#include "src/base/log.h"
+#include "src/system/log.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <ctime>
 
 #include "src/base/text.h"
-#include "src/base/write_signals.h"
+#include "src/system/write_signals.h"
 
 namespace hetcomm {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/base/membarrier.h"
+#include "src/system/membarrier.h"
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-#include "src/base/memory_file.h"
+#include "src/system/memory_file.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "src/base/write_signals.h"
+#include "src/system/write_signals.h"
 
 namespace hetcomm {
 

@@ -1,4 +1,4 @@
-#include "src/base/write_signals.h"
+#include "src/system/write_signals.h"
 
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-#include "src/base/config.h"
+#include "src/system/config.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/base/biased_lock.h"
+#include "src/system/biased_lock.h"
 
 namespace hetcomm {
 

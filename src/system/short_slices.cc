@@ -1,4 +1,4 @@
-#include "src/base/short_slices.h"
+#include "src/system/short_slices.h"
 
 #include <sys/prctl.h>
 #include <sys/syscall.h>

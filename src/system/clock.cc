@@ -1,4 +1,4 @@
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 namespace {

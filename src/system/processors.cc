@@ -1,4 +1,4 @@
-#include "src/base/processors.h"
+#include "src/system/processors.h"
 
 #include <sched.h>
 
@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <charconv>
 
-#include "src/base/config.h"
+#include "src/system/config.h"
 
 namespace hetcomm {
 namespace {

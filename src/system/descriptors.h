@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
-#include "src/base/config.h"
-#include "src/base/log.h"
 #include "src/base/status.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
 
 namespace hetcomm {
 

@@ -1,10 +1,10 @@
-#include "src/base/yielder.h"
+#include "src/system/yielder.h"
 
 #include <sched.h>
 
 #include <algorithm>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

@@ -1,4 +1,4 @@
-#include "src/base/numa_memory.h"
+#include "src/system/numa_memory.h"
 
 #include <linux/mempolicy.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "src/base/log_file.h"
+#include "src/system/log_file.h"
 
 #include <fcntl.h>
 

@@ -17,7 +17,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "src/base/membarrier.h"
+#include "src/system/membarrier.h"
 
 namespace hetcomm {
 

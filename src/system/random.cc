@@ -1,4 +1,4 @@
-#include "src/base/random.h"
+#include "src/system/random.h"
 
 #include <sys/random.h>
 

@@ -17,8 +17,8 @@
 
 #include <hetcomm/context.h>
 
-#include "src/base/log_file.h"
 #include "src/base/status.h"
+#include "src/system/log_file.h"
 
 namespace hetcomm {
 

@@ -1,11 +1,11 @@
-#include "src/base/host_id.h"
+#include "src/system/host_id.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cctype>
 
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/base/interface_list.h"
+#include "src/system/interface_list.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -16,7 +16,7 @@
 
 #include <fmt/format.h>
 
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 namespace {

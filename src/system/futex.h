@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <ctime>
 
-#include "src/base/clock.h"
+#include "src/system/clock.h"
 
 namespace hetcomm {
 

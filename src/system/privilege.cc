@@ -1,4 +1,4 @@
-#include "src/base/privilege.h"
+#include "src/system/privilege.h"
 
 #include <sys/auxv.h>
 

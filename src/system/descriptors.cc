@@ -1,4 +1,4 @@
-#include "src/base/descriptors.h"
+#include "src/system/descriptors.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>

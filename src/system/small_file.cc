@@ -1,4 +1,4 @@
-#include "src/base/small_file.h"
+#include "src/system/small_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "src/base/unique_fd.h"
+#include "src/system/unique_fd.h"
 
 namespace hetcomm {
 namespace {
