@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "topology/link_model.h"
+#include "topology/links/link_model.h"
 
 namespace hetcomm::reshard {
 

@@ -10,10 +10,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "src/base/svg_text.h"
+#include "src/present/svg_text.h"
 
 namespace hetcomm::reshard {
 namespace {
+
+using present::escaped;
 
 // What one rank sends another in a hop.
 struct Flow {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "devices/plugin/checked_device.h"
+#include "src/base/lists.h"
 #include "src/base/text.h"
 #include "src/system/config.h"
 

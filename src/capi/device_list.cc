@@ -11,6 +11,7 @@
 #include "devices/plugin/checked_device.h"
 #include "devices/plugin/plugins.h"
 #include "devices/registry.h"
+#include "src/base/lists.h"
 #include "src/base/text.h"
 #include "src/bootstrap/launch.h"
 

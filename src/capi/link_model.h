@@ -5,7 +5,7 @@
 #include <string>
 
 #include "src/base/status.h"
-#include "topology/link_model.h"
+#include "topology/links/link_model.h"
 
 namespace hetcomm::capi {
 

@@ -13,7 +13,7 @@
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/post.h"
-#include "topology/link_model_json.h"
+#include "topology/links/link_model_json.h"
 
 namespace {
 

@@ -8,11 +8,11 @@
 #include "src/capi/guard.h"
 #include "src/capi/link_model.h"
 #include "src/capi/output.h"
-#include "topology/affinity_json.h"
-#include "topology/draw.h"
-#include "topology/link_inference.h"
-#include "topology/link_model_draw.h"
-#include "topology/link_model_json.h"
+#include "topology/links/link_inference.h"
+#include "topology/links/link_model_draw.h"
+#include "topology/links/link_model_json.h"
+#include "topology/machine/affinity_json.h"
+#include "topology/machine/draw.h"
 
 namespace {
 

@@ -384,20 +384,6 @@ std::string allowed_values(const VariableInfo& info) {
   return range.empty() ? std::string(forms) : fmt::format("{} ({})", range, forms);
 }
 
-std::vector<std::string_view> split_list(std::string_view list) {
-  constexpr std::string_view kBlanks = " \t";
-  std::vector<std::string_view> parts;
-  while (!list.empty()) {
-    const size_t comma = list.find(',');
-    std::string_view part = list.substr(0, comma);
-    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
-    part.remove_prefix(std::min(part.find_first_not_of(kBlanks), part.size()));
-    part = part.substr(0, part.find_last_not_of(kBlanks) + 1);
-    if (!part.empty()) parts.push_back(part);
-  }
-  return parts;
-}
-
 Result<uint64_t> parse_duration(std::string_view text) {
   if (text == "inf") return kForever;
   static constexpr std::array<Unit, 7> kUnits = {{{"", 1'000'000'000},

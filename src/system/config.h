@@ -126,8 +126,6 @@ std::span<const VariableInfo> variable_table();
 // Describes the allowed values for people: "64K to 1G (a size in bytes, such as 4096, 64K or 1M)";
 // "" for texts.
 std::string allowed_values(const VariableInfo& info);
-// A list's elements, without the blanks around them and without empty ones.
-std::vector<std::string_view> split_list(std::string_view list);
 
 // "10s", "500ms", "30us", "2min", "inf"; a bare number is seconds. Nanoseconds.
 Result<uint64_t> parse_duration(std::string_view text);

@@ -21,6 +21,9 @@ from pathlib import Path
 PUBLIC = "include/hetcomm/"
 BASE = "src/base/"
 SYSTEM = "src/system/"
+# What people read: JSON, pictures, rates. Tools, benchmarks and tests may use it.
+PRESENT = "src/present/"
+LINKS = "topology/links/"
 NET = "src/net/"
 LIVENESS = "src/liveness/"
 REDUCE = "src/reduce/reduce.h"
@@ -34,7 +37,7 @@ DEVICE_REGISTRY = "devices/registry.h"
 PUBLIC_TYPES = "include/hetcomm/"
 EVERYTHING = ""
 # What every room of core sees.
-CORE_BELOW = [PUBLIC_TYPES, BASE, SYSTEM, NET, "topology/", DEVICE_API, *TRANSPORT_API]
+CORE_BELOW = [PUBLIC_TYPES, BASE, SYSTEM, PRESENT, NET, "topology/", DEVICE_API, *TRANSPORT_API]
 
 # Path prefix -> what may be included, as path prefixes from the root. A trailing "<x>" stands for
 # each subfolder as a layer of its own: transports/tcp does not see transports/shm.
@@ -42,6 +45,7 @@ LAYERS = {
     "include/hetcomm/": [PUBLIC],
     "src/base/": [PUBLIC_TYPES],
     SYSTEM: [PUBLIC_TYPES, BASE],
+    PRESENT: [PUBLIC_TYPES, BASE],
     "src/net/": [PUBLIC_TYPES, BASE, SYSTEM],
     "src/reduce/": [PUBLIC_TYPES, BASE],
     "src/bootstrap/": [PUBLIC_TYPES, BASE, SYSTEM, NET],
@@ -53,7 +57,11 @@ LAYERS = {
     "devices/<x>/": [PUBLIC_TYPES, BASE, SYSTEM, DEVICE_API, DEVICE_REGISTRY],
     "transports/": [PUBLIC_TYPES, BASE, SYSTEM, NET, DEVICE_API],
     "transports/<x>/": [PUBLIC_TYPES, BASE, SYSTEM, NET, DEVICE_API, *TRANSPORT_API],
-    "topology/": [PUBLIC_TYPES, BASE, SYSTEM],
+    # A file beside the folders belongs to none.
+    "topology/": [],
+    LINKS: [PUBLIC_TYPES, BASE, PRESENT],
+    "topology/machine/": [PUBLIC_TYPES, BASE, PRESENT, LINKS],
+    "topology/read/": [PUBLIC_TYPES, BASE, SYSTEM, PRESENT, LINKS, "topology/machine/"],
     LIVENESS: [PUBLIC_TYPES, BASE, SYSTEM, NET],
     "src/core/progress/": CORE_BELOW,
     "src/core/memory/": CORE_BELOW + ["src/core/progress/"],
@@ -65,15 +73,21 @@ LAYERS = {
     "src/core/communicator/": CORE_BELOW + [LIVENESS, *BOOTSTRAP_API, REDUCE, "src/core/"],
     # A file beside the rooms belongs to none.
     "src/core/": [],
-    "reshard/": [PUBLIC_TYPES, BASE, "topology/link_model.h"],
-    "pipeline/": [PUBLIC_TYPES, BASE],
-    "pipeline/execut": [PUBLIC_TYPES, BASE, "pipeline/", "reshard/", "src/core/", DEVICE_API],
-    "planner/": [PUBLIC_TYPES, BASE, "topology/", "reshard/", "pipeline/"],
+    # Pure: no clock, no file, no environment.
+    "reshard/": [PUBLIC_TYPES, BASE, PRESENT, LINKS],
+    "pipeline/": [],
+    "pipeline/schedule/": [PUBLIC_TYPES, BASE, PRESENT],
+    "pipeline/simulate/": [PUBLIC_TYPES, BASE, PRESENT, LINKS, "reshard/", "pipeline/schedule/"],
+    # A user of the library, as a trainer is.
+    "pipeline/execute/": [PUBLIC, "pipeline/"],
+    "planner/": [PUBLIC_TYPES, BASE, PRESENT, LINKS, "reshard/", "pipeline/schedule/",
+                 "pipeline/simulate/"],
     "src/queue/": [PUBLIC_TYPES, BASE, SYSTEM, "src/core/"],
-    "src/reshard/": [PUBLIC_TYPES, BASE, SYSTEM, REDUCE, "src/core/", "reshard/", "topology/link_model.h"],
+    "src/reshard/": [PUBLIC_TYPES, BASE, SYSTEM, REDUCE, "src/core/", "reshard/", LINKS],
     "src/capi/": [EVERYTHING],
     "src/mpi/": [PUBLIC],
-    "bench/": [PUBLIC],
+    "bench/": [PUBLIC, PRESENT],
+    "tools/": [PUBLIC, PRESENT],
     "examples/": [PUBLIC],
     "python/": [PUBLIC],
     "tests/capi/": [PUBLIC, "tests/support/"],
@@ -85,11 +99,12 @@ LAYERS = {
 THIRD_PARTY = {
     "fmt/": ["src/", "devices/", "transports/", "topology/", "reshard/", "pipeline/", "planner/",
              "bench/", "tests/"],
-    "nlohmann/": ["src/core/job/transport_costs.cc", "src/core/job/pairing_report.cc", "bench/", "topology/",
+    "nlohmann/": ["src/core/job/transport_costs.cc", "src/core/job/pairing_report.cc", "bench/", "tools/", PRESENT, LINKS,
+                  "topology/machine/",
                   "reshard/move_plan_json.cc", "planner/", "tests/"],
     "CLI/": ["bench/", "tests/"],
     "openssl/": ["src/net/", "tests/unit/", "tests/support/certificates.h"],
-    "hwloc": ["topology/"],
+    "hwloc": ["topology/read/"],
     "mpi.h": ["src/mpi/", "include/hetcomm/mpi.h", "tests/e2e/", "examples/", "bench/mpi/",
               "bench/peers/runner_mpi"],
     "gtest/": ["tests/"],

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "src/base/lists.h"
 #include "src/system/clock.h"
 #include "src/system/config.h"
 

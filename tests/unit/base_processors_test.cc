@@ -82,7 +82,7 @@ class ProcessorsOfAThread : public ::testing::Test {
 };
 
 TEST_F(ProcessorsOfAThread, AreNarrowedAndNeverWidened) {
-  const ProcessorSet all = ProcessorSet::of_thread(pthread_self());
+  const ProcessorSet all = processors_of(pthread_self());
   ASSERT_FALSE(all.empty());
   size_t first = 0;
   while (!all.has(first)) ++first;
@@ -92,18 +92,18 @@ TEST_F(ProcessorsOfAThread, AreNarrowedAndNeverWidened) {
   ProcessorSet wanted = one;
   wanted.add(9999);  // not there
   EXPECT_TRUE(narrow_thread(pthread_self(), wanted));
-  EXPECT_EQ(ProcessorSet::of_thread(pthread_self()), one);
+  EXPECT_EQ(processors_of(pthread_self()), one);
   EXPECT_FALSE(narrow_thread(pthread_self(), all));
-  EXPECT_EQ(ProcessorSet::of_thread(pthread_self()), one);
+  EXPECT_EQ(processors_of(pthread_self()), one);
 }
 
 TEST_F(ProcessorsOfAThread, StayForMasksThatSayNothing) {
-  const ProcessorSet all = ProcessorSet::of_thread(pthread_self());
+  const ProcessorSet all = processors_of(pthread_self());
   EXPECT_FALSE(narrow_thread(pthread_self(), ProcessorSet()));
   EXPECT_FALSE(narrow_thread(pthread_self(), set_of("60000-65535")));
   EXPECT_FALSE(narrow_thread(pthread_self(), all));
   EXPECT_FALSE(narrow_thread(pthread_self(), set_of("0-65535")));
-  EXPECT_EQ(ProcessorSet::of_thread(pthread_self()), all);
+  EXPECT_EQ(processors_of(pthread_self()), all);
 }
 
 }  // namespace

@@ -3,5 +3,5 @@ hetcomm_test(bench_links_plan_test
   LABELS asan)
 hetcomm_test(bench_links_inference_test
   SOURCES bench_links_inference_test.cc ${PROJECT_SOURCE_DIR}/bench/links_plan.cc
-  DEPENDS topology base system fmt::fmt
+  DEPENDS topology_links topology_machine topology_read present base system fmt::fmt
   LABELS asan)

@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 
 #include "bench/links_plan.h"
-#include "topology/link_inference.h"
-#include "topology/link_model.h"
+#include "topology/links/link_inference.h"
+#include "topology/links/link_model.h"
 
 namespace bench {
 namespace {

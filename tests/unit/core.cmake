@@ -59,17 +59,17 @@ hetcomm_test(core_introductions_test
   TIMEOUT 30)
 hetcomm_test(core_link_agreement_test
   SOURCES core_link_agreement_test.cc
-  DEPENDS core topology net base system fmt::fmt
+  DEPENDS core topology_links topology_machine topology_read present net base system fmt::fmt
   LABELS asan
   TIMEOUT 30)
 hetcomm_test(core_peer_directory_test
   SOURCES core_peer_directory_test.cc
-  DEPENDS core topology base system fmt::fmt
+  DEPENDS core topology_links topology_machine topology_read present base system fmt::fmt
   LABELS asan
   TIMEOUT 30)
 hetcomm_test(core_pairing_report_test
   SOURCES core_pairing_report_test.cc
-  DEPENDS core topology base system fmt::fmt nlohmann_json::nlohmann_json
+  DEPENDS core topology_links topology_machine topology_read present base system fmt::fmt nlohmann_json::nlohmann_json
   LABELS asan
   TIMEOUT 30
   ENVIRONMENT HETCOMM_TEST_MACHINES=${PROJECT_SOURCE_DIR}/tests/machines)
@@ -85,7 +85,7 @@ hetcomm_test(core_blocked_paths_test
   TIMEOUT 30)
 hetcomm_test(core_rail_needs_test
   SOURCES core_rail_needs_test.cc
-  DEPENDS core topology base system
+  DEPENDS core topology_links topology_machine topology_read present base system
   LABELS asan
   TIMEOUT 30)
 hetcomm_test(core_operation_pool_test

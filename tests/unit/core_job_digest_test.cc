@@ -23,7 +23,7 @@
 #include "src/base/packed.h"
 #include "src/bootstrap/digest_exchange.h"
 #include "src/core/job/job_digest.h"
-#include "topology/host_links.h"
+#include "topology/machine/host_links.h"
 
 namespace hetcomm {
 namespace {

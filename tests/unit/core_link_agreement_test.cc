@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/job/link_agreement.h"
-#include "topology/link_model_json.h"
+#include "topology/links/link_model_json.h"
 
 namespace hetcomm {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "src/core/job/pairing_report.h"
 #include "tests/support/machines.h"
-#include "topology/machine_file.h"
+#include "topology/read/machine_file.h"
 
 namespace hetcomm {
 namespace {

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/job/peer_directory.h"
-#include "topology/link_model_json.h"
+#include "topology/links/link_model_json.h"
 
 namespace hetcomm {
 namespace {

@@ -1,7 +1,7 @@
 foreach(name cost draw layout memory plan slicing)
   hetcomm_test(reshard_${name}_test
     SOURCES reshard_${name}_test.cc
-    DEPENDS reshard topology base system fmt::fmt nlohmann_json::nlohmann_json
+    DEPENDS reshard topology_links topology_machine topology_read present base system fmt::fmt nlohmann_json::nlohmann_json
     LABELS asan)
 endforeach()
 
@@ -24,4 +24,4 @@ endforeach()
 
 hetcomm_test(reshard_speed NO_ENTRY OWN_MAIN
   SOURCES reshard_speed.cc
-  DEPENDS reshard topology base system fmt::fmt)
+  DEPENDS reshard topology_links topology_machine topology_read present base system fmt::fmt)

@@ -17,10 +17,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/machines.h"
-#include "topology/affinity.h"
-#include "topology/fabrics.h"
-#include "topology/machine_file.h"
-#include "topology/rank_nics.h"
+#include "topology/machine/affinity.h"
+#include "topology/machine/fabrics.h"
+#include "topology/machine/rank_nics.h"
+#include "topology/read/machine_file.h"
 
 namespace hetcomm::topology {
 namespace {

@@ -20,11 +20,11 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/machines.h"
-#include "topology/affinity.h"
-#include "topology/host_links.h"
-#include "topology/link_estimate.h"
-#include "topology/link_model_json.h"
-#include "topology/machine_file.h"
+#include "topology/links/link_model_json.h"
+#include "topology/machine/affinity.h"
+#include "topology/machine/host_links.h"
+#include "topology/machine/link_estimate.h"
+#include "topology/read/machine_file.h"
 
 namespace hetcomm::topology {
 namespace {

@@ -15,8 +15,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "topology/link_inference.h"
-#include "topology/link_model_json.h"
+#include "topology/links/link_inference.h"
+#include "topology/links/link_model_json.h"
 
 namespace hetcomm::topology {
 namespace {

@@ -15,9 +15,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "topology/link_model.h"
-#include "topology/link_model_draw.h"
-#include "topology/link_model_json.h"
+#include "topology/links/link_model.h"
+#include "topology/links/link_model_draw.h"
+#include "topology/links/link_model_json.h"
 
 namespace hetcomm::topology {
 namespace {

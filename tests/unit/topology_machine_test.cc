@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/machines.h"
-#include "topology/hwloc_reader.h"
-#include "topology/machine_file.h"
-#include "topology/machine_json.h"
+#include "topology/machine/machine_json.h"
+#include "topology/read/hwloc_reader.h"
+#include "topology/read/machine_file.h"
 
 namespace hetcomm::topology {
 namespace {

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "topology/pairing.h"
+#include "topology/machine/pairing.h"
 
 namespace hetcomm::topology {
 namespace {

@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/machines.h"
-#include "topology/machine_file.h"
-#include "topology/rank_nodes.h"
+#include "topology/machine/rank_nodes.h"
+#include "topology/read/machine_file.h"
 
 namespace hetcomm::topology {
 namespace {

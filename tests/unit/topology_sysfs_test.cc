@@ -14,10 +14,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "topology/hwloc_reader.h"
-#include "topology/live.h"
-#include "topology/machine_json.h"
-#include "topology/sysfs.h"
+#include "topology/machine/machine_json.h"
+#include "topology/read/hwloc_reader.h"
+#include "topology/read/live.h"
+#include "topology/read/sysfs.h"
 
 namespace hetcomm::topology {
 namespace {

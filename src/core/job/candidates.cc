@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "src/core/peer/rail.h"
-#include "topology/pairing.h"
+#include "topology/machine/pairing.h"
 
 namespace hetcomm {
 namespace {

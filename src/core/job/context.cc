@@ -18,8 +18,8 @@
 #include "src/core/memory/user_stream.h"
 #include "src/core/peer/completer.h"
 #include "src/core/progress/communicator_base.h"
-#include "topology/distance.h"
-#include "topology/rank_nodes.h"
+#include "topology/machine/distance.h"
+#include "topology/machine/rank_nodes.h"
 
 namespace hetcomm {
 namespace {
@@ -53,7 +53,7 @@ Context::Context(ContextParts parts)
       log_(std::move(parts.log)),
       factories_(std::move(parts.factories)),
       stall_ns_(config_.number(Variable::kStallTime)),
-      inherited_(ProcessorSet::of_thread(pthread_self())),
+      inherited_(processors_of(pthread_self())),
       engine_(*this) {}
 
 Result<std::unique_ptr<Context>> Context::create(ContextParts parts) {

@@ -22,9 +22,9 @@
 #include "src/system/config.h"
 #include "src/system/log.h"
 #include "src/system/processors.h"
-#include "topology/host_links.h"
-#include "topology/host_topology.h"
-#include "topology/rank_nics.h"
+#include "topology/machine/host_links.h"
+#include "topology/machine/rank_nics.h"
+#include "topology/read/host_topology.h"
 #include "transports/transport.h"
 
 namespace hetcomm {

@@ -11,7 +11,7 @@
 #include "src/base/status.h"
 #include "src/bootstrap/digest_exchange.h"
 #include "src/system/host_id.h"
-#include "topology/pci_address.h"
+#include "topology/machine/pci_address.h"
 
 namespace hetcomm {
 

@@ -23,8 +23,8 @@
 #include "src/system/descriptors.h"
 #include "src/system/host_id.h"
 #include "src/system/random.h"
-#include "topology/host_links.h"
-#include "topology/link_model_json.h"
+#include "topology/links/link_model_json.h"
+#include "topology/machine/host_links.h"
 
 namespace hetcomm {
 namespace {

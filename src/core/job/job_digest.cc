@@ -10,7 +10,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/packed.h"
-#include "topology/host_links.h"
+#include "topology/machine/host_links.h"
 
 namespace hetcomm {
 namespace {

@@ -12,8 +12,8 @@
 #include "src/system/config.h"
 #include "src/system/log.h"
 #include "src/system/numa_memory.h"
-#include "topology/host_links.h"
-#include "topology/pairing.h"
+#include "topology/machine/host_links.h"
+#include "topology/machine/pairing.h"
 #include "transports/transport.h"
 
 namespace hetcomm {

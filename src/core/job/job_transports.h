@@ -13,7 +13,7 @@
 #include "src/core/job/job_environment.h"
 #include "src/net/address.h"
 #include "src/net/credentials.h"
-#include "topology/pairing.h"
+#include "topology/machine/pairing.h"
 #include "transports/transport.h"
 
 namespace hetcomm {

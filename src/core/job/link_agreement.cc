@@ -12,7 +12,7 @@
 #include "src/base/text.h"
 #include "src/bootstrap/digest_exchange.h"
 #include "src/system/small_file.h"
-#include "topology/link_model_json.h"
+#include "topology/links/link_model_json.h"
 
 namespace hetcomm {
 Result<LinkFile> read_link_file(const std::string& path) {

@@ -12,7 +12,7 @@
 #include "src/core/job/peer_directory.h"
 #include "src/core/job/transport_costs.h"
 #include "src/system/config.h"
-#include "topology/link_model.h"
+#include "topology/links/link_model.h"
 
 namespace hetcomm {
 

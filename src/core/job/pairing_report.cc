@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/text.h"
-#include "topology/distance.h"
-#include "topology/labels.h"
+#include "src/present/rates.h"
+#include "topology/machine/distance.h"
+#include "topology/machine/labels.h"
 
 namespace hetcomm {
 namespace {
@@ -89,7 +90,7 @@ std::string verdict_of(const PairingReport& report, const Pairing& pairing) {
     verdict = "paired";
   }
   if (pairing.role != PairingRole::kUnused && pairing.mbit_per_s != 0) {
-    verdict += fmt::format(", for {}", topology::rate_text(pairing.mbit_per_s));
+    verdict += fmt::format(", for {}", present::rate_text(pairing.mbit_per_s));
   }
   if (pairing.cooling) verdict += "; failed lately, and is tried again later";
   if (pairing.in_use) verdict += "; in use";
@@ -142,11 +143,11 @@ std::string distance_text(const topology::NicChoice* choice) {
 
 std::string share_text(const topology::NicChoice* choice) {
   const bool known = choice != nullptr && choice->share_mbit_per_s != 0;
-  return known ? topology::rate_text(choice->share_mbit_per_s) : "-";
+  return known ? present::rate_text(choice->share_mbit_per_s) : "-";
 }
 
 std::string known_rate(uint64_t mbit_per_s) {
-  return mbit_per_s != 0 ? topology::rate_text(mbit_per_s) : "-";
+  return mbit_per_s != 0 ? present::rate_text(mbit_per_s) : "-";
 }
 
 // The last column is not padded.

@@ -10,9 +10,9 @@
 
 #include "src/base/status.h"
 #include "src/core/job/candidates.h"
-#include "topology/affinity.h"
-#include "topology/machine.h"
-#include "topology/pairing.h"
+#include "topology/machine/affinity.h"
+#include "topology/machine/machine.h"
+#include "topology/machine/pairing.h"
 
 namespace hetcomm {
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "topology/link_estimate.h"
+#include "topology/machine/link_estimate.h"
 
 namespace hetcomm {
 

@@ -18,8 +18,8 @@
 #include "src/core/job/rank_placement.h"
 #include "src/core/job/rank_profile.h"
 #include "src/core/job/transport_costs.h"
-#include "topology/host_links.h"
-#include "topology/link_model.h"
+#include "topology/links/link_model.h"
+#include "topology/machine/host_links.h"
 
 namespace hetcomm {
 

@@ -7,8 +7,8 @@
 
 #include "src/base/bytes.h"
 #include "src/base/text.h"
-#include "topology/host_links.h"
-#include "topology/machine.h"
+#include "topology/machine/host_links.h"
+#include "topology/machine/machine.h"
 
 namespace hetcomm {
 namespace {

@@ -15,7 +15,7 @@
 #include "src/liveness/address_book.h"
 #include "src/net/address.h"
 #include "src/system/host_id.h"
-#include "topology/pairing.h"
+#include "topology/machine/pairing.h"
 
 namespace hetcomm {
 

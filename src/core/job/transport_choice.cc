@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/base/lists.h"
 #include "src/system/config.h"
 
 namespace hetcomm {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "src/base/json_nesting.h"
+#include "src/present/json_nesting.h"
 
 namespace hetcomm {
 namespace {
@@ -54,7 +54,7 @@ void note(const nlohmann::json& row, Seen& seen) {
 }  // namespace
 
 Result<TransportCosts> TransportCosts::parse(std::string_view json) {
-  if (nests_deeper_than(kMaxNesting, json)) {
+  if (present::nests_deeper_than(kMaxNesting, json)) {
     return Status(
         Code::kInvalidArgument,
         fmt::format(

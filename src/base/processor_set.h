@@ -1,0 +1,44 @@
+// Sets of processors, as many as the kernel has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hetcomm {
+
+class ProcessorSet {
+ public:
+  static constexpr size_t kMax = 1 << 16;
+
+  ProcessorSet() = default;
+  // A bit for each processor, from the lowest of the first word on.
+  explicit ProcessorSet(std::vector<uint64_t> words) : words_(std::move(words)) { drop_zeros(); }
+  // Reads the kernel's form, such as "0-31,64,80-95". Nothing where |list| is not of that form, or
+  // has numbers from kMax on.
+  static std::optional<ProcessorSet> parse(std::string_view list);
+
+  bool has(size_t processor) const;
+  bool empty() const { return words_.empty(); }
+  void add(size_t processor);
+  void add(const ProcessorSet& others);
+  // Removes those that are not among |others|.
+  void keep(const ProcessorSet& others);
+  // The kernel's form; "" for the empty set.
+  std::string text() const;
+  // As the constructor takes them. The last word is not 0.
+  const std::vector<uint64_t>& words() const { return words_; }
+  bool operator==(const ProcessorSet&) const = default;
+
+ private:
+  static constexpr size_t kBits = 64;
+  void drop_zeros();
+
+  std::vector<uint64_t> words_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,143 @@
+// Strict reading of JSON files: the first thing that is wrong is told with its path, and an unknown
+// field is an error.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "src/base/status.h"
+#include "src/base/text.h"
+
+namespace hetcomm::present {
+
+// This type of objects finds members fast.
+using Json = nlohmann::json;
+
+// An object of a file, read field by field. The first thing that is wrong is kept, with its path;
+// every later field reads as absent.
+class Fields {
+ public:
+  static constexpr size_t kMaxElements = 4096;  // of a list, unless its reader says otherwise
+
+  Fields(const Json& json, std::string path, Status& failure)
+      : json_(json), path_(std::move(path)), failure_(failure) {
+    if (!json_.is_object()) fail("", "is no object");
+  }
+
+  // A field of another name is a mistake of the writer.
+  void allow_only(std::initializer_list<std::string_view> names) {
+    if (!json_.is_object()) return;
+    for (const auto& [name, value] : json_.items()) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        fail(printable(name), "is no field of this object");
+      }
+    }
+  }
+
+  // The field's value. Null where there is none, and after a failure.
+  const Json* find(const char* name) const {
+    if (!failure_.ok() || !json_.is_object()) return nullptr;
+    const auto found = json_.find(name);
+    return found == json_.end() ? nullptr : &*found;
+  }
+  bool has(const char* name) const { return find(name) != nullptr; }
+
+  std::string text(const char* name) {
+    const Json* field = find(name);
+    if (field == nullptr) return {};
+    constexpr size_t kLongest = 4095;  // a list of processors may be long
+    if (field->is_string() && field->get_ref<const std::string&>().size() <= kLongest) {
+      return field->get<std::string>();
+    }
+    fail(name, "is no text of at most 4095 characters");
+    return {};
+  }
+
+  // 0 where there is no such field.
+  uint64_t number(const char* name, uint64_t most) {
+    const Json* field = find(name);
+    return field == nullptr ? 0 : number_of(*field, name, most);
+  }
+
+  // Index of the field's text in |words|; |absent| if there is no such field.
+  template <typename Enum, size_t kCount>
+  Enum word(const char* name, const char* const (&words)[kCount], Enum absent) {
+    if (!has(name)) return absent;
+    const std::string given = text(name);
+    for (size_t i = 0; i < kCount; ++i) {
+      if (given == words[i]) return static_cast<Enum>(i);
+    }
+    fail(name, fmt::format("is '{}' and none of: {}", printable(given),
+                           fmt::join(words, words + kCount, ", ")));
+    return absent;
+  }
+
+  // 16 bits in four hexadecimal digits.
+  uint16_t hex(const char* name) {
+    const std::string digits = text(name);
+    if (digits.empty()) return 0;
+    char* end = nullptr;
+    const unsigned long value = std::strtoul(digits.c_str(), &end, 16);
+    if (*end == '\0' && value <= UINT16_MAX && std::isxdigit(digits.front()) != 0) {
+      return static_cast<uint16_t>(value);
+    }
+    fail(name, "is no number of four hexadecimal digits");
+    return 0;
+  }
+
+  // Calls |read| with each element of a list of at most |most|, and its path.
+  void each(const char* name, const std::function<void(const Json&, const std::string&)>& read,
+            size_t most = kMaxElements) {
+    const Json* field = find(name);
+    if (field == nullptr) return;
+    if (!field->is_array() || field->size() > most) {
+      fail(name, fmt::format("is no list of at most {} elements", most));
+      return;
+    }
+    for (size_t i = 0; i < field->size() && failure_.ok(); ++i) {
+      read((*field)[i], fmt::format("{}[{}]", path_of(name), i));
+    }
+  }
+
+  uint64_t number_of(const Json& value, const std::string& name, uint64_t most) {
+    if (value.is_number_unsigned() && value.get<uint64_t>() <= most) return value.get<uint64_t>();
+    fail(name, fmt::format("is no whole number up to {}", most));
+    return 0;
+  }
+
+  void fail(const std::string& name, const std::string& why) { fail_at(path_of(name), why); }
+  void fail_at(const std::string& path, const std::string& why) {
+    if (!failure_.ok()) return;
+    failure_ = Status(Code::kInvalidArgument, fmt::format("{} {}", path, why));
+  }
+
+  Status& failure() { return failure_; }
+
+ private:
+  std::string path_of(const std::string& name) const {
+    if (path_.empty()) return name.empty() ? "the document" : name;
+    return name.empty() ? path_ : path_ + "." + name;
+  }
+
+  const Json& json_;
+  const std::string path_;
+  Status& failure_;
+};
+
+// The document, if its syntax, "format" and "version" are right. INVALID_ARGUMENT with the line of
+// a syntax error; UNSUPPORTED for another version.
+Result<Json> parse_document(std::string_view text, std::string_view format, uint64_t version,
+                            int most_nesting);
+
+}  // namespace hetcomm::present

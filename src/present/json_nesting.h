@@ -1,0 +1,11 @@
+// Protects parsers of JSON, which take memory for each bracket that is open, from hostile files.
+#pragma once
+
+#include <string_view>
+
+namespace hetcomm::present {
+
+// True if brackets are nested more deeply than |most|.
+bool nests_deeper_than(int most, std::string_view json);
+
+}  // namespace hetcomm::present

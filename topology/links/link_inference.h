@@ -1,0 +1,66 @@
+// Makes a LinkModel of what was measured between hosts. Pure: the same measurements give the same
+// model on all ranks.
+//
+// What a resource carries is the most that was ever seen to cross it. The model gets only those
+// shared resources without which it would promise more than was seen:
+//
+//   NIC      each host has one resource for what it sends and one for what it receives
+//   single   what one transfer gets between two clusters, where that is less than the hosts can do
+//            and several transfers get more together
+//   trunk    between two clusters, or the hosts of one, where disjoint pairs together get less than
+//            their hosts could do
+//   uplink   of a cluster, towards or from all others, where pairs with several clusters get less
+//            than the trunks would carry
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/status.h"
+#include "topology/links/link_clusters.h"
+#include "topology/links/link_model.h"
+
+namespace hetcomm::topology {
+
+// The rate of one transfer, in bytes per second, from one host to another, or within one.
+struct MeasuredTransfer {
+  int from = 0;  // indices of LinkMeasurements::hosts
+  int to = 0;
+  uint64_t bytes_per_s = 0;  // never 0
+  bool operator==(const MeasuredTransfer&) const = default;
+};
+
+struct MeasuredLatency {
+  int from = 0;
+  int to = 0;
+  uint64_t latency_ns = 0;
+  bool operator==(const MeasuredLatency&) const = default;
+};
+
+struct LinkMeasurements {
+  std::string source;
+  std::vector<std::string> hosts;     // labels
+  std::vector<std::string> clusters;  // the one of each host, or empty: to be found
+  std::vector<MeasuredLatency> latencies;
+  // Transfers that were measured at once; one alone is a round of its own.
+  std::vector<std::vector<MeasuredTransfer>> rounds;
+  bool operator==(const LinkMeasurements&) const = default;
+};
+
+// More than a measurement has, so that a hostile file costs little.
+inline constexpr size_t kMaxMeasuredTransfers = 1u << 20;
+
+// Names the object that is wrong: a rate of 0, a host twice, a host that no transfer leaves.
+Status check(const LinkMeasurements& measured);
+
+// The model, in order. INVALID_ARGUMENT where check() fails, or where clusters are declared and no
+// transfer was measured between two of them.
+Result<LinkModel> infer(const LinkMeasurements& measured);
+
+// What each pair of hosts got at best, of what the two hosts' own NICs can do. A share is compared
+// to find clusters, and not a rate, so that a host with a slow NIC is no cluster of its own. Only
+// those transfers count whose hosts had no other one in the same direction at once.
+PairShares pair_shares(const LinkMeasurements& measured);
+
+}  // namespace hetcomm::topology

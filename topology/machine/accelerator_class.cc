@@ -1,0 +1,78 @@
+#include "topology/machine/accelerator_class.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace hetcomm::topology {
+namespace {
+
+// Says what the display controllers (class 03) of a vendor are.
+enum class Display : uint8_t {
+  kConsole,      // of a management processor, or of a virtual machine
+  kAccelerator,  // all compute
+  kDiscrete,     // those that are cards compute; those within the processor are not counted
+};
+
+struct Vendor {
+  uint16_t id;
+  const char* name;
+  Display display;
+};
+
+constexpr Vendor kVendors[] = {
+    {0x1002, "AMD", Display::kDiscrete},          {0x10de, "NVIDIA", Display::kAccelerator},
+    {0x8086, "Intel", Display::kDiscrete},        {0x1da3, "Habana", Display::kAccelerator},
+    {0x19e5, "Huawei", Display::kConsole},        {0x1d94, "Hygon", Display::kAccelerator},
+    {0xcabc, "Cambricon", Display::kAccelerator}, {0x1ed5, "Moore Threads", Display::kAccelerator},
+    {0x9999, "MetaX", Display::kAccelerator},     {0x1e3e, "Iluvatar", Display::kAccelerator},
+    {0x1d0f, "Amazon", Display::kConsole},        {0x1ae0, "Google", Display::kConsole},
+    {0x1a03, "ASPEED", Display::kConsole},        {0x102b, "Matrox", Display::kConsole},
+    {0x1af4, "virtio", Display::kConsole},        {0x1b36, "QEMU", Display::kConsole},
+};
+
+const Vendor* find_vendor(uint16_t id) {
+  for (const Vendor& vendor : kVendors) {
+    if (vendor.id == id) return &vendor;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool is_accelerator(const PciNode& node, bool on_root_bus) {
+  constexpr uint16_t kVga = 0x0300;
+  constexpr uint16_t k3d = 0x0302;
+  constexpr uint16_t kOtherDisplay = 0x0380;
+  constexpr uint16_t kProcessingAccelerator = 0x12;
+  if (node.kind != PciKind::kFunction) return false;
+  if (node.device_class >> 8 == kProcessingAccelerator || node.device_class == k3d) return true;
+  if (node.device_class != kVga && node.device_class != kOtherDisplay) return false;
+  const Vendor* vendor = find_vendor(node.vendor);
+  if (vendor == nullptr || vendor->display == Display::kConsole) return false;
+  return vendor->display == Display::kAccelerator || !on_root_bus;
+}
+
+std::string accelerator_name(const PciNode& node) {
+  const Vendor* vendor = find_vendor(node.vendor);
+  return fmt::format("{}{}{:04x}:{:04x}", vendor == nullptr ? "" : vendor->name,
+                     vendor == nullptr ? "" : " ", node.vendor, node.device);
+}
+
+void add_accelerators(Machine& machine) {
+  for (size_t i = 0; i < machine.pci.size(); ++i) {
+    const PciNode& node = machine.pci[i];
+    const bool on_root_bus =
+        node.parent != kNone &&
+        machine.pci[static_cast<size_t>(node.parent)].kind == PciKind::kRootComplex;
+    if (!is_accelerator(node, on_root_bus)) continue;
+    if (machine.find_accelerator(node.address) != kNone) continue;
+    Accelerator each;
+    each.name = accelerator_name(node);
+    each.address = node.address;
+    each.function = static_cast<int>(i);
+    machine.accelerators.push_back(std::move(each));
+  }
+}
+
+}  // namespace hetcomm::topology

@@ -1,0 +1,175 @@
+#include "topology/machine/affinity.h"
+
+#include <algorithm>
+#include <deque>
+
+namespace hetcomm::topology {
+namespace {
+
+// An option is a NIC that a user can still choose.
+struct Option {
+  int nic = kNone;
+  Distance distance = Distance::kOther;
+};
+
+struct User {
+  std::vector<Option> left;  // in the order of Machine::nics
+  NicOrder order;
+};
+
+// The load of a NIC by |users|, compared as a fraction of its rate.
+struct Load {
+  uint64_t users = 0;
+  uint64_t mbit_per_s = 1;
+  bool operator<(const Load& other) const {
+    return users * other.mbit_per_s < other.users * mbit_per_s;
+  }
+};
+
+// Deals one NIC of its nearest class to each user that has some left.
+//
+// Users come one after the other. Each is given the NIC that then has the least load among those
+// that can be had for it, be it that another user of that round moves to a NIC that suits it as
+// well. Such a chain of moves changes the load of its last NIC only. By the theory of minimum-cost
+// flows the dealing is then the best one for any sum of convex costs of loads, and so has the least
+// highest load.
+class Round {
+ public:
+  // |fastest_only|: users take the fastest of the nearest NICs only.
+  Round(std::vector<User>& users, const std::vector<uint64_t>& rates, std::vector<uint64_t>& loads,
+        bool fastest_only)
+      : users_(users),
+        rates_(rates),
+        loads_(loads),
+        fastest_only_(fastest_only),
+        dealt_(users.size(), kNone) {}
+
+  void run() {
+    for (size_t user = 0; user < users_.size(); ++user) {
+      if (!users_[user].left.empty()) deal(user);
+    }
+    for (size_t user = 0; user < users_.size(); ++user) {
+      if (dealt_[user] != kNone) take(users_[user], dealt_[user]);
+    }
+  }
+
+ private:
+  // Returns the NICs that |user| can be dealt in this round.
+  std::vector<int> choices(size_t user) const {
+    const std::vector<Option>& left = users_[user].left;
+    const auto is_better = [this](const Option& a, const Option& b) {
+      return a.distance != b.distance ? a.distance < b.distance
+                                      : fastest_only_ && rate(a.nic) > rate(b.nic);
+    };
+    const Option best = *std::min_element(left.begin(), left.end(), is_better);
+    std::vector<int> nics;
+    for (const Option& option : left) {
+      if (!is_better(best, option)) nics.push_back(option.nic);
+    }
+    return nics;
+  }
+
+  void deal(size_t first) {
+    // Breadth first over users that would have to move: |via| says from which user each NIC was
+    // found.
+    std::vector<int> via(rates_.size(), kNone);
+    std::deque<size_t> asked{first};
+    std::vector<bool> seen(users_.size());
+    seen[first] = true;
+    int best = kNone;
+    while (!asked.empty()) {
+      const size_t user = asked.front();
+      asked.pop_front();
+      for (const int nic : choices(user)) {
+        int& from = via[static_cast<size_t>(nic)];
+        if (from != kNone) continue;
+        from = static_cast<int>(user);
+        if (best == kNone || load_with_one_more(nic) < load_with_one_more(best)) best = nic;
+        for (size_t other = 0; other < users_.size(); ++other) {
+          if (dealt_[other] != nic || seen[other]) continue;
+          seen[other] = true;
+          asked.push_back(other);
+        }
+      }
+    }
+    ++loads_[static_cast<size_t>(best)];
+    for (int nic = best; nic != kNone;) {
+      const auto user = static_cast<size_t>(via[static_cast<size_t>(nic)]);
+      std::swap(nic, dealt_[user]);  // the user moves, and its NIC goes to who has asked for it
+    }
+  }
+
+  uint64_t rate(int nic) const { return rates_[static_cast<size_t>(nic)]; }
+  Load load_with_one_more(int nic) const {
+    return {loads_[static_cast<size_t>(nic)] + 1, rate(nic)};
+  }
+
+  void take(User& user, int nic) const {
+    const auto index = static_cast<size_t>(nic);
+    const auto found = std::find_if(user.left.begin(), user.left.end(),
+                                    [&](const Option& option) { return option.nic == nic; });
+    user.order.push_back({nic, found->distance, rates_[index] / loads_[index]});
+    user.left.erase(found);
+  }
+
+  std::vector<User>& users_;
+  const std::vector<uint64_t>& rates_;  // by NIC
+  std::vector<uint64_t>& loads_;        // by NIC: users that were dealt it, in earlier rounds too
+  const bool fastest_only_;
+  std::vector<int> dealt_;  // by user, in this round
+};
+
+std::vector<NicOrder> deal_all(const Machine& machine, std::vector<User> users) {
+  std::vector<uint64_t> rates;
+  for (const Nic& nic : machine.nics) rates.push_back(counted_mbit_per_s(machine, nic));
+  std::vector<uint64_t> loads(rates.size(), 0);
+  const auto has_more = [](const User& user) { return !user.left.empty(); };
+  bool is_first = true;
+  while (std::any_of(users.begin(), users.end(), has_more)) {
+    Round(users, rates, loads, !is_first).run();
+    is_first = false;
+  }
+  std::vector<NicOrder> orders;
+  for (User& user : users) orders.push_back(std::move(user.order));
+  return orders;
+}
+
+template <typename Allows>
+User make_user(const Machine& machine, const Place& place, Allows allows) {
+  User user;
+  for (size_t i = 0; i < machine.nics.size(); ++i) {
+    const Nic& nic = machine.nics[i];
+    if (allows(nic)) user.left.push_back({static_cast<int>(i), distance(machine, place, nic)});
+  }
+  return user;
+}
+
+}  // namespace
+
+Affinity assign_nics(const Machine& machine, const NicRules& rules) {
+  std::vector<User> accelerators;
+  for (size_t i = 0; i < machine.accelerators.size(); ++i) {
+    accelerators.push_back(
+        make_user(machine, place_of(machine.accelerators[i]),
+                  [&](const Nic& nic) { return rules.allows_accelerator(machine, i, nic); }));
+  }
+  std::vector<User> numa_nodes;
+  for (size_t i = 0; i < std::max<size_t>(1, machine.numa_nodes.size()); ++i) {
+    const Place place = machine.numa_nodes.empty() ? Place() : place_of_memory(static_cast<int>(i));
+    numa_nodes.push_back(make_user(
+        machine, place, [&](const Nic& nic) { return rules.allows_numa_node(machine, i, nic); }));
+  }
+  return {deal_all(machine, std::move(accelerators)), deal_all(machine, std::move(numa_nodes))};
+}
+
+uint64_t counted_mbit_per_s(const Machine& machine, const Nic& nic) {
+  if (nic.mbit_per_s != 0) return nic.mbit_per_s;
+  uint64_t slowest = 0;
+  for (const Nic& other : machine.nics) {
+    if (other.mbit_per_s == 0) continue;
+    slowest = slowest == 0 ? other.mbit_per_s : std::min(slowest, other.mbit_per_s);
+  }
+  return std::max<uint64_t>(1, slowest);
+}
+
+}  // namespace hetcomm::topology

@@ -1,0 +1,224 @@
+#include "topology/machine/draw.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "src/present/svg_text.h"
+#include "topology/machine/labels.h"
+#include "topology/machine/tree.h"
+
+namespace hetcomm::topology {
+namespace {
+
+using present::escaped;
+
+// --- text ------------------------------------------------------------------------------------
+
+void draw_items(const std::vector<TreeItem>& items, const std::string& indent, std::string& out) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    const bool is_last = i + 1 == items.size();
+    out += fmt::format("{}{} {}\n", indent, is_last ? "└─" : "├─", items[i].text);
+    draw_items(items[i].children, indent + (is_last ? "   " : "│  "), out);
+  }
+}
+
+using Row = std::vector<std::string>;
+
+Row matrix_row(const Machine& machine, std::string label, const Place& place,
+               const NicOrder& order) {
+  Row row{std::move(label)};
+  for (size_t i = 0; i < machine.nics.size(); ++i) {
+    const auto chosen = std::find_if(order.begin(), order.end(), [i](const NicChoice& choice) {
+      return choice.nic == static_cast<int>(i);
+    });
+    std::string cell = matrix_word(machine, place, machine.nics[i]);
+    if (chosen == order.end()) cell = "-";
+    if (chosen == order.begin() && !order.empty()) cell += "*";
+    row.push_back(std::move(cell));
+  }
+  return row;
+}
+
+std::string draw_matrix(const Machine& machine, const Affinity& affinity) {
+  std::vector<Row> rows{{""}};
+  for (size_t i = 0; i < machine.nics.size(); ++i) rows[0].push_back(nic_label(i));
+  for (size_t i = 0; i < machine.accelerators.size(); ++i) {
+    rows.push_back(matrix_row(machine, accelerator_label(i), place_of(machine.accelerators[i]),
+                              affinity.accelerators[i]));
+  }
+  for (size_t i = 0; i < machine.numa_nodes.size(); ++i) {
+    rows.push_back(matrix_row(machine, fmt::format("numa{}", machine.numa_nodes[i].number),
+                              place_of_memory(static_cast<int>(i)), affinity.numa_nodes[i]));
+  }
+  std::vector<size_t> widths(rows[0].size(), 0);
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+constexpr const char* kLegend =
+    "PIX   the same PCIe switch, or one port\n"
+    "PXB   several PCIe switches in a row\n"
+    "PHB   the same root complex\n"
+    "NODE  the same NUMA node\n"
+    "SYS   another NUMA node, or not known\n"
+    "*     used first    -  not used: it is down, a bridge, or excluded\n";
+
+// --- picture ---------------------------------------------------------------------------------
+
+constexpr int kLeafWidth = 190;
+constexpr int kLeafHeight = 46;
+constexpr int kGap = 10;
+constexpr int kTitle = 22;
+
+// Where an item stands in the picture.
+struct Box {
+  int x = 0;
+  int y = 0;
+  int width = 0;
+  int height = 0;
+};
+
+bool is_leaf(const TreeItem& item) {
+  return item.kind == TreeKind::kAccelerator || item.kind == TreeKind::kNic;
+}
+
+const char* fill_of(TreeKind kind) {
+  switch (kind) {
+    case TreeKind::kHost:
+      return "#ffffff";
+    case TreeKind::kNumaNode:
+      return "#f4f6f8";
+    case TreeKind::kRootComplex:
+      return "#e8edf2";
+    case TreeKind::kSwitch:
+      return "#dbe4ee";
+    case TreeKind::kAccelerator:
+      return "#bfe3c0";
+    case TreeKind::kNic:
+      break;
+  }
+  return "#ffd9a8";
+}
+
+class Picture {
+ public:
+  Picture(const Machine& machine, const Affinity& affinity)
+      : accelerators_(machine.accelerators.size()),
+        nics_(machine.nics.size()),
+        affinity_(affinity) {}
+
+  std::string draw(const TreeItem& host) {
+    const Box box = place(host, kGap, kGap);
+    for (size_t i = 0; i < accelerators_.size(); ++i) join(i);
+    return fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+        "font-family=\"sans-serif\" font-size=\"11\">\n{}{}</svg>\n",
+        box.width + 2 * kGap, box.height + 2 * kGap, boxes_, lines_);
+  }
+
+ private:
+  // Groups stand side by side down to the root complexes, and one below the other within them.
+  Box place(const TreeItem& item, int x, int y) {
+    Box box{x, y, kLeafWidth, kLeafHeight};
+    const size_t at = boxes_.size();
+    if (!is_leaf(item)) {
+      const bool is_row = item.kind == TreeKind::kHost || item.kind == TreeKind::kNumaNode;
+      int next_x = x + kGap;
+      int next_y = y + kTitle;
+      int right = x + kGap + kLeafWidth;
+      int bottom = next_y;
+      for (const TreeItem& child : item.children) {
+        const Box inner = place(child, next_x, next_y);
+        right = std::max(right, inner.x + inner.width);
+        bottom = std::max(bottom, inner.y + inner.height);
+        (is_row ? next_x : next_y) = (is_row ? right : bottom) + kGap;
+      }
+      box.width = right + kGap - x;
+      box.height = bottom + kGap - y;
+    }
+    boxes_.insert(at, frame(item, box));
+    remember(item, box);
+    return box;
+  }
+
+  static std::string frame(const TreeItem& item, const Box& box) {
+    std::string out = fmt::format(
+        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" "
+        "stroke=\"#667788\"/>\n",
+        box.x, box.y, box.width, box.height, fill_of(item.kind));
+    // A leaf has its label above its details; the whole text is shown under the pointer.
+    const size_t space = item.text.find(' ');
+    const bool two_lines = is_leaf(item) && space != std::string::npos;
+    out += fmt::format("<text x=\"{}\" y=\"{}\"{}>{}<title>{}</title></text>\n", box.x + 6,
+                       box.y + 15, is_leaf(item) ? " font-weight=\"bold\"" : "",
+                       escaped(two_lines ? item.text.substr(0, space) : shortened(item.text, box)),
+                       escaped(item.text));
+    if (two_lines) {
+      out += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", box.x + 6, box.y + 32,
+                         escaped(shortened(item.text.substr(space + 1), box)));
+    }
+    return out;
+  }
+
+  static std::string shortened(std::string_view text, const Box& box) {
+    constexpr int kCharacter = 6;
+    const auto most = static_cast<size_t>(std::max(4, box.width / kCharacter));
+    if (text.size() <= most) return std::string(text);
+    size_t end = most - 3;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+    return std::string(text.substr(0, end)) + "...";
+  }
+
+  void remember(const TreeItem& item, const Box& box) {
+    if (item.kind == TreeKind::kAccelerator) accelerators_[static_cast<size_t>(item.index)] = box;
+    if (item.kind == TreeKind::kNic) nics_[static_cast<size_t>(item.index)] = box;
+  }
+
+  void join(size_t accelerator) {
+    const NicOrder& order = affinity_.accelerators[accelerator];
+    if (order.empty()) return;
+    const Box& from = accelerators_[accelerator];
+    const Box& to = nics_[static_cast<size_t>(order.front().nic)];
+    const int from_x = from.x + from.width;
+    const int to_x = to.x + to.width;
+    const int bend = std::max(from_x, to_x) + 28;
+    lines_ += fmt::format(
+        "<path d=\"M{} {} C{} {} {} {} {} {}\" fill=\"none\" stroke=\"#b05000\" "
+        "stroke-width=\"1.5\"/>\n",
+        from_x, from.y + from.height / 2, bend, from.y + from.height / 2, bend,
+        to.y + to.height / 2, to_x, to.y + to.height / 2);
+  }
+
+  std::vector<Box> accelerators_;
+  std::vector<Box> nics_;
+  const Affinity& affinity_;
+  std::string boxes_;
+  std::string lines_;
+};
+
+}  // namespace
+
+std::string draw_text(const Machine& machine, const Affinity& affinity) {
+  const TreeItem host = make_tree(machine);
+  std::string out = host.text + "\n";
+  draw_items(host.children, "", out);
+  if (machine.nics.empty()) return out + "\nno network interface\n";
+  return out + "\n" + draw_matrix(machine, affinity) + "\n" + kLegend;
+}
+
+std::string draw_svg(const Machine& machine, const Affinity& affinity) {
+  return Picture(machine, affinity).draw(make_tree(machine));
+}
+
+}  // namespace hetcomm::topology

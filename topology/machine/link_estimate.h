@@ -1,0 +1,56 @@
+// Makes a LinkModel of what the ranks of a job say of their hosts, where nobody has measured one.
+// Pure: the same words give the same model on every rank.
+//
+//   host     the ranks with one host id, host label and cluster
+//   NIC      one resource for each direction, at the rate that the NIC has
+//   PCIe     one resource for each direction; NICs behind one link share it
+//   inside   latency and rate of the quickest transport that joins the ranks of the host
+//   path     latency and rate of the quickest transport that all ranks of both clusters have
+//   cluster  those that were declared; the hosts of no declared cluster are one more
+//
+// A rate that nobody knows becomes no resource.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "src/base/host_id.h"
+#include "src/base/status.h"
+#include "topology/links/link_model.h"
+#include "topology/machine/host_links.h"
+
+namespace hetcomm::topology {
+
+// A kind of transport, as all ranks have agreed.
+struct EstimatedTransport {
+  bool within_host = false;
+  uint64_t latency_ns = 0;
+  uint64_t bytes_per_s = 0;  // of one transfer; 0: unknown
+};
+
+inline constexpr size_t kMaxEstimatedTransports = 64;
+
+// What one rank says. All that it refers to outlives the call.
+struct RankLinks {
+  HostId host{};
+  std::string_view label;            // of its host; may be anything
+  std::string_view cluster;          // empty: none was declared
+  uint64_t transports = 0;           // that it has, as bits by their numbers
+  const HostLinks* links = nullptr;  // null: nothing is known
+};
+
+struct LinkEstimate {
+  LinkModel model;           // has passed check(), and is in order
+  std::vector<int> host_of;  // index of LinkModel::hosts, by rank
+};
+
+// Hosts of one label that are not the same get a number behind it, in the order of their ranks. The
+// NICs of a host are those of all its ranks, each by the first rank that has it. Where there would
+// be too many resources, PCIe links that never limit their NICs are left out. INVALID_ARGUMENT with
+// a text that says which limit of a LinkModel the job exceeds.
+Result<LinkEstimate> estimate_links(std::span<const RankLinks> ranks,
+                                    std::span<const EstimatedTransport> transports);
+
+}  // namespace hetcomm::topology

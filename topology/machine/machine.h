@@ -1,0 +1,136 @@
+// A Machine says what one host is made of, as far as that decides how bytes travel: NUMA nodes, the
+// PCIe tree, network interfaces, accelerators and the links between accelerators. Plain data; every
+// decision of this folder is a pure function of it.
+//
+// A Machine comes from the live host (live.h), from a file of hwloc (hwloc_reader.h) or from JSON
+// (machine_json.h). check() holds for each Machine that these hand out, and normalize() has been
+// called: one source gives equal Machines in every process that reads it, object by object.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/status.h"
+#include "topology/machine/pci_address.h"
+
+namespace hetcomm::topology {
+
+// In place of an index: there is none, or nobody knows it.
+inline constexpr int kNone = -1;
+
+struct NumaNode {
+  uint32_t number = 0;     // the kernel's
+  int package = kNone;     // number of the processor package
+  std::string processors;  // the kernel's list, such as "0-31,64-95"
+  uint64_t memory_bytes = 0;
+  // The kernel's distance to each node, in the order of Machine::numa_nodes; empty: unknown.
+  std::vector<uint32_t> distances;
+  bool operator==(const NumaNode&) const = default;
+};
+
+enum class PciKind : uint8_t {
+  kRootComplex,  // a host bridge; |address| is that of its first bus
+  kBridge,       // a root port, or a port of a switch
+  kFunction,     // a device: NIC, accelerator, or another one
+};
+
+struct PciNode {
+  PciKind kind = PciKind::kFunction;
+  PciAddress address;
+  int parent = kNone;  // index in Machine::pci, less than its own; kNone for root complexes only
+  // NUMA nodes that it is local to, as indices of Machine::numa_nodes. Empty: those of its parent.
+  std::vector<int> numa_nodes;
+  uint16_t vendor = 0;
+  uint16_t device = 0;
+  uint16_t device_class = 0;  // class and subclass: 0x0302 is a 3D controller
+  uint64_t mbyte_per_s = 0;   // of its link towards the root complex; 0: unknown
+  bool operator==(const PciNode&) const = default;
+};
+
+enum class NicState : uint8_t { kUp, kDown, kUnknown };
+enum class NicKind : uint8_t {
+  kPhysical,  // a port of a card, or a bond or VLAN over such ports
+  kVirtual,   // leads out of the host in some other way: the veth of a container, a dummy
+  kBridge,    // a bridge over nothing physical, or the tunnel of a VPN
+};
+
+// One port to a network, by the names that sockets and verbs have for it.
+inline constexpr size_t kMaxFabric = 63;  // characters
+
+struct Nic {
+  std::string interface;    // "eth0"; empty: there is none
+  std::string rdma_device;  // "mlx5_0"; empty: there is none
+  uint32_t rdma_port = 0;   // from 1; 0: there is none
+  NicKind kind = NicKind::kPhysical;
+  NicState state = NicState::kUnknown;
+  uint64_t mbit_per_s = 0;  // 0: unknown
+  // PCI functions whose links its bytes take, as indices of Machine::pci: those that carry a bond,
+  // the physical one of a virtual function. Empty: the host hides them, or there is none.
+  std::vector<int> functions;
+  // NUMA nodes that a NIC without functions is local to, as indices of Machine::numa_nodes.
+  std::vector<int> numa_nodes;
+  std::vector<std::string> subnets;  // "192.0.2.0/24", in order
+  // A name by which the user says which NICs of all hosts are joined; empty: it was not said.
+  std::string fabric;
+  bool operator==(const Nic&) const = default;
+
+  // How people and options name it: "mlx5_0:1", or "eth0" where it has no RDMA device.
+  std::string name() const;
+  // |word| is its interface, its RDMA device, or its name().
+  bool is_called(std::string_view word) const;
+};
+
+struct Accelerator {
+  std::string name;  // for people: "NVIDIA 10de:2330"
+  PciAddress address;
+  int function = kNone;  // index of Machine::pci
+  // NUMA nodes that one without function is local to, as indices of Machine::numa_nodes.
+  std::vector<int> numa_nodes;
+  bool operator==(const Accelerator&) const = default;
+};
+
+// A link between two accelerators that does not use PCIe.
+struct AcceleratorLink {
+  int first = 0;  // indices of Machine::accelerators, the lower one first
+  int second = 0;
+  std::string kind;          // "NVLink", "xGMI", "HCCS"
+  uint64_t mbyte_per_s = 0;  // of one direction, all its tracks; 0: unknown
+  bool operator==(const AcceleratorLink&) const = default;
+};
+
+struct Machine {
+  std::string source;  // where this comes from, for people
+  std::vector<NumaNode> numa_nodes;
+  std::vector<PciNode> pci;
+  std::vector<Nic> nics;
+  std::vector<Accelerator> accelerators;
+  std::vector<AcceleratorLink> links;
+
+  // Index of the PCI object of |kind| at |address|, or kNone.
+  int find_pci(const PciAddress& address, PciKind kind = PciKind::kFunction) const;
+  // Index of the NIC that |name| names by interface, RDMA device, "device:port" or PCI address.
+  int find_nic(std::string_view name) const;
+  int find_accelerator(const PciAddress& address) const;
+};
+
+// More than one host has, so that a hostile file costs little.
+inline constexpr size_t kMaxObjects = 4096;  // of a kind that is not named below
+inline constexpr size_t kMaxNumaNodes = 256;
+inline constexpr size_t kMaxNics = 512;
+inline constexpr size_t kMaxAccelerators = 128;
+inline constexpr uint64_t kMaxMbitPerS = 1'000'000'000;
+
+// Says what is wrong with |machine|, naming the object: an index that leads nowhere, a parent
+// behind its child, two objects with one name, more than there may be.
+Status check(const Machine& machine);
+// Puts everything into the one order that all ranks share: NUMA nodes by number, the PCIe tree
+// depth first by address, NICs by place, accelerators by address. |machine| has passed check().
+void normalize(Machine& machine);
+
+// The NUMA nodes that a PCI object is local to: its own, or those of the nearest object above it
+// that has some. Empty: unknown.
+const std::vector<int>& numa_nodes_of(const Machine& machine, int pci);
+
+}  // namespace hetcomm::topology

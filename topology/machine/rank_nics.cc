@@ -1,0 +1,81 @@
+#include "topology/machine/rank_nics.h"
+
+#include <algorithm>
+
+#include "topology/machine/pairing.h"
+
+namespace hetcomm::topology {
+namespace {
+
+constexpr uint64_t kMuchSlower = 4;
+
+// Whether who reaches the one reaches the other too.
+bool are_joined(const Nic& one, const Nic& other) {
+  if (!one.fabric.empty() && !other.fabric.empty()) return one.fabric == other.fabric;
+  return share_a_subnet(one.subnets, other.subnets);
+}
+
+}  // namespace
+
+std::vector<int> numa_nodes_of_processors(const Machine& machine, const ProcessorSet& processors) {
+  std::vector<int> nodes;
+  for (size_t i = 0; i < machine.numa_nodes.size(); ++i) {
+    ProcessorSet shared =
+        ProcessorSet::parse(machine.numa_nodes[i].processors).value_or(ProcessorSet());
+    shared.keep(processors);
+    if (!shared.empty()) nodes.push_back(static_cast<int>(i));
+  }
+  return nodes;
+}
+
+std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
+                              const RankPlace& place, size_t most) {
+  std::vector<const NicOrder*> orders;
+  for (const int accelerator : place.accelerators) {
+    orders.push_back(&affinity.accelerators[static_cast<size_t>(accelerator)]);
+  }
+  if (orders.empty()) {
+    const auto node = static_cast<size_t>(place.numa_nodes.size() == 1 ? place.numa_nodes[0] : 0);
+    if (node < affinity.numa_nodes.size()) orders.push_back(&affinity.numa_nodes[node]);
+  }
+  std::vector<int> chosen;
+  for (size_t i = 0; i < most; ++i) {
+    for (const NicOrder* const order : orders) {
+      if (i >= order->size()) continue;
+      const int nic = (*order)[i].nic;
+      if (std::find(chosen.begin(), chosen.end(), nic) == chosen.end()) chosen.push_back(nic);
+    }
+  }
+  // A peer whose NICs are in other subnets is reached by one more.
+  for (const NicOrder* const order : orders) {
+    for (const NicChoice& choice : *order) {
+      const Nic& nic = machine.nics[static_cast<size_t>(choice.nic)];
+      const bool tells_nothing = nic.subnets.empty() && nic.fabric.empty();
+      const bool is_covered =
+          tells_nothing || std::any_of(chosen.begin(), chosen.end(), [&](int other) {
+            return other == choice.nic || are_joined(nic, machine.nics[static_cast<size_t>(other)]);
+          });
+      if (!is_covered) chosen.push_back(choice.nic);
+    }
+  }
+  const auto rate_of = [&](int nic) {
+    return counted_mbit_per_s(machine, machine.nics[static_cast<size_t>(nic)]);
+  };
+  uint64_t best = 0;
+  for (const int nic : chosen) best = std::max(best, rate_of(nic));
+  std::erase_if(chosen, [&](int nic) { return rate_of(nic) * kMuchSlower < best; });
+  return chosen;
+}
+
+std::vector<size_t> nics_of_user(const NicOrder& order, const std::vector<int>& chosen,
+                                 size_t most) {
+  std::vector<size_t> taken;
+  for (const NicChoice& choice : order) {
+    if (taken.size() == most) break;
+    const auto found = std::find(chosen.begin(), chosen.end(), choice.nic);
+    if (found != chosen.end()) taken.push_back(static_cast<size_t>(found - chosen.begin()));
+  }
+  return taken;
+}
+
+}  // namespace hetcomm::topology

@@ -1,0 +1,113 @@
+#include "topology/machine/rank_nodes.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace hetcomm::topology {
+namespace {
+
+// Indices of Machine::numa_nodes, ascending.
+using Nodes = std::vector<int>;
+
+Nodes both(const Nodes& one, const Nodes& other) {
+  Nodes nodes;
+  std::set_intersection(one.begin(), one.end(), other.begin(), other.end(),
+                        std::back_inserter(nodes));
+  return nodes;
+}
+
+Nodes either(const Nodes& one, const Nodes& other) {
+  Nodes nodes;
+  std::set_union(one.begin(), one.end(), other.begin(), other.end(), std::back_inserter(nodes));
+  return nodes;
+}
+
+// Those of |nodes| that |other| has as well, if there are some.
+Nodes narrowed(const Nodes& nodes, const Nodes& other) {
+  Nodes shared = both(nodes, other);
+  return shared.empty() ? nodes : shared;
+}
+
+Nodes nodes_near(const Machine& machine, const Accelerator& accelerator) {
+  return accelerator.function == kNone ? accelerator.numa_nodes
+                                       : numa_nodes_of(machine, accelerator.function);
+}
+
+Nodes nodes_near(const Machine& machine, const Nic& nic) {
+  if (nic.functions.empty()) return nic.numa_nodes;
+  Nodes nodes;
+  for (const int function : nic.functions) nodes = either(nodes, numa_nodes_of(machine, function));
+  return nodes;
+}
+
+class Chooser {
+ public:
+  Chooser(const Machine& machine, const RankPlace& place) : machine_(machine), place_(place) {
+    for (const int each : place.accelerators) {
+      near_accelerators_ = either(near_accelerators_, of_accelerator(each));
+    }
+  }
+
+  Nodes of_accelerator(int accelerator) const {
+    return narrowed(nodes_near(machine_, machine_.accelerators[static_cast<size_t>(accelerator)]),
+                    place_.numa_nodes);
+  }
+  Nodes of_nic(int nic) const {
+    const Nodes nodes = nodes_near(machine_, machine_.nics[static_cast<size_t>(nic)]);
+    return narrowed(narrowed(nodes, near_accelerators_), place_.numa_nodes);
+  }
+  // What the rank's own processors read: near its accelerators, or else where it runs if that is
+  // one node.
+  Nodes of_rank() const {
+    if (!near_accelerators_.empty()) return near_accelerators_;
+    return place_.numa_nodes.size() == 1 ? place_.numa_nodes : Nodes();
+  }
+  int number(const Nodes& nodes) const {
+    if (nodes.empty()) return kNone;
+    return static_cast<int>(machine_.numa_nodes[static_cast<size_t>(nodes.front())].number);
+  }
+
+ private:
+  const Machine& machine_;
+  const RankPlace& place_;
+  Nodes near_accelerators_;
+};
+
+// The nodes near the NICs that the data of the rank's accelerators takes first.
+Nodes nodes_of_first_nics(const Chooser& chooser, const Affinity& affinity, const RankPlace& place,
+                          const std::vector<int>& nics) {
+  Nodes nodes;
+  for (const int accelerator : place.accelerators) {
+    const NicOrder& order = affinity.accelerators[static_cast<size_t>(accelerator)];
+    if (!order.empty()) nodes = either(nodes, chooser.of_nic(order.front().nic));
+  }
+  if (place.accelerators.empty() && !nics.empty()) nodes = chooser.of_nic(nics.front());
+  return nodes;
+}
+
+}  // namespace
+
+RankNodes nodes_of_rank(const Machine& machine, const Affinity& affinity, const RankPlace& place,
+                        const std::vector<int>& nics) {
+  RankNodes result;
+  result.accelerators.assign(place.accelerators.size(), kNone);
+  result.nics.assign(nics.size(), kNone);
+  if (machine.numa_nodes.size() < 2) return result;
+  const Chooser chooser(machine, place);
+  for (size_t i = 0; i < nics.size(); ++i) result.nics[i] = chooser.number(chooser.of_nic(nics[i]));
+  const Nodes first = nodes_of_first_nics(chooser, affinity, place, nics);
+  result.staging = chooser.number(first);
+  for (size_t i = 0; i < place.accelerators.size(); ++i) {
+    const Nodes nodes = chooser.of_accelerator(place.accelerators[i]);
+    result.accelerators[i] = nodes.empty() ? result.staging : chooser.number(nodes);
+  }
+  const Nodes own = chooser.of_rank();
+  result.inside = own.empty() ? result.staging : chooser.number(own);
+  for (const int node : first.empty() ? own : first) {
+    const std::string& list = machine.numa_nodes[static_cast<size_t>(node)].processors;
+    result.processors.add(ProcessorSet::parse(list).value_or(ProcessorSet()));
+  }
+  return result;
+}
+
+}  // namespace hetcomm::topology

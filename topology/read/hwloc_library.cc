@@ -1,0 +1,82 @@
+#include "topology/read/hwloc_library.h"
+
+#include <unistd.h>
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "src/base/text.h"
+#include "src/system/loaded_library.h"
+#include "src/system/privilege.h"
+
+namespace hetcomm::topology {
+namespace {
+
+struct Loaded {
+  Hwloc functions;
+  Status status;
+};
+
+// The first variable of hwloc in the environment; null: none. They name files that hwloc reads and
+// plug-ins that it loads, whoever started the program.
+const char* hwloc_variable() {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    if (std::string_view(*entry).starts_with("HWLOC_")) return *entry;
+  }
+  return nullptr;
+}
+
+Loaded load() {
+  Loaded loaded;
+  if (const char* const variable = hwloc_variable();
+      variable != nullptr && caller_of_process() == Caller::kStranger) {
+    const std::string_view entry = variable;
+    loaded.status = Status(
+        Code::kUnsupported,
+        fmt::format("hwloc: not used, because {} is set and this program has rights that whoever "
+                    "started it lacks",
+                    printable(entry.substr(0, entry.find('=')))));
+    return loaded;
+  }
+  Library library;
+  if (!library.load("libhwloc.so.15")) {
+    loaded.status = Status(Code::kUnsupported, fmt::format("hwloc: {}", dlerror()));
+    return loaded;
+  }
+  Hwloc& functions = loaded.functions;
+  library.need("hwloc_get_api_version", functions.get_api_version);
+  library.need("hwloc_topology_init", functions.topology_init);
+  library.need("hwloc_topology_destroy", functions.topology_destroy);
+  library.need("hwloc_topology_load", functions.topology_load);
+  library.need("hwloc_topology_set_xmlbuffer", functions.topology_set_xmlbuffer);
+  library.need("hwloc_topology_set_flags", functions.topology_set_flags);
+  library.need("hwloc_topology_set_components", functions.topology_set_components);
+  library.need("hwloc_topology_set_io_types_filter", functions.topology_set_io_types_filter);
+  library.need("hwloc_get_obj_by_depth", functions.get_obj_by_depth);
+  library.need("hwloc_get_nbobjs_by_depth", functions.get_nbobjs_by_depth);
+  library.need("hwloc_bitmap_next", functions.bitmap_next);
+  library.need("hwloc_bitmap_list_snprintf", functions.bitmap_list_snprintf);
+  library.need("hwloc_distances_get_by_name", functions.distances_get_by_name);
+  library.need("hwloc_distances_release", functions.distances_release);
+  if (!library.missing().empty()) {
+    loaded.status = Status(Code::kUnsupported,
+                           fmt::format("hwloc: the installed library lacks {}", library.missing()));
+  } else if (functions.get_api_version() >> 16 != HWLOC_API_VERSION >> 16) {
+    loaded.status =
+        Status(Code::kUnsupported,
+               fmt::format("hwloc: the installed library has API {:#x}, and {:#x} is needed",
+                           functions.get_api_version(), HWLOC_API_VERSION));
+  }
+  return loaded;
+}
+
+}  // namespace
+
+Result<const Hwloc*> load_hwloc() {
+  static const Loaded kLoaded = load();
+  if (!kLoaded.status.ok()) return kLoaded.status;
+  return &kLoaded.functions;
+}
+
+}  // namespace hetcomm::topology
