@@ -18,6 +18,7 @@
 #include "src/bootstrap/relay.h"
 #include "src/bootstrap/secret.h"
 #include "src/bootstrap/store_protocol.h"
+#include "src/bootstrap/variables.h"
 #include "src/net/hash.h"
 #include "src/net/key.h"
 #include "src/system/clock.h"
@@ -285,7 +286,7 @@ Result<std::unique_ptr<Bootstrap>> bootstrap_from_callbacks(
         allow_without_secret(config, log, options.rank, options.size, KeyChannel::kCallbacks));
   }
   return std::unique_ptr<Bootstrap>(std::make_unique<CallbackBootstrap>(
-      config, log, options.rank, options.size, std::string(config.text(Variable::kJob)),
+      config, log, options.rank, options.size, std::string(config.text(variable::kJob)),
       make_callback_exchange(options), secret));
 }
 

@@ -20,8 +20,10 @@
 #include "src/bootstrap/secret.h"
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_listeners.h"
+#include "src/bootstrap/variables.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
+#include "src/net/variables.h"
 #include "src/system/clock.h"
 #include "src/system/descriptors.h"
 #include "src/system/random.h"
@@ -57,7 +59,7 @@ Result<std::vector<Address>> resolve_master(const Config& config, const Launch& 
     return Status(Code::kBootstrapFailed, std::string(resolved.status().text()))
         .annotate("MASTER_ADDR");
   }
-  const std::string_view family = config.text(Variable::kTcpBindFamily);
+  const std::string_view family = config.text(variable::kTcpBindFamily);
   std::vector<Address> addresses = std::move(resolved).value();
   std::erase_if(addresses, [&](const Address& address) {
     return family == (address.family() == AF_INET6 ? "ipv4" : "ipv6");
@@ -71,7 +73,7 @@ Result<std::vector<Address>> resolve_master(const Config& config, const Launch& 
 
 // Best first.
 Result<std::vector<uint16_t>> store_ports(const Config& config, const Launch& launch) {
-  const uint64_t fixed = config.number(Variable::kStorePort);
+  const uint64_t fixed = config.number(variable::kStorePort);
   if (fixed > 65535) {
     return Status(Code::kInvalidArgument,
                   fmt::format("HETCOMM_STORE_PORT: {} is not a port; ports end at 65535", fixed));
@@ -111,7 +113,7 @@ bool names_loopback(const std::string& name) {
 Result<std::vector<Address>> listening_hosts(const Config& config, Log& log, const Launch& launch,
                                              const std::vector<Address>& masters) {
   const bool loopback = names_loopback(launch.master_address);
-  const std::string_view wanted = config.text(Variable::kInterface);
+  const std::string_view wanted = config.text(variable::kInterface);
   std::vector<Address> hosts;
   for (const Address& address : masters) {
     if (is_any(address) && !wanted.empty()) continue;
@@ -152,15 +154,15 @@ Identity store_identity(const Launch& launch) {
   return identity_of(fmt::format("{}/{}", launch.master_port, launch.job.name), "store", 0);
 }
 
-// Where rank 0 listens for the others before anything else, so that whatever fails afterwards can be
-// told to them.
+// Where rank 0 listens for the others before anything else, so that whatever fails afterwards can
+// be told to them.
 class StoreSite {
  public:
   StoreSite(const Config& config, Log& log, const Launch& launch)
       : config_(config), log_(log), launch_(launch) {}
 
-  // Tries again until |deadline_ns| where every port is taken, but not where none is allowed. After a
-  // failure it may listen all the same, for answer().
+  // Tries again until |deadline_ns| where every port is taken, but not where none is allowed. After
+  // a failure it may listen all the same, for answer().
   Status listen(uint64_t deadline_ns);
   const std::vector<uint16_t>& ports() const { return ports_; }
   StoreListeners take() { return std::exchange(listeners_, {}); }
@@ -487,7 +489,7 @@ Status LaunchedJob::start_server(const Credentials& credentials, StoreSite& site
   if (!secret_) {
     options.bounds = StoreServer::Bounds{
         .sessions = static_cast<size_t>(launch_.size) + kExtraSessions,
-        .wait_ns = std::max(config_.number(Variable::kBootstrapTimeout), kLongestWaitNs)};
+        .wait_ns = std::max(config_.number(variable::kBootstrapTimeout), kLongestWaitNs)};
   }
   auto server = StoreServer::start(log_, options, site.take());
   if (!server.ok()) return server.status().annotate("rank 0's store");
@@ -520,7 +522,7 @@ Status LaunchedJob::start(StoreSite* site, uint64_t deadline_ns) {
     options.addresses = every_port(hosts.value(), ports.value());
   }
   client_ = std::make_unique<StoreClient>(log_, std::move(options));
-  client_->set_time_limit(config_.number(Variable::kBootstrapTimeout));
+  client_->set_time_limit(config_.number(variable::kBootstrapTimeout));
   const Status found = client_->connect(deadline_ns);
   if (found.ok()) return found;
   return Status(found.code(), fmt::format("{}; {}", found.text(), describe(launch_.job)));
@@ -551,7 +553,7 @@ Result<std::shared_ptr<LaunchedJob>> start_rank_zero(const Config& config, Log& 
 }  // namespace
 
 Result<std::unique_ptr<Bootstrap>> bootstrap_from_environment(const Config& config, Log& log) {
-  const uint64_t deadline = deadline_after(now_ns(), config.number(Variable::kBootstrapTimeout));
+  const uint64_t deadline = deadline_after(now_ns(), config.number(variable::kBootstrapTimeout));
   Result<Launch> launch = read_launch(config);
   if (!launch.ok()) return launch.status();
   const bool hosts_store = launch->size > 1 && launch->rank == 0;

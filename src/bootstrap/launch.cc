@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "src/bootstrap/store_protocol.h"
+#include "src/bootstrap/variables.h"
 
 namespace hetcomm {
 namespace {
@@ -85,7 +86,7 @@ JobName of_slurm_start(std::string name, std::string source) {
 }
 
 JobName read_job(const Config& config, Names::Launcher launcher) {
-  if (const std::string_view job = config.text(Variable::kJob); !job.empty()) {
+  if (const std::string_view job = config.text(variable::kJob); !job.empty()) {
     return {std::string(job), "HETCOMM_JOB"};
   }
   // torchrun gives this name to a run that nobody has named.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/bootstrap/variables.h"
 #include "src/net/key.h"
 #include "src/system/clock.h"
 #include "src/system/random.h"
@@ -49,7 +50,7 @@ Relay::~Relay() {
   if (server_) server_->wait_for_readers(kLingerNs);
 }
 
-int Relay::small_job() const { return static_cast<int>(config_.number(Variable::kSmallJob)); }
+int Relay::small_job() const { return static_cast<int>(config_.number(variable::kSmallJob)); }
 
 void Relay::start(const Secret& secret, int rank, const Address& route) {
   if (std::exchange(started_, true)) return;

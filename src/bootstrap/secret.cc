@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "src/bootstrap/variables.h"
 #include "src/net/hash.h"
 #include "src/net/key.h"
 #include "src/net/tls.h"
@@ -43,9 +44,9 @@ Result<std::string> read_secret_file(const std::string& path, Log& log) {
 }  // namespace
 
 Result<std::optional<Secret>> configured_secret(const Config& config, Log& log) {
-  std::string secret(config.text(Variable::kSecret));
+  std::string secret(config.text(variable::kSecret));
   if (secret.empty()) {
-    const std::string path(config.text(Variable::kSecretFile));
+    const std::string path(config.text(variable::kSecretFile));
     if (path.empty()) return std::optional<Secret>();
     Result<std::string> contents = read_secret_file(path, log);
     if (!contents.ok()) return contents.status();
@@ -62,7 +63,7 @@ Status allow_without_secret(const Config& config, Log& log, int rank, int size,
   if (size == 1) return {};
   constexpr std::string_view kHowToSetIt =
       "set HETCOMM_SECRET_FILE or HETCOMM_SECRET, alike on all ranks";
-  if (config.is_on(Variable::kRequireSecret)) {
+  if (config.is_on(variable::kRequireSecret)) {
     return Status(
         Code::kPermissionDenied,
         fmt::format("HETCOMM_REQUIRE_SECRET is set and there is no job secret: {}", kHowToSetIt));

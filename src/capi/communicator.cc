@@ -8,6 +8,7 @@
 #include "src/capi/output.h"
 #include "src/core/communicator/collective_calls.h"
 #include "src/core/communicator/split.h"
+#include "src/net/variables.h"
 
 namespace {
 
@@ -17,7 +18,7 @@ using hetcomm::Communicator;
 using hetcomm::JobOptions;
 using hetcomm::Result;
 using hetcomm::Status;
-using hetcomm::Variable;
+namespace variable = hetcomm::variable;
 namespace capi = hetcomm::capi;
 namespace topology = hetcomm::topology;
 
@@ -112,7 +113,7 @@ uint64_t deadline_of(const hetcomm::Context& context, Bootstrap& bootstrap,
                      const hetcomm_communicator_options_t& options) {
   const uint64_t timeout = options.timeout_ns != 0
                                ? options.timeout_ns
-                               : context.config().number(Variable::kBootstrapTimeout);
+                               : context.config().number(variable::kBootstrapTimeout);
   bootstrap.set_time_limit(timeout);
   return hetcomm::deadline_after(hetcomm::now_ns(), timeout);
 }

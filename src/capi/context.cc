@@ -13,12 +13,16 @@
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/post.h"
+#include "src/capi/variables.h"
 #include "src/core/job/transport_choice.h"
+#include "src/core/progress/variables.h"
 #include "src/net/interface_check.h"
+#include "src/system/variables.h"
 #include "transports/rdma/factory.h"
 #include "transports/self/factory.h"
 #include "transports/shm/factory.h"
 #include "transports/tcp/factory.h"
+#include "transports/variables.h"
 
 namespace {
 
@@ -30,7 +34,7 @@ using hetcomm::Log;
 using hetcomm::LogLevel;
 using hetcomm::Result;
 using hetcomm::Status;
-using hetcomm::Variable;
+namespace variable = hetcomm::variable;
 namespace capi = hetcomm::capi;
 
 // The transports of this build: registration is explicit.
@@ -50,8 +54,9 @@ void claim(hetcomm_context& context, size_t device) {
 Status create_context(const hetcomm_context_options_t& options, hetcomm_context_t** out_context) {
   auto log = std::make_unique<Log>();
   log->set_sink(options.log_function, options.log_user_data);
-  Result<Config> config = Config::load(environ, options.settings != nullptr ? options.settings : "",
-                                       *log, hetcomm::caller_of_process());
+  Result<Config> config = Config::load(hetcomm::kVariables, environ,
+                                       options.settings != nullptr ? options.settings : "", *log,
+                                       hetcomm::caller_of_process());
   if (!config.ok()) return config.status();
   LogLevel level = LogLevel::kWarn;
   if (options.log_level != 0) {
@@ -61,15 +66,15 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
     }
     level = static_cast<LogLevel>(options.log_level);
   } else {
-    level = hetcomm::parse_log_level(config->text(Variable::kLog)).value();
+    level = hetcomm::parse_log_level(config->text(variable::kLog)).value();
   }
   log->set_level(level);
-  if (const std::string_view name = config->text(Variable::kLogFile); !name.empty()) {
+  if (const std::string_view name = config->text(variable::kLogFile); !name.empty()) {
     HETCOMM_RETURN_IF_ERROR(log->set_file(name, hetcomm::launched_rank()));
   }
   auto transports = all_transports();
   if (const auto choice =
-          hetcomm::TransportChoice::parse(config->text(Variable::kTransports), transports);
+          hetcomm::TransportChoice::parse(config->text(variable::kTransports), transports);
       !choice.ok()) {
     return Status(Code::kInvalidArgument, std::string(choice.status().text()))
         .annotate("HETCOMM_TRANSPORTS");
@@ -81,7 +86,7 @@ Status create_context(const hetcomm_context_options_t& options, hetcomm_context_
   }
   const bool thread = options.progress == HETCOMM_PROGRESS_THREAD ||
                       (options.progress == HETCOMM_PROGRESS_DEFAULT &&
-                       config->text(Variable::kProgress) == "thread");
+                       config->text(variable::kProgress) == "thread");
   capi::DeviceList devices;
   HETCOMM_RETURN_IF_ERROR(devices.make(*config, *log));
   ContextParts parts{std::move(config.value()), std::move(log), std::move(transports),

@@ -11,6 +11,7 @@
 #include "devices/plugin/checked_device.h"
 #include "devices/plugin/plugins.h"
 #include "devices/registry.h"
+#include "devices/variables.h"
 #include "src/base/lists.h"
 #include "src/base/text.h"
 #include "src/bootstrap/launch.h"
@@ -77,7 +78,7 @@ Result<std::string> fill_in_local_rank(std::string_view names) {
 
 Result<Plugins> load_plugins(const Config& config, Log& log) {
   Result<Plugins> plugins = Plugins::load(
-      config.text(Variable::kDevicePlugins), kOwnKinds,
+      config.text(variable::kDevicePlugins), kOwnKinds,
       [&](std::string_view path) { log.info("loading the plug-in {}", printable(path)); });
   if (!plugins.ok()) return plugins.status().annotate("HETCOMM_DEVICE_PLUGINS");
   return plugins;
@@ -107,7 +108,7 @@ Status DeviceList::make(const Config& config, Log& log) {
   HETCOMM_RETURN_IF_ERROR(add(create_host_device()));
   Result<Plugins> plugins = load_plugins(config, log);
   if (!plugins.ok()) return plugins.status();
-  Result<std::string> names = fill_in_local_rank(config.text(Variable::kDevices));
+  Result<std::string> names = fill_in_local_rank(config.text(variable::kDevices));
   if (!names.ok()) return names.status().annotate("HETCOMM_DEVICES");
   for (const std::string_view item : split_list(*names)) {
     const Status made = add(make_device(item, *plugins));

@@ -1,6 +1,7 @@
 // Status names, version, variables and transports.
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
+#include "src/capi/variables.h"
 #include "src/system/config.h"
 
 #define HETCOMM_TEXT_(x) #x
@@ -19,10 +20,10 @@ void copy_text(std::string_view from, char* to, size_t capacity) {
 const std::vector<std::string>& meanings() {
   static const auto* const texts = [] {
     auto* made = new std::vector<std::string>();
-    for (const hetcomm::VariableInfo& info : hetcomm::variable_table()) {
-      const std::string values = hetcomm::allowed_values(info);
-      made->push_back(values.empty() ? info.meaning
-                                     : fmt::format("{} Values: {}.", info.meaning, values));
+    for (const hetcomm::Variable* each : hetcomm::kVariables) {
+      const std::string values = hetcomm::allowed_values(*each);
+      made->push_back(values.empty() ? each->meaning
+                                     : fmt::format("{} Values: {}.", each->meaning, values));
     }
     return made;
   }();
@@ -69,11 +70,11 @@ hetcomm_status_t hetcomm_variable_describe(size_t index,
                                            hetcomm_variable_info_t* out_info) noexcept {
   return capi::guard([&]() -> Status {
     HETCOMM_REQUIRE(out_info);
-    const auto table = hetcomm::variable_table();
-    if (index >= table.size()) return Status(Code::kOutOfRange, "there is no such variable");
+    constexpr auto& kTable = hetcomm::kVariables;
+    if (index >= kTable.size()) return Status(Code::kOutOfRange, "there is no such variable");
     return capi::write_output({.struct_size = 0,
-                               .name = table[index].name,
-                               .default_value = table[index].default_value,
+                               .name = kTable[index]->name,
+                               .default_value = kTable[index]->default_value,
                                .meaning = meanings()[index].c_str()},
                               out_info);
   });
@@ -85,9 +86,9 @@ hetcomm_status_t hetcomm_context_variable(hetcomm_context_t* context, const char
     HETCOMM_REQUIRE_HANDLE(context);
     HETCOMM_REQUIRE(name);
     HETCOMM_REQUIRE(out_value);
-    for (const hetcomm::VariableInfo& info : hetcomm::variable_table()) {
-      if (std::string_view(name) != info.name) continue;
-      *out_value = context->impl->config().shown(info.variable);
+    for (const hetcomm::Variable* each : hetcomm::kVariables) {
+      if (std::string_view(name) != each->name) continue;
+      *out_value = context->impl->config().shown(*each);
       return {};
     }
     return Status(Code::kNotFound, "there is no variable '" + std::string(name) +

@@ -5,6 +5,7 @@
 #include "src/capi/guard.h"
 #include "src/capi/output.h"
 #include "src/capi/post.h"
+#include "src/system/variables.h"
 
 namespace {
 
@@ -289,7 +290,7 @@ hetcomm_status_t hetcomm_memory_wait_notification(
     HETCOMM_RETURN_IF_ERROR(capi::check_alive(memory->context));
     hetcomm::Context& context = memory->context;
     const uint64_t timeout = timeout_ns == HETCOMM_TIMEOUT_DEFAULT
-                                 ? context.config().number(hetcomm::Variable::kTimeout)
+                                 ? context.config().number(hetcomm::variable::kTimeout)
                                  : timeout_ns;
     return RegisteredMemories::wait_notification(*memory, context.engine(), timeout,
                                                  out_notification);

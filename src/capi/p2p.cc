@@ -7,6 +7,7 @@
 #include "src/capi/guard.h"
 #include "src/capi/post.h"
 #include "src/core/peer/completer.h"
+#include "src/system/variables.h"
 
 namespace {
 
@@ -304,7 +305,7 @@ hetcomm_status_t hetcomm_probe(hetcomm_communicator_t* communicator, int32_t sou
                                 own.size() - 1));
     }
     const uint64_t timeout =
-        timeout_ns == 0 ? own.context().config().number(hetcomm::Variable::kTimeout) : timeout_ns;
+        timeout_ns == 0 ? own.context().config().number(hetcomm::variable::kTimeout) : timeout_ns;
     const uint64_t deadline = hetcomm::deadline_after(hetcomm::now_ns(), timeout);
     Engine& engine = own.context().engine();
     engine.poke();

@@ -11,6 +11,7 @@
 #include "src/base/text.h"
 #include "src/net/listening_socket.h"
 #include "src/net/tls.h"
+#include "src/net/variables.h"
 #include "src/system/clock.h"
 
 namespace hetcomm::liveness {
@@ -140,7 +141,7 @@ Status Plane::listen(const Config& config) {
     log_.info("control plane listens on {} ({})", acceptors_.back()->address().to_string(),
               candidate.interface);
   }
-  same_user_ = config.text(Variable::kShmUsers) == "same";
+  same_user_ = config.text(variable::kShmUsers) == "same";
   const uint16_t port = acceptors_.empty() ? uint16_t{0} : acceptors_.front()->address().port();
   const Status local = listen_at(local_address(setup_.incarnation, port));
   if (local.ok() || acceptors_.empty()) return local;

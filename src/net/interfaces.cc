@@ -16,6 +16,7 @@
 #include "src/net/address.h"
 #include "src/net/interface_check.h"
 #include "src/net/listening_socket.h"
+#include "src/net/variables.h"
 #include "src/system/interface_list.h"
 
 namespace hetcomm {
@@ -116,8 +117,8 @@ Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   return result;
 }
 
-// What is known where the kernel lists no interfaces: loopback, and |route|, an address of this host
-// that leads to the other ranks.
+// What is known where the kernel lists no interfaces: loopback, and |route|, an address of this
+// host that leads to the other ranks.
 std::vector<InterfaceAddress> known_addresses(const Address& route) {
   std::vector<InterfaceAddress> result;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {
@@ -189,14 +190,14 @@ std::string describe(const std::vector<InterfaceAddress>& entries) {
 }  // namespace
 
 ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
-  Result<std::vector<Pattern>> patterns = parse_patterns(config.text(Variable::kInterface));
+  Result<std::vector<Pattern>> patterns = parse_patterns(config.text(variable::kInterface));
   if (!patterns.ok()) return patterns.status();
   // Loopback leads to ranks of this host only, which the order of the rest serves as well.
   const bool has_route = patterns->empty() && !route.is_loopback();
   Result<std::vector<InterfaceAddress>> all = list_addresses(has_route ? route : Address());
   const Status unlisted = all.status();
   if (!unlisted.ok()) all = known_addresses(route);
-  const std::string_view family = config.text(Variable::kTcpBindFamily);
+  const std::string_view family = config.text(variable::kTcpBindFamily);
   std::vector<InterfaceAddress> candidates = all.value();
   std::erase_if(candidates, [family](const InterfaceAddress& entry) {
     return family == (entry.address.family() == AF_INET6 ? "ipv4" : "ipv6");
@@ -218,7 +219,7 @@ ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
     return Status(Code::kNotFound,
                   fmt::format("no network interface matches HETCOMM_INTERFACE='{}' and "
                               "HETCOMM_FAMILY='{}'; this host has {}{}{}",
-                              config.text(Variable::kInterface), family, describe(all.value()),
+                              config.text(variable::kInterface), family, describe(all.value()),
                               unlisted.ok() ? "" : "; ", unlisted.ok() ? "" : unlisted.text()));
   }
   std::sort(chosen.begin(), chosen.end());
@@ -229,7 +230,7 @@ ChosenInterfaces choose_interfaces(const Config& config, const Address& route) {
 }
 
 void warn_of_unknown_interfaces(const Config& config, Log& log) {
-  Result<std::vector<Pattern>> patterns = parse_patterns(config.text(Variable::kInterface));
+  Result<std::vector<Pattern>> patterns = parse_patterns(config.text(variable::kInterface));
   // The choice of interfaces reports an entry that is no pattern at all.
   if (!patterns.ok() || patterns->empty()) return;
   Result<std::vector<InterfaceAddress>> all = list_addresses(Address());
@@ -246,7 +247,7 @@ void warn_of_unknown_interfaces(const Config& config, Log& log) {
 }
 
 Result<PortRange> port_range(const Config& config) {
-  const std::string_view text = config.text(Variable::kPorts);
+  const std::string_view text = config.text(variable::kPorts);
   if (text.empty()) return PortRange();
   const auto read = [](std::string_view digits, uint16_t* out) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), *out);

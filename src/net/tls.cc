@@ -12,6 +12,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
+#include "src/net/variables.h"
 #include "src/system/small_file.h"
 
 namespace hetcomm {
@@ -69,8 +70,8 @@ long bio_control(BIO*, int command, long, void*) { return command == BIO_CTRL_FL
 
 }  // namespace
 
-bool tls_wanted(const Config& config) { return config.is_on(Variable::kTls); }
-bool tls_required(const Config& config) { return config.is_on(Variable::kRequireTls); }
+bool tls_wanted(const Config& config) { return config.is_on(variable::kTls); }
+bool tls_required(const Config& config) { return config.is_on(variable::kRequireTls); }
 
 Result<std::shared_ptr<const TlsContext>> TlsContext::create(const Config& config, Log& log) {
   if (!tls_wanted(config)) {
@@ -91,17 +92,14 @@ TlsContext::~TlsContext() {
 }
 
 Status TlsContext::load(const Config& config, Log& log) {
-  for (const auto& [variable, name] : {std::pair(Variable::kTlsCertificate, "CERTIFICATE"),
-                                       {Variable::kTlsKey, "KEY"},
-                                       {Variable::kTlsCa, "CA"}}) {
-    if (config.text(variable).empty()) {
+  for (const Variable* each : {&variable::kTlsCertificate, &variable::kTlsKey, &variable::kTlsCa}) {
+    if (config.text(*each).empty()) {
       return Status(
           Code::kInvalidArgument,
-          fmt::format("HETCOMM_TLS is on, but HETCOMM_TLS_{} is not set; set it to a PEM file",
-                      name));
+          fmt::format("HETCOMM_TLS is on, but {} is not set; set it to a PEM file", each->name));
     }
   }
-  expected_name_ = config.text(Variable::kTlsServerName);
+  expected_name_ = config.text(variable::kTlsServerName);
   context_ = SSL_CTX_new(TLS_method());
   method_ = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "hetcomm socket");
   if (context_ == nullptr || method_ == nullptr || BIO_meth_set_write(method_, bio_write) != 1 ||
@@ -120,9 +118,9 @@ Status TlsContext::load(const Config& config, Log& log) {
     return Status(Code::kUnsupported, "TLS: " + library_text());
   }
   HETCOMM_RETURN_IF_ERROR(
-      load_certificate(std::string(config.text(Variable::kTlsCertificate)), log));
-  HETCOMM_RETURN_IF_ERROR(load_key(std::string(config.text(Variable::kTlsKey)), log));
-  return load_authority(std::string(config.text(Variable::kTlsCa)), log);
+      load_certificate(std::string(config.text(variable::kTlsCertificate)), log));
+  HETCOMM_RETURN_IF_ERROR(load_key(std::string(config.text(variable::kTlsKey)), log));
+  return load_authority(std::string(config.text(variable::kTlsCa)), log);
 }
 
 Status TlsContext::load_certificate(const std::string& path, Log& /*log*/) {

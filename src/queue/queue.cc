@@ -5,6 +5,7 @@
 #include "src/base/baton_role.h"
 #include "src/core/job/context.h"
 #include "src/system/clock.h"
+#include "src/system/variables.h"
 
 namespace hetcomm {
 
@@ -68,7 +69,7 @@ Status Queue::check(bool pushes, uint64_t bytes) const {
 
 bool Queue::drain(uint64_t timeout_ns) {
   const uint64_t limit_ns =
-      timeout_ns == 0 ? communicator_.context().config().number(Variable::kTimeout) : timeout_ns;
+      timeout_ns == 0 ? communicator_.context().config().number(variable::kTimeout) : timeout_ns;
   return communicator_.engine().wait(deadline_after(now_ns(), limit_ns),
                                      [this] { return track_.taken() == 0; });
 }

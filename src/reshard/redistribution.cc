@@ -9,6 +9,7 @@
 #include "src/base/text.h"
 #include "src/core/job/context.h"
 #include "src/system/clock.h"
+#include "src/system/variables.h"
 
 namespace hetcomm::reshard {
 namespace {
@@ -564,7 +565,7 @@ void Redistribution::close_tracks(const Status& why) {
 
 bool Redistribution::drain(uint64_t timeout_ns) {
   const uint64_t limit_ns =
-      timeout_ns == 0 ? communicator_.context().config().number(Variable::kTimeout) : timeout_ns;
+      timeout_ns == 0 ? communicator_.context().config().number(variable::kTimeout) : timeout_ns;
   return communicator_.engine().wait(deadline_after(now_ns(), limit_ns),
                                      [this] { return pending() == 0; });
 }

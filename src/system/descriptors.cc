@@ -13,6 +13,8 @@
 
 #include <fmt/format.h>
 
+#include "src/system/variables.h"
+
 namespace hetcomm {
 namespace {
 
@@ -62,7 +64,7 @@ Status reserve_descriptors(const Config& config, Log& log, uint64_t count,
   const uint64_t open = open_descriptors(limit.rlim_cur);
   const uint64_t needed = open + count;
   if (needed <= limit.rlim_cur) return {};
-  const bool allowed = config.is_on(Variable::kRaiseLimits);
+  const bool allowed = config.is_on(variable::kRaiseLimits);
   const rlim_t before = limit.rlim_cur;
   if (allowed) {
     const rlim_t wanted = needed + kSpareDescriptors;

@@ -4,6 +4,9 @@
   exports  the library exports each of them, and the names that they had before (compat.h), and nothing else;
   covered  each of them is called by the tests of bad input (bad_input_*.cc).
 
+  variables  compares the variables that each layer declares (variables.h) with its own table, and the tables
+             with what src/capi/variables.h joins.
+
 <hetcomm/mpi.h> belongs to a library of its own and is left out.
 """
 
@@ -61,6 +64,32 @@ def called(tests):
     return names
 
 
+def check_variables(root):
+    """Says which variables and tables nobody lists. Returns whether there are any."""
+    bad = False
+    listed = (root / "src/capi/variables.h").read_text(encoding="utf-8")
+    declarations = 0
+    for header in sorted(root.glob("**/variables.h")):
+        below = header.relative_to(root)
+        if below.parts[0] in ("build", "tests") or below.match("src/capi/variables.h"):
+            continue
+        text = header.read_text(encoding="utf-8")
+        declared_here = re.findall(r"^inline constexpr Variable (k\w+)\(", text, re.MULTILINE)
+        tables = re.findall(r"^inline constexpr const Variable\* (k\w+)\[\] = \{(.*?)\};", text,
+                            re.MULTILINE | re.DOTALL)
+        in_tables = [name for _, table in tables for name in re.findall(r"&(k\w+)", table)]
+        bad = report(f"{below}: in no table", set(declared_here) - set(in_tables)) or bad
+        bad = report(f"{below}: twice", {n for n in in_tables if in_tables.count(n) > 1}) or bad
+        for table, _ in tables:
+            if f"variable::{table}" not in listed:
+                bad = report("not in src/capi/variables.h", [table]) or bad
+        declarations += len(declared_here)
+    if declarations == 0:
+        sys.exit(f"no variables below {root}")
+    print(f"check_api variables: {declarations} variables, {'failed' if bad else 'good'}")
+    return bad
+
+
 def report(what, names):
     for name in sorted(names):
         print(f"{what}: {name}")
@@ -69,15 +98,18 @@ def report(what, names):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--include", required=True, type=Path)
+    parser.add_argument("--include", type=Path)
     commands = parser.add_subparsers(dest="command", required=True)
     exports = commands.add_parser("exports")
     exports.add_argument("--nm", default="nm")
     exports.add_argument("--library", required=True)
     covered = commands.add_parser("covered")
     covered.add_argument("--tests", required=True, type=Path)
+    commands.add_parser("variables").add_argument("--root", required=True, type=Path)
     options = parser.parse_args()
 
+    if options.command == "variables":
+        return 1 if check_variables(options.root) else 0
     names = declared(options.include)
     if options.command == "exports":
         symbols = exported(options.nm, options.library)

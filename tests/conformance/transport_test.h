@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include "src/capi/variables.h"
 #include "tests/support/faulty_transport.h"
 #include "tests/support/pattern.h"
 #include "tests/support/transport_pair.h"
@@ -60,7 +61,7 @@ class TransportTest : public ::testing::TestWithParam<TransportCase> {
   void SetUp() override {
     factory_ = make_factory(GetParam());
     Log log;
-    auto config = Config::load(nullptr, GetParam().settings, log);
+    auto config = Config::load(kVariables, nullptr, GetParam().settings, log);
     ASSERT_TRUE(config.ok()) << config.status().text();
     if (const Status usable = factory_->probe(config.value()); !usable.ok()) {
       GTEST_SKIP() << GetParam().transport << ": " << usable.text();

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "src/base/span.h"
+#include "src/capi/variables.h"
 #include "src/system/unique_fd.h"
 #include "tests/support/certificates.h"
 
@@ -24,7 +25,7 @@ const TlsContext& context() {
   static const auto made = [] {
     const test::Certificates files;
     Log log;
-    auto config = Config::load(nullptr, files.settings(), log);
+    auto config = Config::load(kVariables, nullptr, files.settings(), log);
     require(config.ok());
     auto context = TlsContext::create(config.value(), log);
     require(context.ok());

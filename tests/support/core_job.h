@@ -17,9 +17,12 @@
 
 #include "devices/registry.h"
 #include "src/bootstrap/bootstrap.h"
+#include "src/capi/variables.h"
 #include "src/core/communicator/collective_calls.h"
 #include "src/core/communicator/communicator.h"
 #include "src/core/job/context.h"
+#include "src/core/progress/variables.h"
+#include "src/system/variables.h"
 #include "tests/support/local_bootstrap.h"
 
 namespace hetcomm::test {
@@ -38,12 +41,12 @@ class CoreMember {
              uint32_t first_sequence = 0) {
     auto log = std::make_unique<Log>();
     const char* const environment[] = {nullptr};
-    Result<Config> config = Config::load(environment, settings, *log);
+    Result<Config> config = Config::load(kVariables, environment, settings, *log);
     if (!config.ok()) throw std::runtime_error(std::string(config.status().text()));
     Result<Device> host = create_host_device();
     if (!host.ok()) throw std::runtime_error(std::string(host.status().text()));
-    log->set_level(parse_log_level(config->text(Variable::kLog)).value());
-    const bool thread = config->text(Variable::kProgress) == "thread";
+    log->set_level(parse_log_level(config->text(variable::kLog)).value());
+    const bool thread = config->text(variable::kProgress) == "thread";
     std::vector<Device> all = {host.value()};
     all.insert(all.end(), devices.begin(), devices.end());
     ContextParts parts{std::move(config.value()), std::move(log), std::move(factories),
@@ -113,7 +116,7 @@ class CoreMember {
   // may need.
   Status finish(Operation* operation) {
     const uint32_t generation = operation->generation();
-    const uint64_t promised_ns = context_->config().number(Variable::kTimeout);
+    const uint64_t promised_ns = context_->config().number(variable::kTimeout);
     const uint64_t limit_ns = std::min(promised_ns, kMaxPatienceNs) + kMarginNs;
     const bool done = context_->engine().wait(
         now_ns() + limit_ns, [&] { return operation->is(generation, OperationState::kComplete); });

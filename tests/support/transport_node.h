@@ -24,6 +24,7 @@
 
 #include <gtest/gtest.h>
 
+#include "src/capi/variables.h"
 #include "src/net/poller.h"
 #include "src/system/clock.h"
 #include "src/system/config.h"
@@ -293,7 +294,7 @@ class Node final : public TransportHandler {
  private:
   Config load(const std::string& settings) {
     log_.set_level(LogLevel::kError);
-    auto config = Config::load(nullptr, settings, log_);
+    auto config = Config::load(kVariables, nullptr, settings, log_);
     if (!config.ok()) throw Abandoned("settings: " + std::string(config.status().text()));
     return std::move(config).value();
   }

@@ -27,9 +27,11 @@ LINKS = "topology/links/"
 NET = "src/net/"
 LIVENESS = "src/liveness/"
 REDUCE = "src/reduce/reduce.h"
-BOOTSTRAP_API = ("src/bootstrap/bootstrap.h", "src/bootstrap/digest_exchange.h")
+BOOTSTRAP_API = ("src/bootstrap/bootstrap.h", "src/bootstrap/digest_exchange.h",
+                 "src/bootstrap/variables.h")
 DEVICE_API = "devices/device.h"
-TRANSPORT_API = ("transports/transport.h", "transports/abilities.h", "transports/types.h")
+TRANSPORT_API = ("transports/transport.h", "transports/abilities.h", "transports/types.h",
+                 "transports/variables.h")
 # The constructors of the named devices and transports: for src/capi, and for those who define them.
 DEVICE_REGISTRY = "devices/registry.h"
 # Types and constants of the public API are shared words, usable in every layer. Its functions are
@@ -51,6 +53,7 @@ LAYERS = {
     "src/bootstrap/": [PUBLIC_TYPES, BASE, SYSTEM, NET],
     "devices/device.h": [PUBLIC_TYPES, BASE, SYSTEM],
     "devices/device.cc": [PUBLIC_TYPES, BASE, SYSTEM, DEVICE_API],
+    "devices/variables.h": [PUBLIC_TYPES, BASE, SYSTEM],
     "devices/registry.h": [PUBLIC_TYPES, BASE, SYSTEM, DEVICE_API],
     # The simulation calculates as the host does.
     "devices/sim/": [PUBLIC_TYPES, BASE, SYSTEM, DEVICE_API, DEVICE_REGISTRY, REDUCE],

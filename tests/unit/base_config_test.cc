@@ -9,9 +9,20 @@
 
 #include <gtest/gtest.h>
 
+#include "devices/variables.h"
 #include "src/base/lists.h"
+#include "src/bootstrap/variables.h"
+#include "src/capi/variables.h"
+#include "src/core/job/variables.h"
+#include "src/core/memory/variables.h"
+#include "src/core/peer/variables.h"
+#include "src/core/progress/variables.h"
+#include "src/net/variables.h"
 #include "src/system/clock.h"
 #include "src/system/config.h"
+#include "src/system/variables.h"
+#include "transports/shm/variables.h"
+#include "transports/tcp/variables.h"
 
 namespace hetcomm {
 namespace {
@@ -28,7 +39,7 @@ class ConfigTest : public testing::Test {
 
   Result<Config> load(std::vector<const char*> environment, std::string_view settings = "") {
     environment.push_back(nullptr);
-    return Config::load(environment.data(), settings, log_);
+    return Config::load(kVariables, environment.data(), settings, log_);
   }
   Config loaded(std::vector<const char*> environment, std::string_view settings = "") {
     Result<Config> config = load(std::move(environment), settings);
@@ -48,13 +59,10 @@ class ConfigTest : public testing::Test {
   Log log_;
 };
 
-TEST_F(ConfigTest, TableIsCompleteAndInOrder) {
-  const auto table = variable_table();
-  ASSERT_EQ(table.size(), static_cast<size_t>(Variable::kCount));
+TEST_F(ConfigTest, VariablesAreDescribed) {
   std::set<std::string> names;
-  for (size_t i = 0; i < table.size(); ++i) {
-    const VariableInfo& info = table[i];
-    EXPECT_EQ(static_cast<size_t>(info.variable), i) << info.name;
+  for (const Variable* each : kVariables) {
+    const Variable& info = *each;
     EXPECT_TRUE(std::string_view(info.name).starts_with("HETCOMM_"));
     EXPECT_TRUE(names.insert(info.name).second) << info.name;
     EXPECT_EQ(info.type == VariableType::kChoice, info.choices != nullptr) << info.name;
@@ -67,22 +75,23 @@ TEST_F(ConfigTest, TableIsCompleteAndInOrder) {
 
 TEST_F(ConfigTest, DefaultsParseAndAreShown) {
   const Config config = loaded({});
-  for (const VariableInfo& info : variable_table()) {
-    EXPECT_EQ(config.text(info.variable), info.default_value);
-    EXPECT_STREQ(config.shown(info.variable), info.default_value);
-    EXPECT_FALSE(config.is_set(info.variable));
+  for (const Variable* each : kVariables) {
+    const Variable& info = *each;
+    EXPECT_EQ(config.text(info), info.default_value);
+    EXPECT_STREQ(config.shown(info), info.default_value);
+    EXPECT_FALSE(config.is_set(info));
   }
-  EXPECT_EQ(config.number(Variable::kTimeout), 1'800'000'000'000u);
-  EXPECT_EQ(config.number(Variable::kCreditBytes), 1u << 20);
+  EXPECT_EQ(config.number(variable::kTimeout), 1'800'000'000'000u);
+  EXPECT_EQ(config.number(variable::kCreditBytes), 1u << 20);
 }
 
 TEST_F(ConfigTest, SettingsWinOverTheEnvironment) {
   const Config config = loaded({"PATH=/bin", "HETCOMM_LOG=info", "HETCOMM_TCP_CHUNK=2M"},
                                "LOG=debug;HETCOMM_TIMEOUT=5s;");
-  EXPECT_EQ(config.text(Variable::kLog), "debug");
-  EXPECT_TRUE(config.is_set(Variable::kLog));
-  EXPECT_EQ(config.number(Variable::kTcpChunk), 2u << 20);
-  EXPECT_EQ(config.number(Variable::kTimeout), 5'000'000'000u);
+  EXPECT_EQ(config.text(variable::kLog), "debug");
+  EXPECT_TRUE(config.is_set(variable::kLog));
+  EXPECT_EQ(config.number(variable::kTcpChunk), 2u << 20);
+  EXPECT_EQ(config.number(variable::kTimeout), 5'000'000'000u);
   EXPECT_TRUE(lines_.empty());
 }
 
@@ -92,7 +101,8 @@ TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
   std::set<std::string_view> about_trust = {"HETCOMM_SECRET_FILE", "HETCOMM_TLS_CERTIFICATE",
                                             "HETCOMM_TLS_KEY", "HETCOMM_TLS_CA"};
   about_trust.insert(by_value.begin(), by_value.end());
-  for (const VariableInfo& info : variable_table()) {
+  for (const Variable* each : kVariables) {
+    const Variable& info = *each;
     const std::string_view name = info.name;
     const std::string_view meaning = info.meaning;
     const bool is_text = info.type == VariableType::kText;
@@ -110,22 +120,24 @@ TEST_F(ConfigTest, TheTableSaysWhichVariablesNameFiles) {
 
 // Walks the table: what a stranger sets counts where it names no file, and only there.
 TEST_F(ConfigTest, AStrangersVariablesThatNameFilesDoNotCount) {
-  for (const VariableInfo& info : variable_table()) {
+  for (const Variable* each : kVariables) {
+    const Variable& info = *each;
     const bool is_path = info.names != Naming::kNoFile && info.type == VariableType::kText;
     const std::string value = is_path ? "/tmp/of-the-caller" : std::string(info.default_value);
     const std::string entry = std::string(info.name) + "=" + (value.empty() ? "x" : value);
     const char* const environment[] = {entry.c_str(), nullptr};
     lines_.clear();
-    const Result<Config> config = Config::load(environment, "", log_, Caller::kStranger);
+    const Result<Config> config =
+        Config::load(kVariables, environment, "", log_, Caller::kStranger);
     if (info.names == Naming::kTrust) {
       EXPECT_EQ(config.status().code(), Code::kPermissionDenied) << info.name;
       EXPECT_NE(config.status().text().find(info.name), std::string_view::npos);
     } else {
       ASSERT_TRUE(config.ok()) << config.status().text();
-      EXPECT_EQ(config.value().is_set(info.variable), info.names == Naming::kNoFile) << info.name;
+      EXPECT_EQ(config.value().is_set(info), info.names == Naming::kNoFile) << info.name;
     }
     EXPECT_EQ(lines_.size(), info.names == Naming::kNoFile ? 0u : 1u) << info.name;
-    EXPECT_TRUE(Config::load(environment, "", log_).ok()) << "its owner may";
+    EXPECT_TRUE(Config::load(kVariables, environment, "", log_).ok()) << "its owner may";
   }
 }
 
@@ -133,13 +145,13 @@ TEST_F(ConfigTest, OneWarningListsWhatIsIgnoredAndSettingsCount) {
   const char* const environment[] = {"HETCOMM_LOG_FILE=/a", "HETCOMM_DEVICE_PLUGINS=/b.so",
                                      "HETCOMM_TLS_CA=/c",   "HETCOMM_LINK_MODEL=/d",
                                      "HETCOMM_TIMEOUT=5s",  nullptr};
-  Result<Config> config =
-      Config::load(environment, "TLS_CA=/own;LINK_MODEL=/mine", log_, Caller::kStranger);
+  Result<Config> config = Config::load(kVariables, environment, "TLS_CA=/own;LINK_MODEL=/mine",
+                                       log_, Caller::kStranger);
   ASSERT_TRUE(config.ok()) << config.status().text();
-  EXPECT_EQ(config->text(Variable::kTlsCa), "/own");
-  EXPECT_EQ(config->text(Variable::kLinkModel), "/mine");
-  EXPECT_EQ(config->text(Variable::kLogFile), "");
-  EXPECT_EQ(config->number(Variable::kTimeout), 5'000'000'000u);
+  EXPECT_EQ(config->text(variable::kTlsCa), "/own");
+  EXPECT_EQ(config->text(variable::kLinkModel), "/mine");
+  EXPECT_EQ(config->text(variable::kLogFile), "");
+  EXPECT_EQ(config->number(variable::kTimeout), 5'000'000'000u);
   ASSERT_EQ(lines_.size(), 1u);
   EXPECT_NE(lines_[0].find("HETCOMM_LOG_FILE, HETCOMM_DEVICE_PLUGINS;"), std::string::npos)
       << lines_[0];
@@ -149,7 +161,8 @@ TEST_F(ConfigTest, OneWarningListsWhatIsIgnoredAndSettingsCount) {
 TEST_F(ConfigTest, ASecretFileOfTheSettingsCountsMoreThanASecretOfTheEnvironment) {
   const char* const environment[] = {"HETCOMM_SECRET=caller", nullptr};
   const auto secret_with = [&](const char* settings) {
-    return std::string(Config::load(environment, settings, log_)->text(Variable::kSecret));
+    return std::string(
+        Config::load(kVariables, environment, settings, log_)->text(variable::kSecret));
   };
   EXPECT_EQ(secret_with("SECRET_FILE=/own"), "");
   EXPECT_EQ(secret_with("SECRET_FILE="), "caller");
@@ -160,8 +173,8 @@ TEST_F(ConfigTest, ASecretFileOfTheSettingsCountsMoreThanASecretOfTheEnvironment
 
 TEST_F(ConfigTest, EmptyVariableIsUnset) {
   const Config config = loaded({"HETCOMM_TIMEOUT=", "HETCOMM_LOG"});
-  EXPECT_FALSE(config.is_set(Variable::kTimeout));
-  EXPECT_EQ(config.text(Variable::kLog), "warn");
+  EXPECT_FALSE(config.is_set(variable::kTimeout));
+  EXPECT_EQ(config.text(variable::kLog), "warn");
 }
 
 TEST_F(ConfigTest, ParseErrorsNameTheVariable) {
@@ -191,19 +204,19 @@ TEST_F(ConfigTest, ParseErrorsNameTheVariable) {
 
 TEST_F(ConfigTest, ChoicesComeInAnyCaseAndSwitchesInEveryForm) {
   const Config loud = loaded({"HETCOMM_LOG=INFO", "HETCOMM_SHM_BULK=Read"});
-  EXPECT_EQ(loud.text(Variable::kLog), "info");
-  EXPECT_EQ(loud.text(Variable::kShmBulk), "read");
+  EXPECT_EQ(loud.text(variable::kLog), "info");
+  EXPECT_EQ(loud.text(variable::kShmBulk), "read");
   for (const char* on : {"on", "ON", "1", "yes", "True"}) {
     const std::string text = std::string("HETCOMM_TLS=") + on;
     const Config config = loaded({text.c_str()});
-    EXPECT_TRUE(config.is_on(Variable::kTls)) << on;
-    EXPECT_EQ(config.text(Variable::kTls), "on");
+    EXPECT_TRUE(config.is_on(variable::kTls)) << on;
+    EXPECT_EQ(config.text(variable::kTls), "on");
   }
   for (const char* off : {"off", "0", "no", "FALSE"}) {
     const std::string text = std::string("HETCOMM_SHM_MAP=") + off;
-    EXPECT_FALSE(loaded({text.c_str()}).is_on(Variable::kShmMap)) << off;
+    EXPECT_FALSE(loaded({text.c_str()}).is_on(variable::kShmMap)) << off;
   }
-  EXPECT_EQ(loaded({"HETCOMM_YIELD=1"}).text(Variable::kYield), "on");
+  EXPECT_EQ(loaded({"HETCOMM_YIELD=1"}).text(variable::kYield), "on");
   // It is no switch.
   EXPECT_NE(error({"HETCOMM_SHM_BULK=1"}).find("auto|copy|read"), std::string::npos);
 }
@@ -239,23 +252,24 @@ TEST_F(ConfigTest, OutOfRangeIsRefusedWithTheRange) {
 }
 
 TEST_F(ConfigTest, EndsOfTheRangesAreAllowed) {
-  for (const VariableInfo& info : variable_table()) {
+  for (const Variable* each : kVariables) {
+    const Variable& info = *each;
     for (const uint64_t end : {info.limits.least, info.limits.most}) {
       if (end == 0 || end == UINT64_MAX) continue;
       const std::string unit = info.type == VariableType::kDuration ? "ns" : "";
       const std::string entry = std::string(info.name) + "=" + std::to_string(end) + unit;
-      EXPECT_EQ(loaded({entry.c_str()}).number(info.variable), end) << entry;
+      EXPECT_EQ(loaded({entry.c_str()}).number(info), end) << entry;
     }
   }
-  EXPECT_EQ(loaded({"HETCOMM_STAGING_CHUNK=0"}).number(Variable::kStagingChunk), 0u);
+  EXPECT_EQ(loaded({"HETCOMM_STAGING_CHUNK=0"}).number(variable::kStagingChunk), 0u);
 }
 
 // An operation's timeout of 0 means the default, too.
 TEST_F(ConfigTest, TimeoutOfZeroIsTheDefault) {
   const Config config = loaded({"HETCOMM_TIMEOUT=0", "HETCOMM_BOOTSTRAP_TIMEOUT=0ms"});
-  EXPECT_EQ(config.number(Variable::kTimeout), 1'800'000'000'000u);
-  EXPECT_EQ(config.number(Variable::kBootstrapTimeout), 300'000'000'000u);
-  EXPECT_STREQ(config.shown(Variable::kTimeout), "30min");
+  EXPECT_EQ(config.number(variable::kTimeout), 1'800'000'000'000u);
+  EXPECT_EQ(config.number(variable::kBootstrapTimeout), 300'000'000'000u);
+  EXPECT_STREQ(config.shown(variable::kTimeout), "30min");
 }
 
 TEST_F(ConfigTest, FormsAreNamedInTheError) {
@@ -310,14 +324,14 @@ TEST_F(ConfigTest, NoPieceOfASecretIsPrinted) {
 
 TEST_F(ConfigTest, ValueMayHoldAnEqualsSign) {
   const Config config = loaded({"HETCOMM_DEVICES=sim-handle:bandwidth=1G:latency=2us"});
-  EXPECT_EQ(config.text(Variable::kDevices), "sim-handle:bandwidth=1G:latency=2us");
+  EXPECT_EQ(config.text(variable::kDevices), "sim-handle:bandwidth=1G:latency=2us");
 }
 
 TEST_F(ConfigTest, SecretsAreNeverShown) {
   const Config config = loaded({"HETCOMM_SECRET=hunter2"});
-  EXPECT_EQ(config.text(Variable::kSecret), "hunter2");
-  EXPECT_STREQ(config.shown(Variable::kSecret), "(set)");
-  EXPECT_STREQ(loaded({}).shown(Variable::kSecret), "");
+  EXPECT_EQ(config.text(variable::kSecret), "hunter2");
+  EXPECT_STREQ(config.shown(variable::kSecret), "(set)");
+  EXPECT_STREQ(loaded({}).shown(variable::kSecret), "");
 }
 
 TEST(ConfigParse, Durations) {
@@ -379,14 +393,14 @@ TEST(ConfigParse, ListsAreTrimmed) {
 }
 
 TEST(ConfigParse, NearestName) {
-  EXPECT_EQ(nearest_variable("HETCOMM_TRANSPORT"), "HETCOMM_TRANSPORTS");
-  EXPECT_EQ(nearest_variable("HETCOMM_INTERFACES"), "HETCOMM_INTERFACE");
-  EXPECT_EQ(nearest_variable("HETCOMM_LGO"), "HETCOMM_LOG");
-  EXPECT_EQ(nearest_variable("HETCOMM_SECRET"), "HETCOMM_SECRET");
-  EXPECT_EQ(nearest_variable("HETCOMM_TYPO"), "");
-  EXPECT_EQ(nearest_variable("HETCOMM_"), "");
-  EXPECT_EQ(nearest_variable(""), "");
-  EXPECT_EQ(nearest_variable("SOMETHING_ELSE_ENTIRELY"), "");
+  EXPECT_EQ(nearest_variable(kVariables, "HETCOMM_TRANSPORT"), "HETCOMM_TRANSPORTS");
+  EXPECT_EQ(nearest_variable(kVariables, "HETCOMM_INTERFACES"), "HETCOMM_INTERFACE");
+  EXPECT_EQ(nearest_variable(kVariables, "HETCOMM_LGO"), "HETCOMM_LOG");
+  EXPECT_EQ(nearest_variable(kVariables, "HETCOMM_SECRET"), "HETCOMM_SECRET");
+  EXPECT_EQ(nearest_variable(kVariables, "HETCOMM_TYPO"), "");
+  EXPECT_EQ(nearest_variable(kVariables, "HETCOMM_"), "");
+  EXPECT_EQ(nearest_variable(kVariables, ""), "");
+  EXPECT_EQ(nearest_variable(kVariables, "SOMETHING_ELSE_ENTIRELY"), "");
 }
 
 }  // namespace

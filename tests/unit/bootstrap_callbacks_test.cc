@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "src/bootstrap/bootstrap.h"
+#include "src/capi/variables.h"
 #include "src/net/hash.h"
 #include "src/net/key.h"
 #include "src/system/clock.h"
@@ -48,7 +49,8 @@ class CallbacksTest : public testing::TestWithParam<bool> {
 
   Result<std::unique_ptr<Bootstrap>> create(const hetcomm_bootstrap_options_t& options,
                                             const std::string& settings = "") {
-    return bootstrap_from_callbacks(Config::load(nullptr, settings, log_).value(), log_, options);
+    return bootstrap_from_callbacks(Config::load(kVariables, nullptr, settings, log_).value(), log_,
+                                    options);
   }
 
   void run(

@@ -37,6 +37,7 @@
 #include "src/bootstrap/relay.h"
 #include "src/bootstrap/relay_chain.h"
 #include "src/bootstrap/store_protocol.h"
+#include "src/capi/variables.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 #include "src/system/clock.h"
@@ -120,11 +121,11 @@ class DigestTest : public testing::Test {
   DigestTest() { log_.set_level(LogLevel::kError); }
 
   Config config(const std::string& settings) {
-    return Config::load(nullptr, "INTERFACE=lo;" + settings, log_).value();
+    return Config::load(kVariables, nullptr, "INTERFACE=lo;" + settings, log_).value();
   }
 
-  // Ranks as threads, by put and get or by an allgather. No bootstrap ends before all ranks are done:
-  // a relay ends with its bootstrap, and creating a communicator ends when all are there.
+  // Ranks as threads, by put and get or by an allgather. No bootstrap ends before all ranks are
+  // done: a relay ends with its bootstrap, and creating a communicator ends when all are there.
   void run(
       test::World& world, const std::vector<int>& ranks, int size,
       const std::function<void(int, Bootstrap&)>& body,

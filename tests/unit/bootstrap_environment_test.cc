@@ -1,8 +1,8 @@
 // Bootstrap from the environment, with a process for each rank: it finds the store on MASTER_PORT
 // or behind a foreign service that holds it, in any order of starting; agrees on a secret; names
-// missing and malformed variables; lets groups of ranks exchange values under one name; and treats the secret file with care. Its store listens where
-// the others look for it, and nowhere else. Named jobs on one port do not mix. Slurm, PMI, PMIx and
-// Open MPI may have launched the ranks.
+// missing and malformed variables; lets groups of ranks exchange values under one name; and treats
+// the secret file with care. Its store listens where the others look for it, and nowhere else.
+// Named jobs on one port do not mix. Slurm, PMI, PMIx and Open MPI may have launched the ranks.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -27,6 +27,7 @@
 #include "src/bootstrap/bootstrap.h"
 #include "src/bootstrap/launch.h"
 #include "src/bootstrap/secret.h"
+#include "src/capi/variables.h"
 #include "src/net/listening_socket.h"
 #include "src/system/clock.h"
 #include "src/system/unique_fd.h"
@@ -105,7 +106,8 @@ class EnvironmentTest : public testing::Test {
   }
 
   static Result<std::unique_ptr<Bootstrap>> create(Log& log, const std::string& settings) {
-    return bootstrap_from_environment(Config::load(nullptr, settings, log).value(), log);
+    return bootstrap_from_environment(Config::load(kVariables, nullptr, settings, log).value(),
+                                      log);
   }
 
   // One gather of ranks, and the key they agree on.
@@ -361,7 +363,7 @@ class LaunchTest : public EnvironmentTest {
   // The launch is read while |variables| are set.
   Launch launch(const Variables& variables, const std::string& settings = "") {
     for (const auto& [name, value] : variables) setenv(name, value, 1);
-    Result<Launch> read = read_launch(Config::load(nullptr, settings, log_).value());
+    Result<Launch> read = read_launch(Config::load(kVariables, nullptr, settings, log_).value());
     for (const auto& [name, value] : variables) unsetenv(name);
     EXPECT_TRUE(read.ok()) << read.status().text();
     return read.ok() ? read.value() : Launch();
@@ -402,7 +404,7 @@ TEST_F(LaunchTest, SlurmTellsRankSizeHostAndPort) {
 TEST_F(LaunchTest, ABatchScriptIsNoRank) {
   setenv("SLURM_PROCID", "0", 1);
   setenv("SLURM_NTASKS", "8", 1);
-  const Status status = read_launch(Config::load(nullptr, "", log_).value()).status();
+  const Status status = read_launch(Config::load(kVariables, nullptr, "", log_).value()).status();
   EXPECT_THAT(std::string(status.text()), HasSubstr("WORLD_SIZE is not set"));
 }
 
@@ -546,7 +548,8 @@ TEST_F(StorePlaceTest, LoopbackAsMasterAddressIsAllThatItListensOn) {
 
 TEST_F(StorePlaceTest, ItListensOnTheAddressThatTheOthersLookFor) {
   std::string master;
-  const auto all = choose_interfaces(Config::load(nullptr, "FAMILY=ipv4", log_).value());
+  const auto all =
+      choose_interfaces(Config::load(kVariables, nullptr, "FAMILY=ipv4", log_).value());
   ASSERT_TRUE(all.ok());
   for (const InterfaceAddress& entry : all.value()) {
     if (!entry.address.is_loopback()) master = entry.address.to_string();
@@ -669,7 +672,7 @@ class SecretFileTest : public testing::Test {
     return load_setting("SECRET_FILE=" + path_ + more);
   }
   Result<std::optional<Secret>> load_setting(const std::string& settings) {
-    return configured_secret(Config::load(nullptr, settings, log_).value(), log_);
+    return configured_secret(Config::load(kVariables, nullptr, settings, log_).value(), log_);
   }
   static void collect(void* self, int32_t /*level*/, const char* line) {
     static_cast<SecretFileTest*>(self)->lines_.emplace_back(line);

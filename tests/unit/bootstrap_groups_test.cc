@@ -1,4 +1,5 @@
-// Exchanges of groups of ranks, over the store, from the environment's bootstrap and by put and get:
+// Exchanges of groups of ranks, over the store, from the environment's bootstrap and by put and
+// get:
 //  * blocks, their leaders and a broadcast to all exchange values in one scope at once; groups may
 //    have one rank, and overlap in different scopes;
 //  * who is missing in a group is named by its rank of the job, to all of the group and to nobody
@@ -27,6 +28,7 @@
 #include "src/bootstrap/store.h"
 #include "src/bootstrap/store_finder.h"
 #include "src/bootstrap/store_table.h"
+#include "src/capi/variables.h"
 #include "src/net/key.h"
 #include "src/system/clock.h"
 #include "tests/support/callback_world.h"
@@ -403,8 +405,8 @@ class CallbackGroupsTest : public testing::Test {
         if (rank % 2 == 0) options.get_many = test::get_many;
         options.delete_key = test::delete_key;
       }
-      auto bootstrap = bootstrap_from_callbacks(Config::load(nullptr, settings(rank), log_).value(),
-                                                log_, options);
+      auto bootstrap = bootstrap_from_callbacks(
+          Config::load(kVariables, nullptr, settings(rank), log_).value(), log_, options);
       ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().text();
       body(rank, *bootstrap.value());
     });

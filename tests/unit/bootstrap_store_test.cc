@@ -37,6 +37,7 @@
 #include "src/bootstrap/store_finder.h"
 #include "src/bootstrap/store_session.h"
 #include "src/bootstrap/store_table.h"
+#include "src/capi/variables.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 #include "src/net/poller.h"
@@ -80,7 +81,8 @@ void send_gather(StreamSocket& socket, int rank, int size, std::vector<std::byte
                         .value = std::move(value)});
 }
 
-// Waits for what comes next on |socket|: 1 is something, 0 the end, and -1 nothing for some seconds.
+// Waits for what comes next on |socket|: 1 is something, 0 the end, and -1 nothing for some
+// seconds.
 int next_of(StreamSocket& socket) {
   pollfd polled{.fd = socket.get(), .events = POLLIN, .revents = 0};
   if (::poll(&polled, 1, 20'000) != 1) return -1;
@@ -152,7 +154,7 @@ class StoreTest : public testing::Test {
 class TlsStoreTest : public StoreTest {
  protected:
   TlsStoreTest() {
-    auto config = Config::load(nullptr, files_.settings(), log_);
+    auto config = Config::load(kVariables, nullptr, files_.settings(), log_);
     EXPECT_TRUE(config.ok());
     auto tls = TlsContext::create(config.value(), log_);
     EXPECT_TRUE(tls.ok()) << tls.status().text();

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/capi/variables.h"
 #include "src/net/address.h"
 #include "src/net/interface_check.h"
 
@@ -90,7 +91,7 @@ TEST(AddressTest, ResolvesLocalhostAndNamesWhatItCannot) {
 
 Result<std::vector<InterfaceAddress>> choose(std::string_view settings) {
   Log log;
-  return choose_interfaces(Config::load(nullptr, settings, log).value());
+  return choose_interfaces(Config::load(kVariables, nullptr, settings, log).value());
 }
 
 TEST(InterfaceTest, LoopbackByNamePrefixAndSubnet) {
@@ -129,19 +130,20 @@ TEST(InterfaceTest, TheRouteComesFirstWhereNothingIsNamed) {
   Log log;
   for (const InterfaceAddress& entry : all) {
     if (entry.address.is_loopback()) continue;
-    const auto found =
-        choose_interfaces(Config::load(nullptr, "", log).value(), entry.address.with_port(9));
+    const auto found = choose_interfaces(Config::load(kVariables, nullptr, "", log).value(),
+                                         entry.address.with_port(9));
     ASSERT_TRUE(found.ok());
     EXPECT_EQ(found.value().size(), all.size());
     EXPECT_EQ(found.value().front().address.to_string(), entry.address.to_string());
-    const auto named = choose_interfaces(Config::load(nullptr, "INTERFACE=lo", log).value(),
-                                         entry.address.with_port(9));
+    const auto named = choose_interfaces(
+        Config::load(kVariables, nullptr, "INTERFACE=lo", log).value(), entry.address.with_port(9));
     ASSERT_TRUE(named.ok());
     EXPECT_TRUE(named.value().front().address.is_loopback());
   }
   // One that leads to this host only says nothing.
   const Address loopback = Address::parse_numeric("127.0.0.1", 0).value();
-  const auto found = choose_interfaces(Config::load(nullptr, "", log).value(), loopback);
+  const auto found =
+      choose_interfaces(Config::load(kVariables, nullptr, "", log).value(), loopback);
   EXPECT_EQ(found.value().front().address.to_string(), all.front().address.to_string());
 }
 
@@ -166,7 +168,7 @@ TEST(InterfaceTest, TheRouteIsTakenWithoutCarrierToo) {
                           "ip link set eth0 up 2>/dev/null") == 0;
     if (!made) _exit(77);
     Log log;
-    const Config config = Config::load(nullptr, "", log).value();
+    const Config config = Config::load(kVariables, nullptr, "", log).value();
     const auto without = choose_interfaces(config);
     const auto with = choose_interfaces(config, Address::parse_numeric("198.18.5.1", 9).value());
     const bool good = without.ok() && without.value().front().address.is_loopback() && with.ok() &&
@@ -194,7 +196,8 @@ TEST(InterfaceTest, ABridgeWithoutAPhysicalPortIsNotTaken) {
     if (!made) _exit(77);
     Log log;
     const auto takes = [&](std::string_view settings, const Address& route) {
-      const auto found = choose_interfaces(Config::load(nullptr, settings, log).value(), route);
+      const auto found =
+          choose_interfaces(Config::load(kVariables, nullptr, settings, log).value(), route);
       return found.ok() && found.value().front().interface == "docker0";
     };
     const Address nowhere;
@@ -206,7 +209,7 @@ TEST(InterfaceTest, ABridgeWithoutAPhysicalPortIsNotTaken) {
                            "ip address add 198.18.5.1/24 dev eth0 && "
                            "ip link set eth0 up && ip link set eth1 up && "
                            "until ip link show eth0 | grep -q LOWER_UP; do sleep 0.1; done") == 0;
-    auto chosen = choose_interfaces(Config::load(nullptr, "", log).value());
+    auto chosen = choose_interfaces(Config::load(kVariables, nullptr, "", log).value());
     const bool dropped =
         chosen.ok() && std::none_of(chosen->begin(), chosen->end(),
                                     [](auto& each) { return each.interface == "docker0"; });
@@ -233,7 +236,7 @@ TEST(InterfaceTest, EntriesThatMatchNothingAreWarnedAboutOnce) {
       },
       &lines);
   const auto check = [&](const char* settings) {
-    warn_of_unknown_interfaces(Config::load(nullptr, settings, log).value(), log);
+    warn_of_unknown_interfaces(Config::load(kVariables, nullptr, settings, log).value(), log);
   };
   for (const char* fine : {"", "INTERFACE=lo", "INTERFACE=l*, 127.0.0.0/8"}) check(fine);
   EXPECT_TRUE(lines.empty());

@@ -2,7 +2,8 @@
 //  * what a peer is told comes back as it was, and hostile bytes are refused or a sound place;
 //  * of a peer's addresses those are tried whose family is listened on here, never the loopback of
 //    another host; the text names what is left out;
-//  * a NetworkListener listens on what HETCOMM_INTERFACE chose, with a port of HETCOMM_PORTS, judges
+//  * a NetworkListener listens on what HETCOMM_INTERFACE chose, with a port of HETCOMM_PORTS,
+//  judges
 //    nobody before it is opened, and then hands over who proves the secret;
 //  * the id of this host is known, and is always the same.
 #include <sys/socket.h>
@@ -16,6 +17,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/capi/variables.h"
 #include "src/net/connector.h"
 #include "src/net/key.h"
 #include "src/net/listening_place.h"
@@ -174,7 +176,7 @@ class NetworkListenerTest : public testing::Test, public AcceptHandler, public C
     credentials_.secret = secret_from(std::as_bytes(std::span(std::string_view("s"))));
   }
   Result<std::unique_ptr<NetworkListener>> listen(const std::string& settings) {
-    const Config config = Config::load(nullptr, settings, log_).value();
+    const Config config = Config::load(kVariables, nullptr, settings, log_).value();
     return NetworkListener::create(poller_, log_, config, choose_interfaces(config), {}, "net",
                                    {.credentials = {}, .role = Role::kTcp, .rank = 1}, *this);
   }

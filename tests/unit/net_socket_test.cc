@@ -26,6 +26,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/capi/variables.h"
 #include "src/net/acceptor.h"
 #include "src/net/connector.h"
 #include "src/net/handshake.h"
@@ -560,7 +561,8 @@ TEST_F(SocketTest, FullLocalListenQueueIsRetried) {
 
 PortRange range_of(std::string_view ports) {
   Log log;
-  return port_range(Config::load(nullptr, fmt::format("PORTS={}", ports), log).value()).value();
+  return port_range(Config::load(kVariables, nullptr, fmt::format("PORTS={}", ports), log).value())
+      .value();
 }
 
 // The range is one that the kernel has just handed out, and its neighbours.
@@ -593,7 +595,8 @@ TEST(ListenTest, RangesOfPorts) {
   EXPECT_EQ(range_of("20000-65535").last, 65535);
   Log log;
   for (const char* text : {"0", "0-7", "7-", "-7", "9-8", "1-65536", "a", "1-2-3", " 1"}) {
-    const Config config = Config::load(nullptr, fmt::format("PORTS={}", text), log).value();
+    const Config config =
+        Config::load(kVariables, nullptr, fmt::format("PORTS={}", text), log).value();
     const Status status = port_range(config).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << text;
     EXPECT_THAT(std::string(status.text()), HasSubstr("HETCOMM_PORTS")) << text;

@@ -30,6 +30,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
+#include "src/capi/variables.h"
 #include "src/net/acceptor.h"
 #include "src/net/connector.h"
 #include "src/net/handshake.h"
@@ -50,7 +51,7 @@ constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint64_t kMillisecond = 1'000'000;
 
 Result<std::shared_ptr<const TlsContext>> make_context(const std::string& settings, Log& log) {
-  Result<Config> config = Config::load(nullptr, settings, log);
+  Result<Config> config = Config::load(kVariables, nullptr, settings, log);
   if (!config.ok()) return config.status();
   return TlsContext::create(config.value(), log);
 }

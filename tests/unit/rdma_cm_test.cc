@@ -16,6 +16,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "src/capi/variables.h"
 #include "tests/support/fake_cm.h"
 #include "tests/unit/rdma_fixture.h"
 #include "transports/rdma/wire.h"
@@ -426,7 +427,7 @@ class RdmaCmDevice : public ::testing::Test {
   void SetUp() override {
     factory_ = make_rdma_factory();
     Log log;
-    auto config = Config::load(nullptr, kByCm, log);
+    auto config = Config::load(kVariables, nullptr, kByCm, log);
     ASSERT_TRUE(config.ok());
     if (const Status usable = factory_->probe(config.value()); !usable.ok()) {
       GTEST_SKIP() << usable.text();

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "src/capi/variables.h"
 #include "src/system/log.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/rdma_fixture.h"
@@ -42,7 +43,7 @@ class RdmaNic : public ::testing::Test {
 
   Status probe(const std::string& settings = "") {
     Log log;
-    const auto config = Config::load(nullptr, settings, log);
+    const auto config = Config::load(kVariables, nullptr, settings, log);
     if (!config.ok()) return config.status();
     return rdma::make_factory(FakeFabric::verbs())->probe(config.value());
   }
@@ -93,8 +94,8 @@ TEST_F(RdmaNic, NamesThatAreNoDeviceAreWarnedAboutOnce) {
       },
       &lines);
   const auto check = [&](const char* settings) {
-    rdma::warn_of_unknown_devices(FakeFabric::verbs(), Config::load(nullptr, settings, log).value(),
-                                  log);
+    rdma::warn_of_unknown_devices(FakeFabric::verbs(),
+                                  Config::load(kVariables, nullptr, settings, log).value(), log);
   };
   for (const char* fine : {"", "RDMA_NIC=nic1", "RDMA_NIC=nic0:1,nic1"}) check(fine);
   EXPECT_TRUE(lines.empty());
@@ -113,7 +114,7 @@ TEST_F(RdmaNic, TheFastestFirstAndNoneThatIsMuchSlower) {
                      device("twin", 64), device("ten", 1)});
   EXPECT_THAT(text(probe()), HasSubstr("two:1"));
   Log log;
-  const Config config = Config::load(nullptr, "", log).value();
+  const Config config = Config::load(kVariables, nullptr, "", log).value();
   const rdma::Verbs& verbs = FakeFabric::verbs();
   std::vector<std::string> names;
   for (size_t i = 0; i < 3; ++i) {
@@ -177,7 +178,7 @@ TEST_F(RdmaNic, FilesTellWhatTheOpenDeviceTells) {
   for (const char* settings :
        {"", "RDMA_NIC=ib", "RDMA_NIC=bare", "RDMA_NIC=roce:1", "RDMA_NIC=roce:3", "RDMA_NIC=gone",
         "RDMA_NIC=bare,ib:1", "RDMA_GID_INDEX=1", "RDMA_GID_INDEX=2"}) {
-    const Config config = Config::load(nullptr, settings, log).value();
+    const Config config = Config::load(kVariables, nullptr, settings, log).value();
     FakeFabric::reset(various_devices());
     auto opened = rdma::find_nic(FakeFabric::verbs(), config);
     EXPECT_EQ(FakeFabric::open_objects(), 0u);
@@ -218,7 +219,8 @@ TEST_F(RdmaNic, OtherKindsOfDevicesAreNotChosen) {
     if (files) FakeFabric::show_files(folder.path());
     FakeFabric::fail_opens(0, EIO);
     Log log;
-    auto nic = rdma::find_nic(FakeFabric::verbs(), Config::load(nullptr, "", log).value());
+    auto nic =
+        rdma::find_nic(FakeFabric::verbs(), Config::load(kVariables, nullptr, "", log).value());
     ASSERT_TRUE(nic.ok()) << files;
     EXPECT_EQ(nic->nic.name(), "nic0:1");
     EXPECT_THAT(nic->others, HasSubstr("iwarp0: an iWARP device"));
@@ -232,7 +234,7 @@ void expect_rates_of_files() {
     FakeFabric::reset({{.name = "nic0", .ports = {{.gids = {ipv4_gid(1)}, .rate = text}}}});
     FakeFabric::show_files(folder.path());
     Log log;
-    return rdma::find_nic(FakeFabric::verbs(), Config::load(nullptr, "", log).value())
+    return rdma::find_nic(FakeFabric::verbs(), Config::load(kVariables, nullptr, "", log).value())
         ->nic.rate_mbit;
   };
   EXPECT_EQ(rate_of("2.5 Gb/sec (1X SDR)"), 2'500u);
@@ -264,7 +266,8 @@ TEST_F(RdmaNic, WithoutTheRightToOpenItADeviceIsNotChosen) {
   FakeFabric::reset(devices);
   FakeFabric::show_files(folder.path());
   Log log;
-  auto nic = rdma::find_nic(FakeFabric::verbs(), Config::load(nullptr, "", log).value());
+  auto nic =
+      rdma::find_nic(FakeFabric::verbs(), Config::load(kVariables, nullptr, "", log).value());
   ASSERT_TRUE(nic.ok());
   EXPECT_EQ(nic->nic.name(), "nic1:1");
   EXPECT_THAT(nic->others, HasSubstr("nic0: cannot be opened: Permission denied"));
@@ -284,7 +287,7 @@ TEST_F(RdmaNic, APortWithATooSmallMtuDisplacesNone) {
          {.name = "large", .ports = {{.active_mtu = IBV_MTU_4096, .gids = {ipv4_gid(2)}}}}});
     if (files) FakeFabric::show_files(folder.path());
     Log log;
-    const Config config = Config::load(nullptr, "RDMA_MTU=4096", log).value();
+    const Config config = Config::load(kVariables, nullptr, "RDMA_MTU=4096", log).value();
     auto nic = rdma::find_nic(FakeFabric::verbs(), config);
     ASSERT_TRUE(nic.ok()) << files;
     EXPECT_EQ(nic->nic.name(), "large:1");

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/capi/variables.h"
 #include "src/net/credentials.h"
 #include "src/net/key.h"
 #include "src/net/poller.h"
@@ -113,7 +114,7 @@ class Recorder final : public EndpointHandler {
 };
 
 inline Config make_config(const std::string& settings, Log& log) {
-  Result<Config> config = Config::load(nullptr, settings, log);
+  Result<Config> config = Config::load(kVariables, nullptr, settings, log);
   if (!config.ok()) {
     std::fprintf(stderr, "%s\n", std::string(config.status().text()).c_str());
     std::abort();

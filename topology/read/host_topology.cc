@@ -7,6 +7,7 @@
 #include "topology/machine/fabrics.h"
 #include "topology/read/live.h"
 #include "topology/read/machine_file.h"
+#include "topology/read/variables.h"
 
 namespace hetcomm::topology {
 
@@ -52,8 +53,8 @@ Result<const HostView*> HostTopology::own_view() {
 
 bool HostTopology::is_asked_for() const {
   return has_devices_.load(std::memory_order_acquire) ||
-         !config_.text(Variable::kTopology).empty() || !config_.text(Variable::kNic).empty() ||
-         !config_.text(Variable::kFabric).empty();
+         !config_.text(variable::kTopology).empty() || !config_.text(variable::kNic).empty() ||
+         !config_.text(variable::kFabric).empty();
 }
 
 bool HostTopology::matters_within_host() const { return is_asked_for() || !is_live_host_plain(); }
@@ -84,8 +85,8 @@ Status HostTopology::make_view(Machine machine) {
   }
   HETCOMM_RETURN_IF_ERROR(check(machine));
   normalize(machine);
-  HETCOMM_RETURN_IF_ERROR(declare_fabrics(config_.text(Variable::kFabric), machine));
-  Result<NicRules> rules = NicRules::parse(config_.text(Variable::kNic));
+  HETCOMM_RETURN_IF_ERROR(declare_fabrics(config_.text(variable::kFabric), machine));
+  Result<NicRules> rules = NicRules::parse(config_.text(variable::kNic));
   if (!rules.ok()) return rules.status();
   HETCOMM_RETURN_IF_ERROR(rules->check(machine));
   HostView& view = views_.emplace_back();
@@ -106,11 +107,11 @@ void HostTopology::add_device(const Accelerator& device, Machine& machine) {
 }
 
 Result<Machine> HostTopology::choose_machine() {
-  const std::string path(config_.text(Variable::kTopology));
+  const std::string path(config_.text(variable::kTopology));
   if (path.empty()) return read_live_machine();
   Result<Machine> file = read_machine_file(path);
   if (!file.ok()) return file.status().annotate("HETCOMM_TOPOLOGY");
-  if (config_.is_on(Variable::kTopologyTrust)) return file;
+  if (config_.is_on(variable::kTopologyTrust)) return file;
   Result<Machine> live = read_live_machine();
   if (!live.ok()) return live;
   const std::string difference = disagreement(*file, *live);

@@ -12,6 +12,7 @@
 
 #include "src/net/hash.h"
 #include "src/net/socket_options.h"
+#include "src/net/variables.h"
 #include "src/system/clock.h"
 #include "src/system/random.h"
 #include "transports/rdma/endpoint.h"
@@ -51,7 +52,7 @@ Status connect_pair(QueuePair& pair, CmConnection& cm, const Parameters& peer,
 }
 
 uint64_t detection_ns(const TransportEnvironment& environment) {
-  return std::max(environment.config.number(Variable::kDetectionTime), kMinDetectionNs);
+  return std::max(environment.config.number(variable::kDetectionTime), kMinDetectionNs);
 }
 
 // Notices a cut while the two sides make a connection. The peer may compute, so its kernel is
@@ -115,7 +116,7 @@ void ConnectAttempt::begin() {
   // The real clock: the coarse one is that of the last progress(), which may be long ago.
   last_reached_ns_ = now_ns();
   deadline_ns_ = deadline_after(last_reached_ns_,
-                                port_.environment().config.number(Variable::kBootstrapTimeout));
+                                port_.environment().config.number(variable::kBootstrapTimeout));
   start_round();
 }
 
@@ -279,7 +280,7 @@ bool Arrival::start(ConstByteSpan hello) {
   if (!status.ok() || !sent) return false;
   if (!notice_cuts(socket_.get(), port_.environment()).ok()) return false;
   deadline_ns_ =
-      deadline_after(now_ns(), port_.environment().config.number(Variable::kBootstrapTimeout));
+      deadline_after(now_ns(), port_.environment().config.number(variable::kBootstrapTimeout));
   return port_.poller().add(socket_.get(), EPOLLIN, *this).ok();
 }
 

@@ -15,17 +15,19 @@
 #include "src/system/unique_fd.h"
 #include "transports/rdma/device.h"
 #include "transports/rdma/receive_pool.h"
+#include "transports/variables.h"
 
 namespace hetcomm::rdma {
 namespace {
 
 // A few pages, so that more than the first translation is proved.
 constexpr uint64_t kTrialBytes = 16 << 10;
-// The NIC may take so long for one write to itself, which takes some 10 us if it has nothing else to
-// do. Nothing else of the context goes on then, so a NIC that has much to do is tried again later.
+// The NIC may take so long for one write to itself, which takes some 10 us if it has nothing else
+// to do. Nothing else of the context goes on then, so a NIC that has much to do is tried again
+// later.
 constexpr uint64_t kTrialNs = 100'000'000;
-// A copy of the device, which takes some 100 us and seconds where the vendor compiles first, may take
-// so long. Nothing else of the context goes on meanwhile.
+// A copy of the device, which takes some 100 us and seconds where the vendor compiles first, may
+// take so long. Nothing else of the context goes on meanwhile.
 constexpr uint64_t kCopyNs = 5'000'000'000;
 // Where staging is forbidden.
 constexpr uint64_t kLongTrialNs = 500'000'000;
@@ -110,7 +112,7 @@ class Loopback {
                                                   const std::string& name,
                                                   ConnectionSettings settings) {
     std::unique_ptr<Loopback> loopback(new Loopback);
-    if (config.text(Variable::kDevicePath) == "direct") loopback->patience_ns_ = kLongTrialNs;
+    if (config.text(variable::kDevicePath) == "direct") loopback->patience_ns_ = kLongTrialNs;
     Result<std::unique_ptr<Device>> nic = Device::create(verbs, config, name, 2, 1);
     if (!nic.ok()) return nic.status();
     loopback->nic_ = std::move(nic).value();

@@ -5,6 +5,7 @@
 #include "transports/rdma/nic.h"
 #include "transports/rdma/transport.h"
 #include "transports/rdma/verbs.h"
+#include "transports/variables.h"
 
 namespace hetcomm {
 namespace rdma {
@@ -30,12 +31,12 @@ class RdmaFactory final : public TransportFactory {
 
   bool can_use(const Config& config, const BoundNic& nic) const override {
     // A list of the user's says the order as well.
-    return !nic.rdma_port.empty() && config.text(Variable::kRdmaNic).empty() && table().ok();
+    return !nic.rdma_port.empty() && config.text(variable::kRdmaNic).empty() && table().ok();
   }
 
   size_t instances(const Config& config) const override {
     const Result<const Verbs*> verbs = table();
-    const auto most = static_cast<size_t>(config.number(Variable::kRails));
+    const auto most = static_cast<size_t>(config.number(variable::kRails));
     return verbs.ok() ? count_nics(*verbs.value(), config, most) : 0;
   }
 
@@ -68,7 +69,7 @@ std::unique_ptr<TransportFactory> make_factory(const Verbs& verbs, const Cm* cm)
 }  // namespace rdma
 
 void warn_of_unknown_rdma_devices(const Config& config, Log& log) {
-  if (config.text(Variable::kRdmaNic).empty()) return;
+  if (config.text(variable::kRdmaNic).empty()) return;
   if (Result<const rdma::Verbs*> verbs = rdma::load_verbs(); verbs.ok()) {
     rdma::warn_of_unknown_devices(*verbs.value(), config, log);
   } else {

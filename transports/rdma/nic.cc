@@ -13,6 +13,8 @@
 
 #include "src/base/text.h"
 #include "transports/rdma/port_source.h"
+#include "transports/rdma/variables.h"
+#include "transports/variables.h"
 
 namespace hetcomm::rdma {
 namespace {
@@ -84,7 +86,7 @@ std::optional<Gid> read_gid(const PortSource& source, const Nic& nic, uint32_t i
 }
 
 Status read_gids(const PortSource& source, const Config& config, uint32_t length, Nic& nic) {
-  const std::string_view wanted = config.text(Variable::kRdmaGidIndex);
+  const std::string_view wanted = config.text(variable::kRdmaGidIndex);
   if (wanted != "auto" && !wanted.empty()) {
     uint32_t index = 0;
     const auto [end, error] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), index);
@@ -125,13 +127,13 @@ Status read_gids(const PortSource& source, const Config& config, uint32_t length
 
 // Whether a port may be too small for HETCOMM_RDMA_MTU.
 bool needs_mtu(const Config& config) {
-  const std::string_view wanted = config.text(Variable::kRdmaMtu);
+  const std::string_view wanted = config.text(variable::kRdmaMtu);
   return wanted != "auto" && !wanted.empty() && wanted != std::to_string(mtu_bytes(IBV_MTU_256));
 }
 
 Status read_mtu(const Config& config, ibv_mtu active, Nic& nic) {
   nic.mtu = active;
-  const std::string_view wanted = config.text(Variable::kRdmaMtu);
+  const std::string_view wanted = config.text(variable::kRdmaMtu);
   if (wanted == "auto" || wanted.empty()) return {};
   for (const ibv_mtu mtu : {IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096}) {
     if (wanted != std::to_string(mtu_bytes(mtu))) continue;
@@ -200,7 +202,7 @@ class Search {
  public:
   // Leaves out the ports named in |taken|.
   Search(const Verbs& verbs, const Config& config, Then then, const std::vector<std::string>& taken)
-      : Search(verbs, config, then, taken, config.text(Variable::kRdmaNic)) {}
+      : Search(verbs, config, then, taken, config.text(variable::kRdmaNic)) {}
   // Takes those that |names| has in place of HETCOMM_RDMA_NIC.
   Search(const Verbs& verbs, const Config& config, Then then, const std::vector<std::string>& taken,
          std::string_view names)
@@ -235,7 +237,7 @@ class Search {
     if (wanted->empty()) try_devices(devices, nullptr);
     if (!found_) {
       return Status(Code::kUnsupported,
-                    names_.empty() || names_ != config_.text(Variable::kRdmaNic)
+                    names_.empty() || names_ != config_.text(variable::kRdmaNic)
                         ? fmt::format("rdma: no usable port: {}", refused_)
                         : fmt::format("rdma: HETCOMM_RDMA_NIC={}: no usable port: {}; name another "
                                       "one, or none",
@@ -299,8 +301,8 @@ class Search {
     if (taken) best_.context = then_ == Then::kOpen ? std::move(context) : nullptr;
   }
 
-  // Tries the ports that |source| knows. |context| is null if their device is not open. True: one of
-  // them is the best so far.
+  // Tries the ports that |source| knows. |context| is null if their device is not open. True: one
+  // of them is the best so far.
   bool try_ports(const PortSource& source, ibv_context* context, const ibv_device_attr& limits,
                  const std::string& name, uint8_t only) {
     if (only > source.ports()) {
@@ -424,7 +426,7 @@ void refresh_addresses(const Verbs& verbs, ibv_context* context, const Config& c
 }
 
 void warn_of_unknown_devices(const Verbs& verbs, const Config& config, Log& log) {
-  Result<std::vector<Wanted>> wanted = parse_names(config.text(Variable::kRdmaNic));
+  Result<std::vector<Wanted>> wanted = parse_names(config.text(variable::kRdmaNic));
   // A malformed name is an error where the devices are opened.
   if (!wanted.ok() || wanted->empty()) return;
   const DeviceList devices(verbs);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "transports/rdma/variables.h"
+
 namespace hetcomm::rdma {
 namespace {
 
@@ -37,18 +39,18 @@ void forbid_retries(ConnectionSettings& settings) {
 Settings read_settings(const Config& config) {
   Settings settings;
   settings.connection.traffic_class =
-      static_cast<uint8_t>(std::min<uint64_t>(config.number(Variable::kRdmaTrafficClass), 255));
-  settings.connection.timeout = timeout_exponent(config.number(Variable::kRdmaTimeout));
+      static_cast<uint8_t>(std::min<uint64_t>(config.number(variable::kRdmaTrafficClass), 255));
+  settings.connection.timeout = timeout_exponent(config.number(variable::kRdmaTimeout));
   settings.connection.retries =
-      static_cast<uint8_t>(std::min<uint64_t>(config.number(Variable::kRdmaRetries), 7));
+      static_cast<uint8_t>(std::min<uint64_t>(config.number(variable::kRdmaRetries), 7));
   settings.credits = kCredits;
   settings.slot_bytes = kPayloadBytes + 64;
   settings.fragment_bytes =
-      std::clamp(config.number(Variable::kRdmaSlice), kMinFragment, kMaxFragment);
-  settings.cache_bytes = config.number(Variable::kRdmaCacheBytes);
-  settings.strict_keys = config.is_on(Variable::kRdmaStrictKeys);
+      std::clamp(config.number(variable::kRdmaSlice), kMinFragment, kMaxFragment);
+  settings.cache_bytes = config.number(variable::kRdmaCacheBytes);
+  settings.strict_keys = config.is_on(variable::kRdmaStrictKeys);
   settings.connections = static_cast<uint32_t>(
-      std::clamp<uint64_t>(config.number(Variable::kRdmaQueuePairs), 1, 1u << 20));
+      std::clamp<uint64_t>(config.number(variable::kRdmaQueuePairs), 1, 1u << 20));
   Capabilities& capabilities = settings.capabilities;
   capabilities.put = true;
   capabilities.get = true;
@@ -58,7 +60,7 @@ Settings read_settings(const Config& config) {
   capabilities.device_memory = true;
   capabilities.max_exposed_extents = 1;
   capabilities.max_payload_bytes = kPayloadBytes;
-  capabilities.eager_limit_bytes = config.number(Variable::kRdmaEager);
+  capabilities.eager_limit_bytes = config.number(variable::kRdmaEager);
   capabilities.chunk_bytes = kChunkBytes;
   capabilities.latency_ns = kLatencyNs;
   capabilities.bandwidth_bytes_per_s = kBandwidth;
@@ -73,6 +75,6 @@ void fit_to(const Nic& nic, Settings& settings) {
   if (nic.is_soft_roce()) forbid_retries(settings.connection);
 }
 
-bool by_cm(const Config& config) { return config.text(Variable::kRdmaConnect) == "cm"; }
+bool by_cm(const Config& config) { return config.text(variable::kRdmaConnect) == "cm"; }
 
 }  // namespace hetcomm::rdma

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "src/base/text.h"
+#include "src/net/variables.h"
 #include "src/system/clock.h"
 
 namespace hetcomm::rdma {
@@ -194,7 +195,7 @@ int RdmaTransport::run_timers() {
   if (endpoints_.has_suspects()) endpoints_.check_suspects(now);
   // A connection on which this side only waits learns of a cut by asking.
   if (now >= next_probe_ns_) {
-    const uint64_t detection_ns = port_.environment().config.number(Variable::kDetectionTime);
+    const uint64_t detection_ns = port_.environment().config.number(variable::kDetectionTime);
     next_probe_ns_ = deadline_after(now, detection_ns / kProbes);
     endpoints_.probe_idle();
   }

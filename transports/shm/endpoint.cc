@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "transports/shm/transport.h"
+#include "transports/shm/variables.h"
 
 namespace hetcomm::shm {
 namespace {
@@ -22,13 +23,13 @@ Capabilities shm_capabilities(const Config& config, const Geometry& geometry) {
   Capabilities can;
   can.put = true;
   can.get = true;
-  can.prefers_get = config.text(Variable::kShmBulk) == "read";
+  can.prefers_get = config.text(variable::kShmBulk) == "read";
   can.target_sees_put = true;
   can.lossless = true;
-  can.map = config.is_on(Variable::kShmMap);
+  can.map = config.is_on(variable::kShmMap);
   can.protected_in_transit = true;
   can.max_payload_bytes = geometry.chunk_bytes;
-  can.eager_limit_bytes = config.number(Variable::kShmEager);
+  can.eager_limit_bytes = config.number(variable::kShmEager);
   can.chunk_bytes = kBulkChunk;
   can.within_host = true;
   can.latency_ns = kLatencyNs;

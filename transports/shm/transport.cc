@@ -12,7 +12,9 @@
 #include "src/system/clock.h"
 #include "src/system/membarrier.h"
 #include "src/system/random.h"
+#include "src/system/variables.h"
 #include "transports/shm/contact.h"
+#include "transports/shm/variables.h"
 #include "transports/shm/wake.h"
 
 namespace hetcomm::shm {
@@ -21,11 +23,11 @@ namespace {
 // The nearest geometry to what the configuration asks for.
 Geometry geometry_from(const Config& config) {
   Geometry geometry;
-  const uint64_t ring = config.number(Variable::kShmRingBytes);
+  const uint64_t ring = config.number(variable::kShmRingBytes);
   geometry.ring_bytes = std::bit_ceil(std::clamp(ring, kMinRingBytes, kMaxRingBytes));
   const uint64_t most = std::min<uint64_t>(kMaxChunkBytes, geometry.ring_bytes / 4);
   const uint64_t chunk =
-      std::clamp<uint64_t>(config.number(Variable::kShmChunk), kMinChunkBytes, most);
+      std::clamp<uint64_t>(config.number(variable::kShmChunk), kMinChunkBytes, most);
   geometry.chunk_bytes = static_cast<uint32_t>(chunk / kRingAlign * kRingAlign);
   return geometry;
 }
@@ -48,7 +50,7 @@ class ShmTransport::Pending final : public ConnectHandler, public SetupHandler {
       : transport_(transport), peer_(peer), initiator_(initiator) {
     // A peer that computes answers when it next waits: as long as an operation may take.
     deadline_ns_ = deadline_after(transport.environment_.now_ns,
-                                  transport.environment_.config.number(Variable::kTimeout));
+                                  transport.environment_.config.number(variable::kTimeout));
   }
 
   void connect(const Contact& target) {
@@ -152,7 +154,7 @@ ShmTransport::ShmTransport(const TransportEnvironment& environment)
                                           {},
                                           environment.inside_node} {
   capabilities_ = shm_capabilities(environment.config, context_.geometry);
-  if (environment.config.text(Variable::kShmBulk) == "copy") {
+  if (environment.config.text(variable::kShmBulk) == "copy") {
     context_.reading = Status(Code::kUnsupported, "HETCOMM_SHM_BULK=copy");
   }
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/net/acceptor.h"
+#include "src/net/variables.h"
 #include "transports/shm/contact.h"
 #include "transports/shm/endpoint.h"
 #include "transports/shm/setup.h"
@@ -53,7 +54,7 @@ class ShmTransport final : public Transport, public RegionPublisher, private Acc
 
   void on_accept(StreamSocket socket, const Hello& peer) override;
   Result<std::unique_ptr<Endpoint>> make_endpoint(int peer, Result<Connection> connection);
-  bool same_user_only() const { return environment_.config.text(Variable::kShmUsers) == "same"; }
+  bool same_user_only() const { return environment_.config.text(variable::kShmUsers) == "same"; }
   int run_timers();
   void prune_orphans();
 

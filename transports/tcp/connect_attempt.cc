@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/net/variables.h"
 #include "src/system/clock.h"
 
 namespace hetcomm::tcp {
@@ -27,7 +28,7 @@ void ConnectAttempt::start() {
   // The real clock: the coarse one is that of the last progress(), which may be long ago.
   last_reached_ns_ = now_ns();
   deadline_ns_ = deadline_after(last_reached_ns_,
-                                context_.environment.config.number(Variable::kBootstrapTimeout));
+                                context_.environment.config.number(variable::kBootstrapTimeout));
   start_round();
 }
 

@@ -11,6 +11,7 @@
 #include "src/net/handshake.h"
 #include "src/net/listening_socket.h"
 #include "src/net/socket_options.h"
+#include "src/net/variables.h"
 #include "src/system/clock.h"
 #include "src/system/random.h"
 
@@ -68,7 +69,7 @@ Status TcpTransport::listen() {
   for (size_t i = 0; i < listener_->interfaces().size(); ++i) {
     environment_.log.info("tcp: listening on {} ({}, which {})",
                           listener_->place().addresses[i].to_string(), listener_->interfaces()[i],
-                          environment_.config.text(Variable::kInterface).empty()
+                          environment_.config.text(variable::kInterface).empty()
                               ? "is up; HETCOMM_INTERFACE names none"
                               : "HETCOMM_INTERFACE names");
   }

@@ -10,6 +10,7 @@
 #include "src/core/collectives/call_note.h"
 #include "src/core/collectives/collective.h"
 #include "src/core/collectives/team.h"
+#include "src/core/collectives/variables.h"
 #include "src/core/peer/reason.h"
 
 namespace hetcomm::collectives {
@@ -17,8 +18,8 @@ namespace hetcomm::collectives {
 Collectives::Collectives(JobMember& communicator, Job& job, const Config& config)
     : communicator_(communicator),
       job_(job),
-      checks_(config.number(Variable::kCollectiveCheck) != 0),
-      may_share_(config.number(Variable::kCollectiveShared) != 0) {}
+      checks_(config.number(variable::kCollectiveCheck) != 0),
+      may_share_(config.number(variable::kCollectiveShared) != 0) {}
 
 Collectives::~Collectives() {
   const Channel& channel = communicator_.channel();

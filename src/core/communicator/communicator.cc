@@ -5,6 +5,8 @@
 #include "src/base/text.h"
 #include "src/core/collectives/collectives.h"
 #include "src/core/job/context.h"
+#include "src/system/variables.h"
+#include "transports/variables.h"
 
 namespace hetcomm {
 namespace {
@@ -32,7 +34,7 @@ Communicator::Communicator(Context& context, std::shared_ptr<Job> job, Channel& 
       rank_(rank_of(job_->rank())),
       collectives_(std::make_unique<collectives::Collectives>(*this, *job_, context.config())),
       poster_(context, *this, *job_, members_),
-      memories_(*this, *job_, context.config().number(Variable::kTimeout)) {
+      memories_(*this, *job_, context.config().number(variable::kTimeout)) {
   const Engine::Baton baton(engine_);
   job_->members().add(this);
   if (parent_ != nullptr) parent_->children_.fetch_add(1, std::memory_order_relaxed);
@@ -210,7 +212,7 @@ Result<PairingReport> Communicator::pairing_report(int32_t rank, size_t device) 
                        .peer = rank,
                        .device = static_cast<int32_t>(device),
                        .device_name = name_of(owner),
-                       .most_rails = context_.config().number(Variable::kRails),
+                       .most_rails = context_.config().number(variable::kRails),
                        .pairings = {},
                        .machine = view.value()->machine,
                        .order = context_.nic_order(*view.value(), owner)};

@@ -8,6 +8,7 @@
 #include "src/base/text.h"
 #include "src/core/job/context.h"
 #include "src/core/memory/user_stream.h"
+#include "src/system/variables.h"
 
 namespace hetcomm {
 namespace {
@@ -29,7 +30,7 @@ Poster::Poster(Context& context, CommunicatorBase& communicator, Job& job,
       context_(context),
       communicator_(communicator),
       own_rank_(communicator.rank_of(job.rank())),
-      filler_(communicator, members, job.rank(), context.config().number(Variable::kTimeout)) {}
+      filler_(communicator, members, job.rank(), context.config().number(variable::kTimeout)) {}
 
 bool Poster::note_receive(const Operation& operation) {
   return !OverlapGuard::kActive || operation.kind != OperationKind::kReceive ||

@@ -16,10 +16,15 @@
 #include "src/base/text.h"
 #include "src/core/job/job.h"
 #include "src/core/memory/user_stream.h"
+#include "src/core/memory/variables.h"
 #include "src/core/peer/completer.h"
 #include "src/core/progress/communicator_base.h"
+#include "src/core/progress/variables.h"
+#include "src/net/variables.h"
 #include "topology/machine/distance.h"
 #include "topology/machine/rank_nodes.h"
+#include "topology/read/variables.h"
+#include "transports/variables.h"
 
 namespace hetcomm {
 namespace {
@@ -52,7 +57,7 @@ Context::Context(ContextParts parts)
     : config_(std::move(parts.config)),
       log_(std::move(parts.log)),
       factories_(std::move(parts.factories)),
-      stall_ns_(config_.number(Variable::kStallTime)),
+      stall_ns_(config_.number(variable::kStallTime)),
       inherited_(processors_of(pthread_self())),
       engine_(*this) {}
 
@@ -86,12 +91,12 @@ Status Context::start(const std::vector<Device>& devices, bool thread) {
   EngineOptions options;
   options.alive_word = alive_;
   options.thread = thread;
-  options.spin_ns = config_.number(Variable::kSpinTime);
-  options.adapts_spin = !config_.is_set(Variable::kSpinTime);
-  options.yield = config_.text(Variable::kYield) == "on";
+  options.spin_ns = config_.number(variable::kSpinTime);
+  options.adapts_spin = !config_.is_set(variable::kSpinTime);
+  options.yield = config_.text(variable::kYield) == "on";
   HETCOMM_RETURN_IF_ERROR(engine_.start(options));
   devices_.notice().set_poller(engine_.poller());
-  devices_.watch_copies(*this, config_.number(Variable::kDeviceTimeout));
+  devices_.watch_copies(*this, config_.number(variable::kDeviceTimeout));
   return name_processors();
 }
 
@@ -138,7 +143,7 @@ void Context::place_in_jobs(size_t index) {
 // Refuses HETCOMM_NIC and HETCOMM_FABRIC if they name what this host lacks. Makes HETCOMM_NIC count
 // for transports, which choose by the names of RDMA devices and interfaces.
 Status Context::apply_nic_rules() {
-  if (config_.text(Variable::kNic).empty() && config_.text(Variable::kFabric).empty()) return {};
+  if (config_.text(variable::kNic).empty() && config_.text(variable::kFabric).empty()) return {};
   Result<const topology::HostView*> view = topology_.view();
   if (!view.ok()) return view.status();
   const topology::Machine& machine = (*view)->machine;
@@ -153,9 +158,9 @@ Status Context::apply_nic_rules() {
   // Without a device rdma is not used at all: no device has this name.
   if (devices.empty()) devices.emplace_back("none");
   HETCOMM_RETURN_IF_ERROR(
-      config_.derive(Variable::kRdmaNic, fmt::format("{}", fmt::join(devices, ","))));
+      config_.derive(variable::kRdmaNic, fmt::format("{}", fmt::join(devices, ","))));
   if (interfaces.empty()) return {};  // they have no addresses: sockets use what they find
-  return config_.derive(Variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
+  return config_.derive(variable::kInterface, fmt::format("{}", fmt::join(interfaces, ",")));
 }
 
 Result<const HostPlaces*> Context::host_places(bool stays_on_host) {
@@ -202,8 +207,8 @@ topology::NicOrder Context::nic_order(const topology::HostView& view, const Devi
 Status Context::choose_nics() {
   Result<const topology::HostView*> view = topology_.own_view();
   if (!view.ok()) {
-    const auto is_set = [&](Variable variable) { return !config_.text(variable).empty(); };
-    if (is_set(Variable::kTopology) || is_set(Variable::kNic) || is_set(Variable::kFabric)) {
+    const auto is_set = [&](const Variable& each) { return !config_.text(each).empty(); };
+    if (is_set(variable::kTopology) || is_set(variable::kNic) || is_set(variable::kFabric)) {
       return view.status();
     }
     log_->warn("the NICs of this host are not known: {}", view.status().text());
@@ -214,7 +219,7 @@ Status Context::choose_nics() {
       .accelerators = (*view)->own_accelerators,
       .numa_nodes = topology::numa_nodes_of_processors(machine, inherited_)};
   const std::vector<int> chosen =
-      topology::nics_of_rank(machine, (*view)->affinity, place, config_.number(Variable::kRails));
+      topology::nics_of_rank(machine, (*view)->affinity, place, config_.number(variable::kRails));
   for (const topology::Nic& nic : machine.nics) {
     if (nic.kind != topology::NicKind::kBridge && nic.state == topology::NicState::kDown) {
       log_->info("NIC {} is not used: it is down", nic.name());
@@ -303,13 +308,13 @@ int Context::usable_node(int node) {
 }
 
 bool Context::threads_follow_nics() const {
-  const std::string_view text = config_.text(Variable::kProgressCpus);
+  const std::string_view text = config_.text(variable::kProgressCpus);
   return text.empty() || text == "auto";
 }
 
 // Places threads as HETCOMM_PROGRESS_CPUS says.
 Status Context::name_processors() {
-  const std::string_view text = config_.text(Variable::kProgressCpus);
+  const std::string_view text = config_.text(variable::kProgressCpus);
   if (threads_follow_nics() || text == "none") return {};
   const std::optional<ProcessorSet> named = ProcessorSet::parse(text);
   if (!named || named->empty()) {
@@ -347,7 +352,7 @@ void Context::share_out_nics(const topology::HostView& view, const topology::Ran
   const auto take = [&](size_t device, const topology::NicOrder& order) {
     if (device >= RankNic::kMaxDevices) return;
     const std::vector<size_t> taken =
-        topology::nics_of_user(order, chosen, config_.number(Variable::kRails));
+        topology::nics_of_user(order, chosen, config_.number(variable::kRails));
     if (taken.empty()) return;
     const uint64_t bit = uint64_t{1} << device;
     for (RankNic& nic : chosen_.back().nics) nic.devices &= ~bit;
@@ -495,7 +500,7 @@ void Context::on_hang(size_t index, std::string_view what, uint64_t started_ns) 
 
 void Context::report_hang(size_t index, std::string_view what, uint64_t for_ns) {
   const double seconds = static_cast<double>(for_ns) / 1e9;
-  const bool abandons = config_.is_on(Variable::kDeviceTimeoutAbandon);
+  const bool abandons = config_.is_on(variable::kDeviceTimeoutAbandon);
   log_->warn("device {} ({}): no copy has ended for {:.1f} s: {}{}", index,
              name_of(devices_.device(index)), seconds, what,
              abandons ? "" : "; hetcomm_device_abandon ends what waits for the device");

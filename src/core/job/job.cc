@@ -12,19 +12,25 @@
 
 #include "src/base/baton_role.h"
 #include "src/bootstrap/digest_exchange.h"
+#include "src/bootstrap/variables.h"
 #include "src/core/job/host_devices.h"
 #include "src/core/job/job_digest.h"
 #include "src/core/job/link_agreement.h"
 #include "src/core/job/rank_card.h"
+#include "src/core/job/variables.h"
+#include "src/core/peer/variables.h"
+#include "src/core/progress/variables.h"
 #include "src/liveness/frame.h"
 #include "src/net/key.h"
 #include "src/net/listening_socket.h"
 #include "src/net/tls.h"
+#include "src/net/variables.h"
 #include "src/system/descriptors.h"
 #include "src/system/host_id.h"
 #include "src/system/random.h"
 #include "topology/links/link_model_json.h"
 #include "topology/machine/host_links.h"
+#include "transports/variables.h"
 
 namespace hetcomm {
 namespace {
@@ -34,17 +40,17 @@ constexpr uint64_t kCrowdedSpinNs = 200'000;
 
 uint32_t credit_for_each_peer(const Config& config, int size) {
   const uint64_t peers = std::max<uint64_t>(static_cast<uint64_t>(size) - 1, 1);
-  const uint64_t share = config.number(Variable::kUnexpectedBytes) / peers;
-  const uint64_t credit = std::min(config.number(Variable::kCreditBytes), share);
+  const uint64_t share = config.number(variable::kUnexpectedBytes) / peers;
+  const uint64_t credit = std::min(config.number(variable::kCreditBytes), share);
   return static_cast<uint32_t>(std::clamp<uint64_t>(credit, 4096, 1u << 30));
 }
 
 // Makes waiting threads yield and sleep sooner if more ranks than processors share this host.
 void adapt_to_crowd(int64_t ranks_here, const Config& config, Log& log, SpinPolicy& spin) {
-  const std::string_view yield = config.text(Variable::kYield);
+  const std::string_view yield = config.text(variable::kYield);
   const bool crowded = ranks_here > sysconf(_SC_NPROCESSORS_ONLN);
   if (yield == "on" || (yield == "auto" && crowded)) spin.set_yields(true);
-  if (crowded && !config.is_set(Variable::kSpinTime)) spin.set_spin(kCrowdedSpinNs);
+  if (crowded && !config.is_set(variable::kSpinTime)) spin.set_spin(kCrowdedSpinNs);
   if (crowded)
     log.info("{} ranks share this host and have fewer processors: waiting threads yield",
              ranks_here);
@@ -69,7 +75,7 @@ void warn_of_loopback(const Config& config, Log& log, int own_rank, int size,
   log.warn(
       "rank {} runs on another host, and this rank has loopback addresses only to offer: is an "
       "interface down, or left out by HETCOMM_INTERFACE='{}'?",
-      far, config.text(Variable::kInterface));
+      far, config.text(variable::kInterface));
 }
 
 }  // namespace
@@ -82,7 +88,7 @@ Job::Job(const JobEnvironment& environment, int rank, int size)
       pairs_(commons_, peers_),
       idle_(commons_, pairs_),
       paths_(commons_, peers_, credentials_, pairs_, transports_, idle_,
-             environment.config.number(Variable::kRails)),
+             environment.config.number(variable::kRails)),
       departures_(environment.devices),
       ender_(commons_, pairs_, departures_),
       stream_waits_(commons_, pairs_, departures_, ender_),
@@ -124,7 +130,7 @@ Status Job::set_up(Bootstrap& bootstrap, const JobOptions& options,
   const std::string scope =
       fmt::format("{}/epoch {}{}", options.name, options.epoch, learned == nullptr ? "/again" : "");
   const bool is_large =
-      static_cast<uint64_t>(size()) > environment_.config.number(Variable::kSmallJob);
+      static_cast<uint64_t>(size()) > environment_.config.number(variable::kSmallJob);
   Result<Meeting> met = is_large ? meet_by_cards(bootstrap, scope, own, prepared, options)
                                  : meet_by_profiles(bootstrap, scope, own, prepared, options);
   HETCOMM_RETURN_IF_ERROR(prepared);
@@ -332,7 +338,7 @@ Status Job::make_control(uint32_t incarnation) {
 // Rank 0 draws the id that makes this job another one than all before.
 Status Job::describe_self(RankProfile* own) {
   const Config& config = environment_.config;
-  const std::string_view cluster = config.text(Variable::kCluster);
+  const std::string_view cluster = config.text(variable::kCluster);
   if (cluster.size() > kMaxClusterName) {
     return Status(Code::kInvalidArgument,
                   fmt::format("HETCOMM_CLUSTER has {} characters: choose a name of at most {}",

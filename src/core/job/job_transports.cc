@@ -10,6 +10,7 @@
 #include "src/base/baton_role.h"
 #include "src/core/job/transport_choice.h"
 #include "src/net/tls.h"
+#include "transports/variables.h"
 
 namespace hetcomm {
 namespace {
@@ -36,7 +37,7 @@ std::string interface_of(const ChosenInterfaces& interfaces, const Address& addr
 }  // namespace
 
 Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfaces) {
-  if (wanted.empty()) wanted = environment_.config.text(Variable::kTransports);
+  if (wanted.empty()) wanted = environment_.config.text(variable::kTransports);
   Result<TransportChoice> choice = TransportChoice::parse(wanted, environment_.factories);
   if (!choice.ok()) return choice.status();
   // It is needed only where there is something to choose.
@@ -87,7 +88,7 @@ Status JobTransports::make_all_of(const TransportFactory& factory,
   }
   HETCOMM_RETURN_IF_ERROR(make_one(factory, 0, nullptr, interfaces.chosen));
   const size_t instances = std::min<size_t>(factory.instances(environment_.config),
-                                            environment_.config.number(Variable::kRails));
+                                            environment_.config.number(variable::kRails));
   for (size_t instance = 1; instance < instances; ++instance) {
     HETCOMM_RETURN_IF_ERROR(make_one(factory, instance, nullptr, interfaces.chosen));
   }

@@ -11,6 +11,7 @@
 
 #include "src/base/text.h"
 #include "src/bootstrap/digest_exchange.h"
+#include "src/core/job/variables.h"
 #include "src/system/small_file.h"
 #include "topology/links/link_model_json.h"
 
@@ -37,12 +38,12 @@ Result<LinkFile> read_link_file(const std::string& path) {
 }
 
 Result<LinkFile> read_link_file(const Config& config) {
-  const std::string_view path = config.text(Variable::kLinkModel);
+  const std::string_view path = config.text(variable::kLinkModel);
   return path.empty() ? LinkFile() : read_link_file(std::string(path));
 }
 
 Result<std::string> own_host_label(const Config& config) {
-  std::string label(config.text(Variable::kHostLabel));
+  std::string label(config.text(variable::kHostLabel));
   if (label.size() > topology::kMaxLinkName || printable(label) != label) {
     return Status(Code::kInvalidArgument,
                   fmt::format("HETCOMM_HOST_LABEL has {} characters: choose a name of at most {} "

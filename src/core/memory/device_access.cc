@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "transports/variables.h"
+
 namespace hetcomm {
 namespace {
 
@@ -22,8 +24,8 @@ bool is_on_device(const BufferPiece& piece) {
 DeviceAccess::DeviceAccess(DeviceSet& devices, const Config& config, Log& log)
     : devices_(devices),
       log_(log),
-      staged_(config.text(Variable::kDevicePath) == "staged"),
-      insists_(config.text(Variable::kDevicePath) == "direct") {}
+      staged_(config.text(variable::kDevicePath) == "staged"),
+      insists_(config.text(variable::kDevicePath) == "direct") {}
 
 void DeviceAccess::add(DeviceAttacher* attacher, const std::string& name, uint64_t far_devices) {
   if (paths_.empty()) devices_.add_user(*this);

@@ -19,12 +19,14 @@
 #include "src/core/memory/near_transports.h"
 #include "src/core/memory/registration.h"
 #include "src/core/memory/staging.h"
+#include "src/core/memory/variables.h"
 #include "src/core/peer/channel_table.h"
 #include "src/core/peer/completer.h"
 #include "src/core/peer/delivery.h"
 #include "src/core/peer/pacer.h"
 #include "src/core/peer/pair_turns.h"
 #include "src/core/peer/rail_ends.h"
+#include "src/core/peer/variables.h"
 #include "src/core/peer/wire.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/engine.h"
@@ -32,6 +34,7 @@
 #include "src/core/progress/operation.h"
 #include "src/core/progress/slot_table.h"
 #include "src/liveness/control_plane.h"
+#include "src/net/variables.h"
 #include "src/system/config.h"
 #include "src/system/log.h"
 #include "transports/transport.h"
@@ -103,18 +106,18 @@ struct PairCommons {
         connector(connects),
         listener(listens),
         rank(own_rank),
-        detection_ns(config.number(Variable::kDetectionTime)),
-        cool_down_ns(config.number(Variable::kCoolDown)),
+        detection_ns(config.number(variable::kDetectionTime)),
+        cool_down_ns(config.number(variable::kCoolDown)),
         host_blocks(128u << 20, &devices.abandoned()),
         staging(devices,
-                {.chunk_bytes = config.number(Variable::kStagingChunk),
-                 .depth = config.number(Variable::kStagingDepth),
-                 .pins = config.text(Variable::kStagingPin) == "on",
+                {.chunk_bytes = config.number(variable::kStagingChunk),
+                 .depth = config.number(variable::kStagingDepth),
+                 .pins = config.text(variable::kStagingPin) == "on",
                  .device_nodes = device_nodes},
                 &progress.spin()),
         sums(devices, staging,
-             config.text(Variable::kDeviceSums) == "off"  ? DeviceSums::Mode::kHost
-             : config.text(Variable::kDeviceSums) == "on" ? DeviceSums::Mode::kDevice
+             config.text(variable::kDeviceSums) == "off"  ? DeviceSums::Mode::kHost
+             : config.text(variable::kDeviceSums) == "on" ? DeviceSums::Mode::kDevice
                                                           : DeviceSums::Mode::kMeasured),
         device_access(devices, config, lines),
         completer(progress, overlaps),
@@ -128,7 +131,8 @@ struct PairCommons {
   bool reaches(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     return operation.buffers.on_host || device_access.reaches(operation, index);
   }
-  // The device of |operation|'s memory, if all of it lies on one that is far from transport |index|.
+  // The device of |operation|'s memory, if all of it lies on one that is far from transport
+  // |index|.
   std::optional<size_t> far_device(const Operation& operation, size_t index) HETCOMM_UNDER_BATON {
     if (operation.buffers.on_host || operation.buffers.pieces.empty()) return std::nullopt;
     std::optional<size_t> device;
@@ -159,8 +163,8 @@ struct PairCommons {
   liveness::ControlPlane* control = nullptr;  // null in a job of one rank
 
   BlockPool blocks;  // for what lives as long as an operation
-  // Where messages of redistributions are packed and land, and what lies between their hops. What is
-  // kept is as much as two of them land at a time, while there are some.
+  // Where messages of redistributions are packed and land, and what lies between their hops. What
+  // is kept is as much as two of them land at a time, while there are some.
   HostBlocks host_blocks;
   Graveyard graveyard;
   Staging staging;

@@ -1,0 +1,76 @@
+// A HETCOMM_* variable: name, type, default and meaning. Each layer declares its own in a
+// variables.h. src/capi/variables.h lists all of them; `hetcomm_info --variables` prints that list.
+#pragma once
+
+#include <cstdint>
+
+namespace hetcomm {
+
+enum class VariableType : uint8_t { kText, kSecretText, kDuration, kSize, kInteger, kChoice };
+
+// This tells what a value leads the process to. Variables that name files or libraries do not count
+// in a program that has more rights than its caller (privilege.h): the caller would read, write or
+// run by the program's rights what it may not by its own. Nor do those that decide whom the process
+// trusts.
+enum class Naming : uint8_t {
+  kNoFile,
+  kFile,   // a file or a library
+  kTrust,  // who is trusted, by a file or by the value: a guess would protect a job less
+};
+
+// The meaning of the number 0, if it is not a number like the others.
+enum class Zero : uint8_t { kNumber, kAllowed, kDefault };
+
+// The values that a number, a size or a duration may have, both ends included.
+struct Limits {
+  uint64_t least = 0;
+  uint64_t most = UINT64_MAX;
+  Zero zero = Zero::kNumber;  // kAllowed: as well; kDefault: stands for the default
+};
+
+// A Config knows a variable by its address.
+struct Variable {
+  VariableType type;
+  Naming names;
+  const char* name;           // "HETCOMM_LOG"
+  const char* default_value;  // as it would be written
+  const char* choices;        // kChoice: "a|b|c"
+  const char* meaning;        // one sentence
+  Limits limits;
+  // A value that the caller's settings give to this variable unsets that one.
+  const Variable* displaced;
+
+  constexpr Variable(VariableType own_type, Naming own_names, const char* own_name,
+                     const char* own_default, const char* own_choices, const char* own_meaning,
+                     Limits own_limits = {}, const Variable* own_displaced = nullptr)
+      : type(own_type),
+        names(own_names),
+        name(own_name),
+        default_value(own_default),
+        choices(own_choices),
+        meaning(own_meaning),
+        limits(own_limits),
+        displaced(own_displaced) {}
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+};
+
+// All variables, and what their declarations are made of.
+namespace variable {
+
+using enum VariableType;
+using enum Naming;
+
+inline constexpr uint64_t kMs = 1'000'000;
+inline constexpr uint64_t kKi = 1 << 10;
+inline constexpr uint64_t kMi = 1 << 20;
+inline constexpr uint64_t kGi = 1 << 30;
+
+constexpr Limits between(uint64_t least, uint64_t most) { return {least, most, Zero::kNumber}; }
+constexpr Limits at_least(uint64_t least) { return between(least, UINT64_MAX); }
+constexpr Limits at_most(uint64_t most) { return between(0, most); }
+constexpr Limits zero_or(uint64_t least, uint64_t most) { return {least, most, Zero::kAllowed}; }
+constexpr Limits zero_is_default() { return {0, UINT64_MAX, Zero::kDefault}; }
+
+}  // namespace variable
+}  // namespace hetcomm
