@@ -8,6 +8,9 @@ of its first column have to exist, and all that stand in its rows count as liste
   folder/                 all files below the folder
   name.*, folder/*.cc     a pattern
 
+A program that a README.md calls whole, with a link to its file, has to stand in that file as it does in the
+README.md.
+
 Every source file of the folder has to be listed, except CMakeLists.txt. So has every one in a
 subfolder that some name of the table leads into, unless the subfolder has a README.md of its own.
 
@@ -23,6 +26,7 @@ SUFFIXES = (".h", ".hpp", ".c", ".cc", ".cpp", ".inc", ".py", ".cmake")
 HEADERS = (".h", ".hpp")
 SKIPPED_FOLDERS = {"build", ".git", ".cache", ".venv", "third_party", "__pycache__"}
 NAME = re.compile(r"`([^`\s]+)`")
+PROGRAM = re.compile(r"whole program \(\[[^\]]*\]\(([^)]+)\)\).*?^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def file_tables(text):
@@ -74,15 +78,25 @@ def matches(name, path, files):
     return belongs and not has_header and own.startswith(unit + "_")
 
 
+def check_programs(readme, text, where):
+    faults = []
+    for name, program in PROGRAM.findall(text):
+        source = readme.parent / name
+        if not source.exists() or program not in source.read_text(encoding="utf-8"):
+            faults.append(f"{where}: the whole program is another one than {name}")
+    return faults
+
+
 def check_readme(readme, root):
-    rows = file_tables(readme.read_text(encoding="utf-8"))
+    text = readme.read_text(encoding="utf-8")
+    where = readme.relative_to(root).as_posix()
+    faults = check_programs(readme, text, where)
+    rows = file_tables(text)
     if not rows:
-        return []
+        return faults
     files = files_below(readme.parent, root)
     first = [name for row in rows for name in NAME.findall(row[0])]
     listed = [name for row in rows for cell in row for name in NAME.findall(cell)]
-    where = readme.relative_to(root).as_posix()
-    faults = []
     for name in first:
         exists = any(matches(name, path, files) for path in files)
         if not exists and not (readme.parent / name).exists():

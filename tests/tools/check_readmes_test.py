@@ -40,6 +40,11 @@ class CheckReadmesTest(unittest.TestCase):
         self.assertEqual(len(faults), 1, faults)
         self.assertIn(expected, faults[0])
 
+    def test_a_program_that_differs_from_its_file_is_a_fault(self):
+        text = "This is a whole program ([ring.c](ring.c)).\n\n```c\nint main(void) { return 0; }\n```\n"
+        self.assertEqual(self.faults({"README.md": text, "ring.c": "/* Head. */\nint main(void) { return 0; }\n"}), [])
+        self.assert_caught({"README.md": text, "ring.c": "int main(void) { return 1; }\n"}, "another one")
+
     def test_good_tree_passes(self):
         self.assertEqual(self.faults({}), [])
 
