@@ -6,7 +6,7 @@
 #include "src/base/baton_role.h"
 #include "src/capi/guard.h"
 #include "src/capi/post.h"
-#include "src/core/peer/completer.h"
+#include "src/core/peer/matching/completer.h"
 #include "src/system/variables.h"
 
 namespace {

@@ -6,7 +6,7 @@
 
 #include "src/base/status.h"
 #include "src/core/communicator/communicator.h"
-#include "src/core/peer/track.h"
+#include "src/core/peer/matching/track.h"
 
 namespace hetcomm {
 

@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "src/base/text.h"
-#include "src/core/peer/reason.h"
-#include "src/core/peer/transfer.h"
+#include "src/core/peer/transfer/transfer.h"
+#include "src/core/peer/wire/reason.h"
 
 namespace hetcomm::reshard {
 namespace {

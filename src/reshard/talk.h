@@ -13,7 +13,7 @@
 #include "src/base/baton_role.h"
 #include "src/base/status.h"
 #include "src/core/communicator/communicator.h"
-#include "src/core/peer/reshard_board.h"
+#include "src/core/peer/matching/reshard_board.h"
 
 namespace hetcomm::reshard {
 

@@ -41,6 +41,11 @@ EVERYTHING = ""
 # What every room of core sees.
 CORE_BELOW = [PUBLIC_TYPES, BASE, SYSTEM, PRESENT, NET, "topology/", DEVICE_API, *TRANSPORT_API]
 
+# The rooms of peer.
+PEER_BELOW = CORE_BELOW + [LIVENESS, "src/core/progress/", "src/core/memory/"]
+PEER_CONNECTION = ["src/core/peer/sharing/", "src/core/peer/rails/", "src/core/peer/wire/"]
+PEER_TIE = ["src/core/peer/matching/", "src/core/peer/pair_commons.h", "src/core/peer/association.h"]
+
 # Path prefix -> what may be included, as path prefixes from the root. A trailing "<x>" stands for
 # each subfolder as a layer of its own: transports/tcp does not see transports/shm.
 LAYERS = {
@@ -68,7 +73,17 @@ LAYERS = {
     LIVENESS: [PUBLIC_TYPES, BASE, SYSTEM, NET],
     "src/core/progress/": CORE_BELOW,
     "src/core/memory/": CORE_BELOW + ["src/core/progress/"],
-    "src/core/peer/": CORE_BELOW + [LIVENESS, "src/core/progress/", "src/core/memory/"],
+    "src/core/peer/sharing/": PEER_BELOW,
+    "src/core/peer/rails/": PEER_BELOW + ["src/core/peer/sharing/"],
+    "src/core/peer/wire/": PEER_BELOW + ["src/core/peer/sharing/", "src/core/peer/rails/"],
+    "src/core/peer/matching/": PEER_BELOW + PEER_CONNECTION,
+    "src/core/peer/pair_commons": PEER_BELOW + PEER_CONNECTION + ["src/core/peer/matching/",
+                                                                  "src/core/peer/variables.h"],
+    "src/core/peer/association": PEER_BELOW + PEER_CONNECTION + ["src/core/peer/matching/",
+                                                                 "src/core/peer/pair_commons.h"],
+    "src/core/peer/transfer/": PEER_BELOW + PEER_CONNECTION + PEER_TIE,
+    "src/core/peer/access/": PEER_BELOW + PEER_CONNECTION + PEER_TIE + ["src/core/peer/transfer/"],
+    "src/core/peer/": PEER_BELOW + ["src/core/peer/"],
     "src/core/job/": CORE_BELOW + [LIVENESS, *BOOTSTRAP_API, "src/core/progress/", "src/core/memory/",
                                    "src/core/peer/"],
     "src/core/collectives/": CORE_BELOW + [REDUCE, "src/core/progress/", "src/core/memory/",

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/blocked_paths.h"
+#include "src/core/peer/rails/blocked_paths.h"
 
 namespace hetcomm::test {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/bulk_chooser.h"
+#include "src/core/peer/transfer/bulk_chooser.h"
 
 namespace hetcomm {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/channel_table.h"
+#include "src/core/peer/matching/channel_table.h"
 
 namespace hetcomm {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/far_ways.h"
+#include "src/core/peer/transfer/far_ways.h"
 
 namespace hetcomm {
 namespace {

@@ -20,9 +20,9 @@
 
 #include <hetcomm/p2p.h>
 
-#include "src/core/peer/match.h"
-#include "src/core/peer/reshard_board.h"
-#include "src/core/peer/track_ends.h"
+#include "src/core/peer/matching/match.h"
+#include "src/core/peer/matching/reshard_board.h"
+#include "src/core/peer/matching/track_ends.h"
 #include "src/core/progress/id_chains.h"
 #include "tests/support/counting_allocator.h"
 

@@ -17,7 +17,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/pacer.h"
+#include "src/core/peer/sharing/pacer.h"
 #include "tests/support/pattern.h"
 
 namespace hetcomm {

@@ -17,7 +17,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/match.h"
+#include "src/core/peer/matching/match.h"
 
 namespace hetcomm {
 namespace {

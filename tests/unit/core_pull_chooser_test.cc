@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/pull_chooser.h"
+#include "src/core/peer/transfer/pull_chooser.h"
 
 namespace hetcomm {
 namespace {

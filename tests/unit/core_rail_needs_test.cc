@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "src/core/memory/near_transports.h"
-#include "src/core/peer/rail_needs.h"
+#include "src/core/peer/rails/rail_needs.h"
 
 namespace hetcomm {
 namespace {

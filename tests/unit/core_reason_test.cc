@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/reason.h"
+#include "src/core/peer/wire/reason.h"
 
 namespace hetcomm::test {
 namespace {

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/reshard_board.h"
+#include "src/core/peer/matching/reshard_board.h"
 
 namespace hetcomm {
 namespace {

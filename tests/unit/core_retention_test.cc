@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/retention.h"
+#include "src/core/peer/wire/retention.h"
 
 namespace hetcomm {
 namespace {

@@ -26,7 +26,7 @@
 
 #include "devices/registry.h"
 #include "src/core/memory/overlap_guard.h"
-#include "src/core/peer/wire.h"
+#include "src/core/peer/wire/wire.h"
 #include "src/core/progress/block_pool.h"
 #include "src/core/progress/id_chains.h"
 #include "src/core/progress/operation_queue.h"

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/peer/track_ends.h"
+#include "src/core/peer/matching/track_ends.h"
 
 namespace hetcomm {
 namespace {

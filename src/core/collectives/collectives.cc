@@ -11,7 +11,7 @@
 #include "src/core/collectives/collective.h"
 #include "src/core/collectives/team.h"
 #include "src/core/collectives/variables.h"
-#include "src/core/peer/reason.h"
+#include "src/core/peer/wire/reason.h"
 
 namespace hetcomm::collectives {
 

@@ -5,7 +5,7 @@
 #include "src/core/memory/memory.h"
 #include "src/core/memory/registration.h"
 #include "src/core/memory/user_stream.h"
-#include "src/core/peer/completer.h"
+#include "src/core/peer/matching/completer.h"
 #include "src/system/clock.h"
 
 namespace hetcomm {

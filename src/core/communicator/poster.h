@@ -20,7 +20,7 @@
 #include "src/core/job/departures.h"
 #include "src/core/job/job.h"
 #include "src/core/memory/overlap_guard.h"
-#include "src/core/peer/track.h"
+#include "src/core/peer/matching/track.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"

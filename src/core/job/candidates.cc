@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "src/core/peer/rail.h"
+#include "src/core/peer/rails/rail.h"
 #include "topology/machine/pairing.h"
 
 namespace hetcomm {

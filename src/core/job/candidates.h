@@ -17,7 +17,7 @@
 #include "src/base/status.h"
 #include "src/core/job/job_transports.h"
 #include "src/core/job/peer_directory.h"
-#include "src/core/peer/rail_ends.h"
+#include "src/core/peer/rails/rail_ends.h"
 
 namespace hetcomm {
 

@@ -17,7 +17,7 @@
 #include "src/core/job/pair_table.h"
 #include "src/core/job/stream_waits.h"
 #include "src/core/peer/pair_commons.h"
-#include "src/core/peer/wire.h"
+#include "src/core/peer/wire/wire.h"
 
 namespace hetcomm {
 

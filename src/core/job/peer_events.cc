@@ -11,7 +11,7 @@
 #include "src/base/text.h"
 #include "src/core/job/path_inquiry.h"
 #include "src/core/peer/pair.h"
-#include "src/core/peer/reason.h"
+#include "src/core/peer/wire/reason.h"
 
 namespace hetcomm {
 

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "src/base/baton_role.h"
-#include "src/core/peer/bulks.h"
-#include "src/core/peer/credit.h"
 #include "src/core/peer/pair_commons.h"
-#include "src/core/peer/protocol_queue.h"
-#include "src/core/peer/rail_needs.h"
-#include "src/core/peer/rail_set.h"
-#include "src/core/peer/sequencer.h"
+#include "src/core/peer/rails/bulks.h"
+#include "src/core/peer/rails/rail_needs.h"
+#include "src/core/peer/rails/rail_set.h"
+#include "src/core/peer/wire/credit.h"
+#include "src/core/peer/wire/protocol_queue.h"
+#include "src/core/peer/wire/sequencer.h"
 #include "src/core/progress/operation_queue.h"
 
 namespace hetcomm {

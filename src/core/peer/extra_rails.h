@@ -16,7 +16,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
-#include "src/core/peer/cool_downs.h"
+#include "src/core/peer/rails/cool_downs.h"
 #include "src/core/peer/traffic.h"
 #include "src/system/clock.h"
 

@@ -6,7 +6,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
-#include "src/core/peer/reason.h"
+#include "src/core/peer/wire/reason.h"
 
 namespace hetcomm {
 

@@ -24,12 +24,12 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/peer/association.h"
-#include "src/core/peer/blocked_paths.h"
 #include "src/core/peer/extra_rails.h"
 #include "src/core/peer/idle_closer.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/peer/rail_switch.h"
-#include "src/core/peer/reachability.h"
+#include "src/core/peer/rails/blocked_paths.h"
+#include "src/core/peer/rails/reachability.h"
 #include "src/core/peer/traffic.h"
 #include "transports/transport.h"
 

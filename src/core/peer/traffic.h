@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/core/peer/access/remote_access.h"
 #include "src/core/peer/association.h"
-#include "src/core/peer/message_receiver.h"
-#include "src/core/peer/message_sender.h"
-#include "src/core/peer/remote_access.h"
-#include "src/core/peer/reshard_notes.h"
-#include "src/core/peer/tracks.h"
-#include "src/core/peer/transfer.h"
+#include "src/core/peer/transfer/message_receiver.h"
+#include "src/core/peer/transfer/message_sender.h"
+#include "src/core/peer/transfer/reshard_notes.h"
+#include "src/core/peer/transfer/tracks.h"
+#include "src/core/peer/transfer/transfer.h"
 
 namespace hetcomm {
 

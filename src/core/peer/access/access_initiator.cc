@@ -1,0 +1,370 @@
+#include "src/core/peer/access/access_initiator.h"
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <utility>
+
+#include "src/base/baton_role.h"
+#include "src/base/text.h"
+#include "src/core/memory/device_access.h"
+#include "src/core/peer/wire/atomics.h"
+#include "src/core/peer/wire/reason.h"
+
+namespace hetcomm {
+namespace {
+
+constexpr size_t kMaxExtents = 8;  // of a put that goes as one message
+
+// True if the bytes of |put| may travel in one message, out of which the owner copies them.
+bool fits_message(const Operation& put, const Rail& rail) HETCOMM_UNDER_BATON {
+  const Capabilities& capabilities = rail.capabilities();
+  return put.buffers.on_host && put.access.remote->host_accessible() &&
+         put.length <= capabilities.eager_limit_bytes &&
+         put.length + sizeof(AccessBody) <= capabilities.max_payload_bytes &&
+         put.extents().size() <= kMaxExtents;
+}
+
+}  // namespace
+
+// --- starting ---------------------------------------------------------------
+
+bool AccessInitiator::start(Operation& operation) {
+  Rail& rail = *association_.rail();
+  if (mapped_.start(operation, rail)) return true;
+  switch (operation.kind) {
+    case OperationKind::kPut:
+      return start_put(operation, rail);
+    case OperationKind::kGet:
+      return start_get(operation, rail);
+    default:
+      return start_atomic(operation);
+  }
+}
+
+bool AccessInitiator::start_put(Operation& put, Rail& rail) {
+  // The rest of a put may notify of more than its own range.
+  const bool fits = fits_message(put, rail) && put.access.ahead == 0;
+  // A small put that notifies is one message, which its notification would be anyway; written by
+  // the network it would be waited for first.
+  if (!put.access.placed && !(fits && put.access.notify) && direct_.may_start(put, rail)) {
+    direct_.start(put);
+    return true;
+  }
+  if (put.access.notify && !pay_for_notification(put)) return true;
+  return fits || put.access.placed ? start_put_message(put) : announce_put(put);
+}
+
+// False: there is no credit, and |put| waits for some. Nothing waits behind it.
+bool AccessInitiator::pay_for_notification(Operation& put) {
+  if (association_.send_credit().available() >= kMessageCost) return true;
+  put.phase = OperationPhase::kAwaiting;
+  put.access.awaits_credit = true;
+  awaiting_credit_.push_back(put);
+  return false;
+}
+
+void AccessInitiator::credit_came() {
+  if (awaiting_credit_.empty()) return;
+  // Out of one list into the other before anything that may fail for want of memory.
+  while (!awaiting_credit_.empty()) {
+    Operation& put = awaiting_credit_.front();
+    stop_awaiting_credit(put);
+    association_.enqueue(put);
+  }
+  association_.pair().pump();
+}
+
+void AccessInitiator::stop_awaiting_credit(Operation& put) {
+  put.access.awaits_credit = false;
+  awaiting_credit_.remove(put);
+}
+
+bool AccessInitiator::start_put_message(Operation& put) {
+  const AccessBody body = access_body_of(put);
+  std::array<iovec, 1 + kMaxExtents> pieces;
+  pieces[0] = {const_cast<AccessBody*>(&body), sizeof(body)};
+  size_t count = 1;
+  uint64_t length = sizeof(body);
+  uint8_t flags = put.access.notify ? kFlagNotify : uint8_t{0};
+  if (put.access.placed) {
+    flags |= kFlagPlaced;
+  } else {
+    for (const iovec& extent : put.extents()) pieces[count++] = extent;
+    length += put.length;
+  }
+  const WireHeader header{.kind = MessageKind::kPut, .flags = flags, .value = put.access.operand};
+  return ask(put, header, Extents(pieces.data(), count), length);
+}
+
+bool AccessInitiator::announce_put(Operation& put) {
+  if (!may_ask(put)) return true;
+  auto transfer = make_pooled<SendTransfer>(association_.common().blocks, transfers_, put);
+  const AnnouncePutBody body{access_body_of(put), put.access.ahead, transfer->make_announcement()};
+  const WireHeader header{.kind = MessageKind::kAnnouncePut,
+                          .flags = put.access.notify ? kFlagNotify : uint8_t{0},
+                          .tag = put.access.id,
+                          .value = put.access.operand};
+  const Code code = SendTransfer::announce(transfer, header, body);
+  if (code != Code::kOk) return association_.refused(put, code);
+  put.access.holds_permit = true;
+  note_asked(put);
+  return true;
+}
+
+bool AccessInitiator::start_get(Operation& get, Rail& rail) {
+  if (direct_.may_start(get, rail)) {
+    direct_.start(get);
+    return true;
+  }
+  const AccessBody body = access_body_of(get);
+  iovec piece{const_cast<AccessBody*>(&body), sizeof(body)};
+  const WireHeader header{.kind = MessageKind::kGet};
+  return ask(get, header, Extents(&piece, 1), sizeof(body));
+}
+
+bool AccessInitiator::start_atomic(Operation& atomic) {
+  AtomicBody body = atomic_body_of(atomic);
+  iovec piece{&body, sizeof(body)};
+  const WireHeader header{.kind = MessageKind::kAtomic};
+  return ask(atomic, header, Extents(&piece, 1), sizeof(body));
+}
+
+// False: |operation| waits for its turn now, and nothing waits for it.
+bool AccessInitiator::may_ask(Operation& operation) {
+  if (permits_.is_free() && (waiting_.empty() || operation.access.had_turn)) [[likely]]
+    return true;
+  waiting_.add(operation);
+  return false;
+}
+
+// Sends a message that the owner answers or acknowledges; |operation| waits for that. False: to be
+// tried again.
+bool AccessInitiator::ask(Operation& operation, WireHeader header, Extents payload,
+                          uint64_t length) {
+  if (!may_ask(operation)) return true;
+  const bool is_put = header.kind == MessageKind::kPut;
+  header.tag = asked_.insert(&operation);
+  Code code;
+  try {
+    if (is_put) sent_puts_.push_back({association_.sequencer().sent() + 1, header.tag});
+    code = association_.send(header, ExtentView{payload, 0, length});
+  } catch (const std::bad_alloc&) {
+    code = Code::kOutOfMemory;
+  }
+  if (code != Code::kOk) {
+    if (is_put && !sent_puts_.empty() && sent_puts_.back().id == header.tag) sent_puts_.pop_back();
+    asked_.erase(header.tag);
+    return association_.refused(operation, code);
+  }
+  operation.access.holds_permit = !is_put;  // that of a put stays with |sent_puts_|
+  operation.access.id = header.tag;
+  operation.phase = OperationPhase::kAwaiting;
+  note_asked(operation);
+  return true;
+}
+
+// The message that asks for |operation| has just left.
+void AccessInitiator::note_asked(Operation& operation) {
+  if (operation.kind == OperationKind::kPut && operation.access.notify) {
+    association_.send_credit().use(kMessageCost);
+  }
+  count_access(operation, association_.rails().current()->counters());
+  permits_.take();
+  operation.access.asked = true;
+}
+
+// --- without the owner's help -------------------------------------------------
+
+// The owner is told where it wants to know.
+void AccessInitiator::finish_direct(Operation& operation, Code code) {
+  if (code == Code::kOk && !operation.buffers.on_host && operation.kind == OperationKind::kGet) {
+    code = DeviceAccess::flush_remote_writes(operation).code();
+  }
+  // The owner's notification says that the bytes may be used, or this rank does when it sees the
+  // end.
+  const bool owner_has_to_know =
+      operation.access.notify ||
+      (operation.kind == OperationKind::kPut && operation.access.remote->needs_flush());
+  if (code == Code::kOk && owner_has_to_know) {
+    operation.access.placed = true;
+    send_soon(operation);
+  } else {
+    completer().complete_access(operation, code);
+  }
+}
+
+void AccessInitiator::go_by_message(Operation& operation, uint64_t placed) {
+  operation.access.direct_failed = true;
+  operation.drop_front(placed);
+  send_soon(operation);
+}
+
+// At the end of the pass; until then it is in a list, whatever happens.
+void AccessInitiator::send_soon(Operation& operation) {
+  association_.enqueue(operation);
+  association_.common().turns.update_due(association_.pair());
+}
+
+// --- permits and turns ---------------------------------------------------------
+
+void AccessInitiator::start_waiting() {
+  waiting_.start_all([this]() HETCOMM_UNDER_BATON { return permits_.is_free(); },
+                     [this](Operation& operation) HETCOMM_UNDER_BATON { return start(operation); });
+}
+
+// The operations that wait for a permit start at the end of the pass.
+void AccessInitiator::free_permit() {
+  permits_.give_back();
+  if (!waiting_.empty()) association_.common().turns.update_due(association_.pair());
+}
+
+// The operation that the owner has answered under |id|; null where that has ended before.
+Operation* AccessInitiator::take_asked(uint64_t id) {
+  Operation* operation = asked_.find(id);
+  const bool waited = asked_.erase(id);
+  if (operation == nullptr && waited) free_permit();
+  return operation;
+}
+
+// --- answers ------------------------------------------------------------------
+
+void AccessInitiator::receive_refused(const WireHeader& header) {
+  Operation* operation = take_asked(header.tag);
+  if (operation == nullptr) return;
+  const auto code = static_cast<Code>(static_cast<int32_t>(header.value));
+  // It is the owner's device: DEVICE_LOST would speak of this rank's.
+  if (code == Code::kDeviceLost) {
+    const Status why = told_by(association_.rank(), code, {});
+    completer().complete(*operation, why.code(), text_of_told(*operation, why));
+    return;
+  }
+  completer().complete_access(*operation, static_cast<int32_t>(code) < 0 ? code : Code::kInternal);
+}
+
+void AccessInitiator::acknowledged(uint32_t sequence) {
+  while (!sent_puts_.empty() && static_cast<int32_t>(sequence - sent_puts_.front().sequence) >= 0) {
+    const uint64_t id = sent_puts_.front().id;
+    Operation* put = asked_.find(id);
+    asked_.erase(id);
+    sent_puts_.pop_front();
+    free_permit();
+    if (put != nullptr) completer().complete_access(*put, Code::kOk);  // or else it ended before
+  }
+  direct_.acknowledged(sequence);
+}
+
+void AccessInitiator::protocol_message_left(MessageKind kind) {
+  const uint32_t sent = association_.sequencer().sent();
+  if (kind == MessageKind::kRailDown) {
+    direct_.told_of_failure(sent);
+  } else {
+    sent_puts_.push_back({sent, 0});
+  }
+}
+
+void AccessInitiator::receive_atomic_done(const WireHeader& header) {
+  const Operation* known = asked_.find(header.tag);
+  if (known != nullptr && !is_atomic(*known)) {
+    association_.violated("answer of a wrong kind");
+    return;
+  }
+  Operation* atomic = take_asked(header.tag);
+  if (atomic == nullptr) return;
+  if (atomic->access.result != nullptr) *atomic->access.result = header.value;
+  completer().complete_access(*atomic, Code::kOk);
+}
+
+void AccessInitiator::receive_get_data(const WireHeader& header, ConstByteSpan payload) {
+  const Operation* known = asked_.find(header.tag);
+  if (known != nullptr && (known->kind != OperationKind::kGet || payload.size() != known->length)) {
+    association_.violated("data of a get of a wrong length");
+    return;
+  }
+  Operation* get = take_asked(header.tag);
+  if (get == nullptr) return;
+  association_.common().delivery.deliver(*get, association_.rank(), get->tag, payload,
+                                         payload.size());
+}
+
+void AccessInitiator::receive_announced_get(const WireHeader& header, ConstByteSpan payload) {
+  AnnounceBody body;
+  if (!decode_body(payload, &body)) {
+    association_.violated("announcement of a wrong size");
+    return;
+  }
+  const Operation* known = asked_.find(header.tag);
+  if (known != nullptr && (known->kind != OperationKind::kGet || header.value != known->length)) {
+    association_.violated("data of a get of a wrong length");
+    return;
+  }
+  // The get has ended meanwhile: the owner hears of that before this rank asks for more.
+  if (known == nullptr) {
+    association_.send_protocol(MessageKind::kStop, body.sender_id, Code::kCancelled);
+  }
+  Operation* get = take_asked(header.tag);
+  if (get != nullptr) receiver_.attach_announced(*get, body, header.value);
+}
+
+// --- ending -------------------------------------------------------------------
+
+void AccessInitiator::end(Operation& operation, Code code, std::string text) {
+  if (operation.access.direct != nullptr) {
+    if (direct_.cancel(operation, code, &text)) return;
+  } else if (operation.access.waiting) {
+    waiting_.remove(operation);
+  } else if (!mapped_.stop(operation)) {
+    if (operation.access.awaits_credit) stop_awaiting_credit(operation);
+    withdraw_question(operation);
+    if (is_atomic(operation) && operation.access.asked) {
+      text = text_or_none([&] { return text + "; whether it happened cannot be learned"; });
+      code = Code::kOutcomeUnknown;
+    }
+  }
+  completer().complete(operation, code, std::move(text));
+}
+
+// The owner's answer to |operation| finds nobody.
+void AccessInitiator::withdraw_question(Operation& operation) {
+  if (std::exchange(operation.access.holds_permit, false)) {
+    asked_.detach(operation.access.id);  // and the permit with it
+  } else {
+    asked_.erase(operation.access.id);
+  }
+}
+
+bool AccessInitiator::is_idle() const {
+  return has_all_started() && asked_.empty() && direct_.empty() && !direct_.is_barrier_up() &&
+         sent_puts_.empty() && mapped_.is_idle();
+}
+
+// --- connections --------------------------------------------------------------
+
+void AccessInitiator::rail_failed(const Rail& rail, bool peer_has_to_know) {
+  mapped_.rail_failed(rail);
+  direct_.rail_failed(rail, peer_has_to_know);
+}
+
+void AccessInitiator::start_again() {
+  if (!mapped_.has_interrupted()) return;
+  mapped_.enqueue_interrupted();
+  association_.common().turns.update_due(association_.pair());
+}
+
+void AccessInitiator::fail_everything(const Status& why) {
+  sent_puts_.clear();
+  direct_.forget_failures();
+  const auto fail = [&](Operation& operation) HETCOMM_UNDER_BATON {
+    end(operation, why.code(), text_or_none([&]() HETCOMM_UNDER_BATON {
+          return fmt::format("{}: {}", describe(operation), why.text());
+        }));
+  };
+  asked_.for_each(fail);
+  while (!awaiting_credit_.empty()) fail(awaiting_credit_.front());
+  while (!waiting_.empty()) fail(waiting_.front());
+  direct_.lose_all(why);
+  while (Operation* copying = mapped_.first_copying()) fail(*copying);
+  mapped_.enqueue_interrupted();  // into the outbox, which is failed next
+}
+
+}  // namespace hetcomm

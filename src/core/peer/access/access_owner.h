@@ -1,0 +1,77 @@
+// AccessOwner: does what one peer asks of the memory of this rank. Everything read here is checked
+// against this rank's table of registrations. Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "src/base/baton_role.h"
+#include "src/core/memory/registration.h"
+#include "src/core/peer/access/turn_queue.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/transfer/message_receiver.h"
+#include "src/core/peer/transfer/transfer.h"
+#include "src/core/peer/wire/permits.h"
+
+namespace hetcomm {
+
+class AccessOwner {
+ public:
+  // Operations that this rank begins for the peer have |ledger|.
+  AccessOwner(Association& association, TransferTable& transfers, MessageReceiver& receiver,
+              AccessLedger& ledger)
+      : association_(association),
+        transfers_(transfers),
+        receiver_(receiver),
+        permits_(association.permits()),
+        ledger_(ledger),
+        waiting_(association) {}
+  AccessOwner(const AccessOwner&) = delete;
+  AccessOwner& operator=(const AccessOwner&) = delete;
+
+  // --- what the initiator asks for ---
+  void receive_put(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_announced_put(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_get(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_atomic(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_ask(uint64_t id) HETCOMM_UNDER_BATON;
+
+  // Sends the data of a get, which is in no list. The association may send. False: to be tried
+  // again. May throw std::bad_alloc.
+  bool start(Operation& answer) HETCOMM_UNDER_BATON;
+  // Starts the answers that wait for room on the connection. They are not behind the outbox: its
+  // first operation may wait for what only the peer can do.
+  void start_waiting() HETCOMM_UNDER_BATON;
+  bool has_to_start() const HETCOMM_UNDER_BATON { return !waiting_.empty(); }
+  // Ends an answer that waits, or has never left.
+  void end(Operation& answer, Code code, std::string text) HETCOMM_UNDER_BATON;
+  void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
+
+  // The receive of a put (kAccept) is ending. May throw std::bad_alloc.
+  void accepted(const Operation& accept) HETCOMM_UNDER_BATON;
+  // Tells the initiator that its get has failed here. |answer|'s permit goes over to the message.
+  void refuse(Operation& answer) HETCOMM_UNDER_BATON;
+
+ private:
+  PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
+  bool hold() HETCOMM_UNDER_BATON;
+  void refuse(uint64_t id, Code code) HETCOMM_UNDER_BATON;
+  Registration* find(const AccessBody& range, uint32_t right, Code* code) HETCOMM_UNDER_BATON;
+  // Why nobody may use |registration|, which may be null; kOk: it may be used.
+  static Code check(const Registration* registration) HETCOMM_UNDER_BATON;
+  void note_refusal(const char* why) HETCOMM_UNDER_BATON;
+  Operation* begin(OperationKind kind, Registration& registration,
+                   const AccessBody& range) HETCOMM_UNDER_BATON;
+  void finish_put(Registration& registration, const AccessBody& range,
+                  const WireHeader& header) HETCOMM_UNDER_BATON;
+  void submit(Operation& answer) HETCOMM_UNDER_BATON;
+
+  Association& association_;
+  TransferTable& transfers_;
+  MessageReceiver& receiver_;
+  Permits& permits_;
+  AccessLedger& ledger_;
+  TurnQueue waiting_;  // answers
+};
+
+}  // namespace hetcomm

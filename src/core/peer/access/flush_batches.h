@@ -1,0 +1,60 @@
+// FlushBatches: which one-sided operations a flush waits for. A batch is what was submitted between
+// two flushes; a flush completes when its batch and all before it have ended. Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/peer/matching/completer.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+class FlushBatches {
+ public:
+  // |rank|: whose memory the operations are about.
+  FlushBatches(Completer& completer, int rank) : completer_(completer), rank_(rank) {}
+  FlushBatches(const FlushBatches&) = delete;
+  FlushBatches& operator=(const FlushBatches&) = delete;
+
+  // Counts one more operation, and returns the number of its batch. May throw std::bad_alloc.
+  uint64_t add() HETCOMM_UNDER_BATON {
+    if (batches_.empty() || batches_.back().closed) [[unlikely]]
+      open_batch();
+    ++batches_.back().running;
+    return first_ + batches_.size() - 1;
+  }
+  // An operation of |batch| has completed in |code|.
+  void ended(uint64_t batch, Code code) HETCOMM_UNDER_BATON {
+    Batch& own = batches_[batch - first_];
+    --own.running;
+    if (code != Code::kOk && own.first_failure == Code::kOk) own.first_failure = code;
+    if (own.running == 0 && own.closed) finish_batches();
+  }
+  // Takes |flush|, which is pending. May throw std::bad_alloc.
+  void submit(Operation& flush) HETCOMM_UNDER_BATON;
+  // |flush| ends before its time. What failed in its batch is left for the next flush to say.
+  void forget(const Operation& flush) HETCOMM_UNDER_BATON;
+
+ private:
+  struct Batch {
+    uint64_t running = 0;
+    Code first_failure = Code::kOk;
+    bool closed = false;
+    Operation* flush = nullptr;  // null in a closed one: it ended before
+  };
+
+  void open_batch() HETCOMM_UNDER_BATON;
+  void finish_batches() HETCOMM_UNDER_BATON;
+  void complete(Operation& flush, Code first_failure) HETCOMM_UNDER_BATON;
+
+  Completer& completer_;
+  const int rank_;
+  std::deque<Batch> batches_;            // the last one is open
+  uint64_t first_ = 0;                   // number of the first one
+  Code unreported_failure_ = Code::kOk;  // before the next batch, of a flush that ended early
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,172 @@
+#include "src/core/peer/access/mapped_access.h"
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/wire/atomics.h"
+
+namespace hetcomm {
+namespace {
+
+void copy_range(const Operation& operation, uint64_t from, uint64_t length) HETCOMM_UNDER_BATON {
+  std::byte* at = operation.access.remote->mapped + operation.access.offset + from;
+  const bool put = operation.kind == OperationKind::kPut;
+  for_each_piece(operation.extents(), from, length, [&](std::byte* piece, size_t size) {
+    put ? copy_bytes(at, piece, size) : copy_bytes(piece, at, size);
+    at += size;
+  });
+}
+
+}  // namespace
+
+void MappedAccess::add(RemoteMemory& remote) {
+  ++remote_count_;
+  try {
+    for (size_t i = 0; i < remote.key_count(); ++i) {
+      if (remote.key(i) != RemoteKey{}) remotes_.emplace(remote.key(i), &remote);
+    }
+  } catch (const std::bad_alloc&) {
+    remove(remote);
+    throw;
+  }
+}
+
+void MappedAccess::remove(RemoteMemory& remote) {
+  --remote_count_;
+  for (size_t i = 0; i < remote.key_count(); ++i) {
+    auto [each, end] = remotes_.equal_range(remote.key(i));
+    while (each != end) each = each->second == &remote ? remotes_.erase(each) : std::next(each);
+    forget_if_gone(remote.key(i));
+  }
+}
+
+template <typename Use>
+void MappedAccess::for_each_remote(const Rail& rail, const RemoteKey& key, Use&& use) {
+  auto [each, end] = remotes_.equal_range(key);
+  for (; each != end; ++each) {
+    if (each->second->key(rail.ends.peer) == key) use(*each->second);
+  }
+}
+
+// As long as a memory names it, it must not be asked for again.
+void MappedAccess::forget_if_gone(const RemoteKey& key) {
+  const auto known = regions_.find(key);
+  if (known != regions_.end() && known->second.is_gone && !remotes_.contains(key)) {
+    regions_.erase(known);
+  }
+}
+
+// Asks for the mapping on first use; until it is there the owner helps.
+bool MappedAccess::ask_for(RemoteMemory& remote, Rail& rail) {
+  const RemoteKey& key = remote.key(rail.ends.peer);
+  if (!rail.capabilities().map || key == RemoteKey{}) return false;
+  const auto [found, is_new] = regions_.try_emplace(key);
+  if (is_new) {
+    rail.abilities().mapper->map(key, remote.length());
+    return false;
+  }
+  // The exported bytes may say anything; what counts is what is mapped.
+  const MappedRegion& region = found->second.mapped;
+  if (region.length == remote.length()) remote.mapped = region.address;
+  remote.counters = &rail.counters();
+  return remote.mapped != nullptr;
+}
+
+void MappedAccess::mapped(Rail& rail, const RemoteKey& key, const Result<MappedRegion>& mapped) {
+  if (!mapped.ok()) {
+    association_.common().log.info("memory of rank {} is not mapped: {}", association_.rank(),
+                                   mapped.status().text());
+    return;
+  }
+  const auto known = regions_.find(key);
+  if (known == regions_.end()) return;
+  known->second.mapped = mapped.value();
+  for_each_remote(rail, key, [&](RemoteMemory& remote) HETCOMM_UNDER_BATON {
+    static_cast<void>(is_mapped(remote, rail));
+  });
+}
+
+void MappedAccess::unmap(const Rail& rail, const RemoteKey& key) {
+  for_each_remote(rail, key,
+                  [](RemoteMemory& remote) HETCOMM_UNDER_BATON { remote.mapped = nullptr; });
+  // It is not asked for again: the owner is about to forget it.
+  if (const auto known = regions_.find(key); known != regions_.end()) {
+    known->second = {.mapped = {}, .is_gone = true};
+    forget_if_gone(key);
+  }
+  for (size_t i = 0; i < copies_.size();) {
+    Operation& operation = *copies_[i].operation;
+    if (operation.access.remote->key(rail.ends.peer) != key) {
+      ++i;
+      continue;
+    }
+    copies_.erase(copies_.begin() + static_cast<ptrdiff_t>(i));
+    user_.go_by_message(operation, 0);
+  }
+}
+
+// True when the operation has left the outbox: done, or copying. False: the rest goes by message.
+bool MappedAccess::start_mapped(Operation& operation, Rail& rail) {
+  if (is_atomic(operation)) {
+    std::byte* at = operation.access.remote->mapped + operation.access.offset;
+    if (!is_aligned_word(at)) return false;
+    const uint64_t before = do_atomic(at, atomic_body_of(operation));
+    if (operation.access.result != nullptr) *operation.access.result = before;
+  } else if (operation.length > kMaxCopiedAtOnce) {
+    count_access(operation, rail.counters());
+    ++rail.counters().direct;
+    operation.phase = OperationPhase::kDirect;
+    copies_.push_back({&operation, 0});
+    association_.common().turns.copies_due(association_.pair());
+    return true;
+  } else {
+    copy_range(operation, 0, operation.length);
+  }
+  count_access(operation, rail.counters());
+  ++rail.counters().direct;
+  if (operation.access.notify) {
+    operation.access.placed = true;
+    return false;
+  }
+  association_.common().completer.complete_access(operation, Code::kOk);
+  return true;
+}
+
+bool MappedAccess::copy_some() {
+  if (copies_.empty()) return false;
+  Copy& copy = copies_.front();
+  Operation& operation = *copy.operation;
+  const uint64_t length = std::min(kMaxCopiedAtOnce, operation.length - copy.done);
+  copy_range(operation, copy.done, length);
+  copy.done += length;
+  if (copy.done < operation.length) return true;
+  copies_.pop_front();
+  user_.finish_direct(operation, Code::kOk);
+  return !copies_.empty();
+}
+
+bool MappedAccess::stop(const Operation& operation) {
+  return std::erase_if(copies_, [&](const Copy& each) { return each.operation == &operation; }) > 0;
+}
+
+void MappedAccess::rail_failed(const Rail& rail) {
+  if (!rail.capabilities().map) return;
+  for (const auto& [key, remote] : remotes_) remote->mapped = nullptr;
+  regions_.clear();
+  interrupted_.reserve(interrupted_.size() +
+                       copies_.size());  // in one of the two lists, whatever happens
+  for (const Copy& copy : copies_) interrupted_.push_back(copy.operation);
+  copies_.clear();
+}
+
+void MappedAccess::enqueue_interrupted() {
+  for (Operation* operation : interrupted_) {
+    operation->access.direct_failed = true;
+    association_.enqueue(*operation);
+  }
+  interrupted_.clear();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,103 @@
+// MappedAccess: one-sided operations on remote memory that a connection maps into this process. The
+// CPU does them. Under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/memory/registration.h"
+#include "src/core/peer/access/direct_path.h"
+#include "src/core/peer/association.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+// One call copies so many bytes to or from mapped memory; progress does the rest.
+inline constexpr uint64_t kMaxCopiedAtOnce = 4 << 20;
+
+class MappedAccess {
+ public:
+  MappedAccess(Association& association, DirectPathUser& user)
+      : association_(association), user_(user) {}
+  MappedAccess(const MappedAccess&) = delete;
+  MappedAccess& operator=(const MappedAccess&) = delete;
+
+  // Remote memories of the peer, for as long as they exist. May throw std::bad_alloc, and has then
+  // done nothing.
+  void add(RemoteMemory& remote) HETCOMM_UNDER_BATON;
+  void remove(RemoteMemory& remote) HETCOMM_UNDER_BATON;
+
+  // The connection maps, or stops mapping, a region.
+  void mapped(Rail& rail, const RemoteKey& key,
+              const Result<MappedRegion>& mapped) HETCOMM_UNDER_BATON;
+  void unmap(const Rail& rail, const RemoteKey& key) HETCOMM_UNDER_BATON;
+
+  // Does |operation|, or begins to copy, if |rail|, the current one, maps its memory. False:
+  // nothing was done, or its bytes are in place and only the notification is missing.
+  bool start(Operation& operation, Rail& rail) HETCOMM_UNDER_BATON {
+    if (operation.access.remote == nullptr || operation.access.placed ||
+        !operation.buffers.on_host || operation.access.direct_failed) {
+      return false;
+    }
+    return is_mapped(*operation.access.remote, rail) && start_mapped(operation, rail);
+  }
+  // Copies that are too long for one call go on. False: none is left.
+  bool copy_some() HETCOMM_UNDER_BATON;
+  // Takes |operation| out of what copies. False: it was not there.
+  bool stop(const Operation& operation) HETCOMM_UNDER_BATON;
+  // The first operation that copies. Null: none.
+  Operation* first_copying() const HETCOMM_UNDER_BATON {
+    return copies_.empty() ? nullptr : copies_.front().operation;
+  }
+
+  // Stops the copies to memory that |rail| maps. They start again with enqueue_interrupted().
+  void rail_failed(const Rail& rail) HETCOMM_UNDER_BATON;
+  bool has_interrupted() const HETCOMM_UNDER_BATON { return !interrupted_.empty(); }
+  // Puts it into the outbox, to go by message. Fails for nothing.
+  void enqueue_interrupted() HETCOMM_UNDER_BATON;
+  // No memory of the peer is held that a connection may have mapped, and nothing is copied.
+  bool is_idle() const HETCOMM_UNDER_BATON {
+    return remote_count_ == 0 && copies_.empty() && interrupted_.empty();
+  }
+
+ private:
+  struct Copy {
+    Operation* operation;
+    uint64_t done;
+  };
+  struct KnownRegion {
+    MappedRegion mapped;   // without an address: asked for
+    bool is_gone = false;  // the owner has forgotten it
+  };
+  struct HashKey {
+    size_t operator()(const RemoteKey& key) const {
+      uint64_t mixed = 0;
+      for (const uint64_t word : key.words) mixed = (mixed ^ word) * 0x9e3779b97f4a7c15u;
+      return mixed ^ mixed >> 32;
+    }
+  };
+
+  bool is_mapped(RemoteMemory& remote, Rail& rail) HETCOMM_UNDER_BATON {
+    return remote.mapped != nullptr || ask_for(remote, rail);
+  }
+  // Calls use(RemoteMemory&) for those that |rail| knows by |key|.
+  template <typename Use>
+  void for_each_remote(const Rail& rail, const RemoteKey& key, Use&& use) HETCOMM_UNDER_BATON;
+  void forget_if_gone(const RemoteKey& key) HETCOMM_UNDER_BATON;
+  bool ask_for(RemoteMemory& remote, Rail& rail) HETCOMM_UNDER_BATON;
+  bool start_mapped(Operation& operation, Rail& rail) HETCOMM_UNDER_BATON;
+
+  Association& association_;
+  DirectPathUser& user_;
+  size_t remote_count_ = 0;
+  std::unordered_multimap<RemoteKey, RemoteMemory*, HashKey> remotes_;  // by each of their keys
+  std::unordered_map<RemoteKey, KnownRegion, HashKey> regions_;         // of the connection
+  std::deque<Copy> copies_;
+  std::vector<Operation*> interrupted_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,118 @@
+// RemoteAccess: one-sided operations between this rank and one peer, both halves.
+//
+// clang-format off
+//   initiator                                         owner
+//     kPut (range, bytes)                        -->    writes them; acknowledged with whatever
+//                                                       goes back next
+//     kAnnouncePut (range, source), a rendezvous  -->    a receive of its own, with chunks as any
+//     kGet (range)                               -->    a send of its own:
+//                                                <--    kGetData (bytes) or kAnnounceGet (source)
+//     kAtomic                                    -->    does it
+//                                                <--    kAtomicDone (value before)
+//                                                <--    kRefused (why not), for each of them
+//     kAskMemory, while operations wait for       -->
+//       users' streams                           <--    kNoMemory, where it is not registered
+// clang-format on
+//
+// On a connection that reaches published regions puts and gets go there by themselves
+// (direct_access.h), or the CPU does them where the connection maps the region (mapped_access.h);
+// the notification then follows as a kPut without bytes. All messages are numbered and come once,
+// as all of the pair, which is what makes notifications and atomics happen once. Under the baton.
+//
+// At most kMaxAsked operations are asked of one owner at a time, and kMaxHeld held for one
+// initiator: permits.h says what counts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/access/access_initiator.h"
+#include "src/core/peer/access/access_owner.h"
+#include "src/core/peer/access/flush_batches.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/matching/completer.h"
+#include "src/core/peer/wire/permits.h"
+
+namespace hetcomm {
+
+class RemoteAccess final : public AccessLedger {
+ public:
+  RemoteAccess(Association& association, TransferTable& transfers, MessageReceiver& receiver)
+      : association_(association),
+        permits_(association.permits()),
+        batches_(association.common().completer, association.rank()),
+        initiator_(association, transfers, receiver),
+        owner_(association, transfers, receiver, *this) {}
+  RemoteAccess(const RemoteAccess&) = delete;
+  RemoteAccess& operator=(const RemoteAccess&) = delete;
+
+  // Counts a one-sided operation of this rank's user, which is pending. True: it is a flush, which
+  // needs no start. May throw std::bad_alloc.
+  bool accept(Operation& operation) HETCOMM_UNDER_BATON {
+    operation.access.ledger = this;
+    if (operation.kind == OperationKind::kFlush) [[unlikely]] {
+      batches_.submit(operation);
+      return true;
+    }
+    operation.access.batch = batches_.add();
+    operation.access.started = true;
+    return false;
+  }
+  // Starts one that has its turn. False: to be tried again. May throw std::bad_alloc.
+  bool start(Operation& operation) HETCOMM_UNDER_BATON {
+    return operation.kind == OperationKind::kAnswer ? owner_.start(operation)
+                                                    : initiator_.start(operation);
+  }
+  // Ends one that is under way (OperationPhase::kAwaiting or kDirect). Its buffer is quiet when it
+  // has completed.
+  void end(Operation& operation, Code code, std::string text) HETCOMM_UNDER_BATON;
+  void ending(Operation& operation) override HETCOMM_UNDER_BATON;
+  // Flushes may follow.
+  void ended(uint64_t batch, Code code) override HETCOMM_UNDER_BATON {
+    batches_.ended(batch, code);
+  }
+
+  // --- messages ---
+  void receive(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  bool awaits_acknowledgement() const HETCOMM_UNDER_BATON {
+    return permits_.has_answers() || initiator_.awaits_acknowledgement();
+  }
+  // The peer has all messages up to |sequence|. The first is called before the message that
+  // acknowledges them is dealt with, which may ask for something; the second after it.
+  void answers_acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON {
+    permits_.acknowledged(sequence);
+  }
+  void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON { initiator_.acknowledged(sequence); }
+
+  // --- what waits ---
+  // An answer or an operation that waits can start now, if the connection has room.
+  bool has_to_start() const HETCOMM_UNDER_BATON {
+    return owner_.has_to_start() || initiator_.has_to_start();
+  }
+  // Nothing that was submitted waits here for its turn.
+  bool has_all_started() const HETCOMM_UNDER_BATON {
+    return !owner_.has_to_start() && initiator_.has_all_started();
+  }
+  // Nothing is under way, and no memory of the peer is held that a connection may have mapped.
+  bool is_idle() const HETCOMM_UNDER_BATON {
+    return !owner_.has_to_start() && initiator_.is_idle();
+  }
+  void fail_everything(const Status& why) HETCOMM_UNDER_BATON {
+    owner_.fail_everything(why);
+    initiator_.fail_everything(why);
+  }
+
+  AccessInitiator& initiator() HETCOMM_UNDER_BATON { return initiator_; }
+  AccessOwner& owner() HETCOMM_UNDER_BATON { return owner_; }
+  const Permits& permits() const HETCOMM_UNDER_BATON { return permits_; }
+
+ private:
+  Association& association_;
+  Permits& permits_;
+  FlushBatches batches_;
+  AccessInitiator initiator_;
+  AccessOwner owner_;
+};
+
+}  // namespace hetcomm

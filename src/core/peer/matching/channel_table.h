@@ -1,0 +1,107 @@
+// The channels of one rank: what arrives for its communicators, found by the number that senders
+// put in front of each message.
+//
+// Every rank numbers its own channels, and tells the members of a communicator the number by which
+// they reach it here. It draws the number before it tells them. So a message for a number that is
+// not in the table can only be for a communicator that is gone here, however fast the sender is.
+// Numbers are drawn in turn from 2^32: messages for an old one that come late find nothing, and no
+// number of communicators that were made and destroyed uses them up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/peer/matching/match.h"
+#include "src/core/peer/matching/reshard_board.h"
+
+namespace hetcomm {
+
+// The match tables of one communicator.
+struct Channel {
+  explicit Channel(uint32_t own_id) : id(own_id) {}
+  const uint32_t id;
+  bool closed HETCOMM_GUARDED_BY_BATON = false;  // aborted: messages are dropped
+  MatchTable point_to_point HETCOMM_GUARDED_BY_BATON;
+  MatchTable collective HETCOMM_GUARDED_BY_BATON;
+  ReshardBoard plans HETCOMM_GUARDED_BY_BATON;
+  Status aborted HETCOMM_GUARDED_BY_BATON;  // why, when it was
+  // Why collective operations failed, when they have. Everything else goes on.
+  Status collectives_failed HETCOMM_GUARDED_BY_BATON;
+};
+
+class ChannelTable {
+ public:
+  // Draws numbers from |first| on.
+  explicit ChannelTable(uint32_t first = 0) : next_(first) {}
+
+  // Null when there is none with this number, any more.
+  Channel* find(uint32_t id) const HETCOMM_UNDER_BATON {
+    Channel* found = slots_[id & mask()].get();
+    return found != nullptr && found->id == id ? found : nullptr;
+  }
+  // Returns the table in which a message is matched; null if nobody will receive it: its channel is
+  // closed or gone, or its collective operations have failed.
+  MatchTable* match_table(uint32_t id, bool collective) const HETCOMM_UNDER_BATON {
+    Channel* found = find(id);
+    if (found == nullptr || found->closed) return nullptr;
+    if (collective && !found->collectives_failed.ok()) return nullptr;
+    return collective ? &found->collective : &found->point_to_point;
+  }
+  bool is_aborted(uint32_t id) const HETCOMM_UNDER_BATON {
+    const Channel* found = find(id);
+    return found != nullptr && !found->aborted.ok();
+  }
+  // The first one has number |first|.
+  Channel& open() HETCOMM_UNDER_BATON {
+    if (2 * (count_ + 1) > slots_.size()) grow();
+    while (slots_[next_ & mask()] != nullptr) ++next_;
+    auto& slot = slots_[next_ & mask()];
+    slot = std::make_unique<Channel>(next_);
+    ++next_;
+    ++count_;
+    return *slot;
+  }
+  // Its tables are empty.
+  void close(uint32_t id) HETCOMM_UNDER_BATON {
+    if (find(id) == nullptr) return;
+    slots_[id & mask()].reset();
+    --count_;
+  }
+  bool empty() const HETCOMM_UNDER_BATON { return count_ == 0; }
+
+  template <typename Use>
+  void for_each(Use&& use) const HETCOMM_UNDER_BATON {
+    for (const auto& channel : slots_) {
+      if (channel != nullptr) use(*channel);
+    }
+  }
+  // Calls use(MatchTable&) for every table.
+  template <typename Use>
+  void for_each_table(Use&& use) const HETCOMM_UNDER_BATON {
+    for_each([&](Channel& channel) HETCOMM_UNDER_BATON {
+      use(channel.point_to_point);
+      use(channel.collective);
+    });
+  }
+
+ private:
+  size_t mask() const HETCOMM_UNDER_BATON { return slots_.size() - 1; }
+  // Numbers that differ in their low bits do so with one bit more.
+  void grow() HETCOMM_UNDER_BATON {
+    std::vector<std::unique_ptr<Channel>> bigger(2 * slots_.size());
+    for (auto& channel : slots_) {
+      if (channel != nullptr) bigger[channel->id & (bigger.size() - 1)] = std::move(channel);
+    }
+    slots_.swap(bigger);
+  }
+
+  // The number modulo the size, a power of two that is at least twice |count_|.
+  std::vector<std::unique_ptr<Channel>> slots_ = std::vector<std::unique_ptr<Channel>>(8);
+  size_t count_ = 0;
+  uint32_t next_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,120 @@
+#include "src/core/peer/matching/completer.h"
+
+#include <memory>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "src/base/baton_role.h"
+#include "src/base/text.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/registration.h"
+#include "src/core/memory/user_stream.h"
+#include "src/core/peer/matching/channel_table.h"
+
+namespace hetcomm {
+
+void Completer::complete(Operation& operation, Code code, std::string text) {
+  operation.outcome.code = code;
+  try {
+    if (!text.empty()) operation.outcome.text = std::make_unique<std::string>(std::move(text));
+  } catch (const std::bad_alloc&) {
+    operation.outcome.text.reset();  // the code has to do
+  }
+  complete(operation);
+}
+
+bool is_aborted(const Operation& operation, Code code) {
+  return code == Code::kAborted && operation.communicator->channel().closed;
+}
+
+std::string text_of_told(const Operation& operation, const Status& told) {
+  return text_or_none([&]() HETCOMM_UNDER_BATON {
+    return operation.end_handler != nullptr
+               ? std::string(told.text())
+               : fmt::format("{}: {}", describe(operation), told.text());
+  });
+}
+
+std::string Completer::access_failure_text(const Operation& operation, Code code) {
+  const char* const why = code == Code::kStaleHandle  ? "the memory is not registered any more"
+                          : code == Code::kDeviceLost ? "a device of this rank failed"
+                                                      : code_text(code);
+  return fmt::format("{}: {}", describe(operation), why);
+}
+
+void Completer::complete_access(Operation& operation, Code code) {
+  if (code == Code::kOk) {
+    operation.outcome.bytes_sent = operation.outcome.bytes_received = operation.length;
+    complete(operation);
+    return;
+  }
+  complete(operation, code, text_or_none([&]() HETCOMM_UNDER_BATON {
+             return access_failure_text(operation, code);
+           }));
+}
+
+// A collective operation that was never started, or a one-sided one.
+void Completer::complete_other(Operation& operation) {
+  if (operation.kind == OperationKind::kCollective) {
+    delete std::exchange(operation.composite, nullptr);
+    finish(operation);
+    return;
+  }
+  const Operation::Access access = operation.access;
+  const Code code = operation.outcome.code;
+  if (code == Code::kOk) {
+    operation.outcome.bytes_sent += access.ahead;
+    operation.outcome.bytes_received += access.ahead;
+  }
+  if (access.ledger != nullptr) access.ledger->ending(operation);
+  // A thread that sees the end may let go of the remote memory at once.
+  if (access.remote != nullptr) access.remote->drop_use();
+  finish(operation);
+  if (access.registration != nullptr && access.registration->drop_running()) {
+    engine_.note_arrival();  // somebody may wait for it to unregister
+  }
+  if (access.started) access.ledger->ended(access.batch, code);
+}
+
+// Whatever ends an operation: where a device of its memory was given up, that memory may not be quiet.
+void Completer::tell_of_abandoned(Operation& operation) {
+  for (const BufferPiece& piece : operation.buffers.pieces) {
+    if (piece.memory == nullptr || piece.length == 0 || piece.memory->check().ok()) continue;
+    Code& code = operation.outcome.code;
+    std::unique_ptr<std::string>& text = operation.outcome.text;
+    try {
+      if (code != Code::kDeviceLost || text == nullptr) {
+        code = Code::kDeviceLost;
+        text = std::make_unique<std::string>(
+            fmt::format("{}: {}", describe(operation), piece.memory->check().text()));
+      }
+      if (text->find(kNotQuiet) == std::string::npos) *text += fmt::format("; {}", kNotQuiet);
+    } catch (const std::bad_alloc&) {
+      text.reset();  // the code has to do
+    }
+    return;
+  }
+}
+
+void Completer::let_stream_go_on(Operation& operation) {
+  StreamHold* const hold = std::exchange(operation.order.hold, nullptr);
+  if (hold != nullptr) hold->drop_operation();
+  if (!operation.prepared || operation.detached) drop_stream(operation);
+}
+
+void Completer::drop_stream(Operation& operation) {
+  if (!operation.options.on_stream) return;
+  operation.options.on_stream = false;
+  operation.order.stream->drop_use();
+}
+
+void Completer::drop_uses(Operation& operation) {
+  drop_stream(operation);
+  for (const BufferPiece& piece : operation.buffers.pieces) {
+    if (piece.memory != nullptr) piece.memory->drop_use();
+  }
+  operation.clear_pieces();
+}
+
+}  // namespace hetcomm

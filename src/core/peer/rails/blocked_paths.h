@@ -1,0 +1,67 @@
+// BlockedPaths: the paths to one peer that take connections and carry nothing behind the opening. A
+// network that drops long packets only is the usual cause. Under the baton.
+//
+// A path is blocked after kMaxBreaks breaks of connections that had data under way, of which the
+// peer's host acknowledged nothing. One acknowledgement, on whatever path, clears all counts. A
+// break of a connection without data counts nothing.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/rails/rail_ends.h"
+#include "transports/types.h"
+
+namespace hetcomm {
+
+class BlockedPaths {
+ public:
+  static constexpr uint32_t kMaxBreaks = 3;
+
+  // A connection between |ends| works in both directions, as far as its opening tells.
+  void opened(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).missed = 0; }
+  // A connection between |ends| has broken, and |passage| tells what became of its data. Returns
+  // whether the break counts.
+  bool broke(const RailEnds& ends, Passage passage) HETCOMM_UNDER_BATON {
+    if (passage == Passage::kPassed) {
+      for (Path& each : paths_) each.breaks = 0;
+    }
+    if (passage != Passage::kBlocked) return false;
+    for (Path& each : paths_) ++each.missed;
+    Path& own = at(ends);
+    own.missed = 0;
+    ++own.breaks;
+    return true;
+  }
+  // Every path is blocked. A path without an open connection that could not be opened during
+  // kMaxBreaks breaks of others is none. |is_open(ends)| says whether a connection is open.
+  template <typename IsOpen>
+  bool all_blocked(IsOpen&& is_open) const HETCOMM_UNDER_BATON {
+    bool some = false;
+    for (const Path& each : paths_) {
+      const bool blocked = each.breaks >= kMaxBreaks;
+      some = some || blocked;
+      if (!blocked && (each.missed < kMaxBreaks || is_open(each.ends))) return false;
+    }
+    return some;
+  }
+
+ private:
+  struct Path {
+    RailEnds ends;
+    uint32_t breaks = 0;  // that count
+    uint32_t missed = 0;  // breaks of others that count, since it opened or broke
+  };
+
+  Path& at(const RailEnds& ends) HETCOMM_UNDER_BATON {
+    const auto known = std::find_if(paths_.begin(), paths_.end(),
+                                    [&](const Path& each) { return each.ends == ends; });
+    return known != paths_.end() ? *known : paths_.emplace_back(Path{.ends = ends});
+  }
+
+  std::vector<Path> paths_;
+};
+
+}  // namespace hetcomm

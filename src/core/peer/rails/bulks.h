@@ -1,0 +1,105 @@
+// Bulks: the puts and gets of a pair that wait for room on their rails, are under way there, or
+// were refused. Under the baton.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/peer/rails/rail.h"
+#include "src/core/peer/sharing/pair_turns.h"
+#include "src/core/progress/engine.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+// A put or get of core, with whom to tell.
+class BulkOwner {
+ public:
+  // The bulk has ended; its memory is quiet.
+  virtual void on_bulk(Bulk& bulk, Code code) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~BulkOwner() = default;
+};
+struct OwnedBulk : Bulk {
+  BulkOwner* owner = nullptr;
+  Rail* rail = nullptr;         // where it goes; null when it has ended
+  OwnedBulk* listed = nullptr;  // the next one in a list of Bulks
+  bool is_get = false;
+  bool waiting = false;      // refused for now; in a list
+  bool started = false;      // counted in the rail's load
+  Code refused = Code::kOk;  // for good, and not reported yet; in the other list
+};
+
+// Bulks in order. The list runs through them, so that nothing is forgotten for want of memory.
+class BulkList {
+ public:
+  bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
+  size_t size() const HETCOMM_UNDER_BATON { return size_; }
+  void push(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
+    bulk.listed = nullptr;
+    (first_ == nullptr ? first_ : last_->listed) = &bulk;
+    last_ = &bulk;
+    ++size_;
+  }
+  OwnedBulk& pop() HETCOMM_UNDER_BATON {
+    OwnedBulk& bulk = *first_;
+    first_ = bulk.listed;
+    --size_;
+    return bulk;
+  }
+  template <typename Which>
+  void remove_if(Which&& which) HETCOMM_UNDER_BATON {
+    OwnedBulk* at = std::exchange(first_, nullptr);
+    size_ = 0;
+    while (at != nullptr) {
+      OwnedBulk& bulk = *at;
+      at = bulk.listed;
+      if (!which(bulk)) push(bulk);
+    }
+  }
+
+ private:
+  OwnedBulk* first_ = nullptr;
+  OwnedBulk* last_ = nullptr;
+  size_t size_ = 0;
+};
+
+class Bulks {
+ public:
+  Bulks(Engine& engine, PairTurns& turns, ListedPair& pair)
+      : engine_(engine), turns_(turns), pair_(pair) {}
+  Bulks(const Bulks&) = delete;
+  Bulks& operator=(const Bulks&) = delete;
+
+  // Starts |bulk| on |bulk.rail|, or lets it wait there if there is no room. A refusal for good is
+  // reported at the end of the pass.
+  void submit(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
+  // Lets |bulk| wait for submit_waiting().
+  void wait(OwnedBulk& bulk) HETCOMM_UNDER_BATON {
+    bulk.waiting = true;
+    waiting_.push(bulk);
+  }
+  // Submits those that wait, each once: it may come back to the end of the list.
+  void submit_waiting() HETCOMM_UNDER_BATON;
+  // |bulk|'s endpoint is done with it.
+  void ended(OwnedBulk& bulk, Code code) HETCOMM_UNDER_BATON;
+  void report_refused() HETCOMM_UNDER_BATON;
+  // Cancels |bulk|. On return its memory is quiet, and its owner hears no more of it. True: the
+  // rail fails for that, as PutStarter::cancel says.
+  bool cancel(OwnedBulk& bulk) HETCOMM_UNDER_BATON;
+  // Forgets those of |rail|, whose owners know.
+  void forget(const Rail& rail) HETCOMM_UNDER_BATON;
+  bool empty() const HETCOMM_UNDER_BATON { return waiting_.empty() && refused_.empty(); }
+
+ private:
+  Engine& engine_;
+  PairTurns& turns_;
+  ListedPair& pair_;
+  BulkList waiting_;
+  BulkList refused_;
+};
+
+}  // namespace hetcomm

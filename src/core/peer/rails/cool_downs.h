@@ -1,0 +1,83 @@
+// CoolDowns: how the connections to one peer have done lately, by their ends. Ends whose connection
+// failed cool down, for longer each time, before they are tried again. Under the baton.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/rails/rail_ends.h"
+
+namespace hetcomm {
+
+class CoolDowns {
+ public:
+  explicit CoolDowns(uint64_t first_ns) : first_ns_(first_ns) {}
+
+  // A connection between |ends| failed lately, and none has come up since: others come first.
+  bool is_cooling(const RailEnds& ends, uint64_t now_ns) const HETCOMM_UNDER_BATON {
+    const auto known = std::find_if(known_.begin(), known_.end(),
+                                    [&](const Known& each) { return each.ends == ends; });
+    if (known == known_.end() || known->failures == 0 || known->up_since_ns != 0) return false;
+    return known->connecting || known->not_before_ns + kDoubtNs > now_ns;
+  }
+  // Returns when they may be tried again beside others.
+  uint64_t not_before_ns(const RailEnds& ends) HETCOMM_UNDER_BATON {
+    return at(ends).not_before_ns;
+  }
+  void came_up(const RailEnds& ends, uint64_t now_ns) HETCOMM_UNDER_BATON {
+    at(ends).up_since_ns = now_ns;
+  }
+  void failed(const RailEnds& ends, uint64_t now_ns) HETCOMM_UNDER_BATON {
+    Known& own = at(ends);
+    // After a long time it starts anew.
+    if (own.up_since_ns != 0 && now_ns - own.up_since_ns > (first_ns_ << own.failures) * 10) {
+      own.failures = 0;
+    }
+    own.up_since_ns = 0;
+    own.not_before_ns = now_ns + (first_ns_ << std::min<uint32_t>(own.failures, kMaxDoublings));
+    ++own.failures;
+  }
+
+  // A connection over it, beside others, is being made.
+  bool is_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON { return at(ends).connecting; }
+  template <typename Which>
+  bool is_connecting_any(Which&& which) const HETCOMM_UNDER_BATON {
+    return std::any_of(known_.begin(), known_.end(),
+                       [&](const Known& each) { return each.connecting && which(each.ends); });
+  }
+  void begin_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON { at(ends).connecting = true; }
+  // False: none was.
+  bool stop_connecting(const RailEnds& ends) HETCOMM_UNDER_BATON {
+    return std::exchange(at(ends).connecting, false);
+  }
+
+ private:
+  // Ends are taken after all others for so long after they have cooled down: a pair without a
+  // connection has no time to find out that they fail again.
+  static constexpr uint64_t kDoubtNs = 1'000'000'000;
+  static constexpr uint32_t kMaxDoublings = 6;
+
+  struct Known {
+    RailEnds ends;
+    bool connecting = false;
+    uint32_t failures = 0;  // in a row
+    uint64_t not_before_ns = 0;
+    uint64_t up_since_ns = 0;
+  };
+
+  Known& at(const RailEnds& ends) HETCOMM_UNDER_BATON {
+    for (Known& each : known_) {
+      if (each.ends == ends) return each;
+    }
+    return known_.emplace_back(Known{.ends = ends});
+  }
+
+  const uint64_t first_ns_;
+  std::vector<Known> known_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,90 @@
+// Rail: one connection of a pair, and what is known of it. Under the baton.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include <hetcomm/communicator.h>
+
+#include "src/base/baton_role.h"
+#include "src/core/memory/throughput.h"
+#include "src/core/peer/rails/rail_ends.h"
+#include "src/core/progress/graveyard.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+// Estimated time of a typical message, in microseconds: connections are compared by it.
+inline double score_of(const Capabilities& capabilities) {
+  constexpr double kTypicalMessage = 64 * 1024;
+  return capabilities.latency_ns / 1e3 +
+         kTypicalMessage * 1e6 /
+             static_cast<double>(std::max<uint64_t>(capabilities.bandwidth_bytes_per_s, 1));
+}
+
+// A connection takes over messages where its estimate is better by this factor.
+inline constexpr double kClearlyBetter = 1.5;
+
+// The pair derives from it to hear what its endpoint reports.
+class Rail : public EndpointHandler, public Mortal {
+ public:
+  virtual ~Rail() = default;
+
+  Endpoint& endpoint() HETCOMM_UNDER_BATON { return *endpoint_; }
+  const Endpoint& endpoint() const HETCOMM_UNDER_BATON { return *endpoint_; }
+  const EndpointAbilities& abilities() const HETCOMM_UNDER_BATON { return abilities_; }
+  // The endpoint's; but what may be lost is no larger than every other connection can carry.
+  const Capabilities& capabilities() const HETCOMM_UNDER_BATON { return capabilities_; }
+  hetcomm_counters_t& counters() HETCOMM_UNDER_BATON { return *counters_; }
+  // Bytes per second in the direction of |load|: measured, or else estimated.
+  double rate_of(const Throughput& load) const HETCOMM_UNDER_BATON {
+    const auto estimate =
+        static_cast<double>(std::min(capabilities_.bandwidth_bytes_per_s, expected_rate_));
+    return std::max(load.rate() > 0 ? load.rate() : estimate, 1.0);
+  }
+  double score_us() const HETCOMM_UNDER_BATON { return score_of(capabilities_); }
+  // Its way is not expected to carry more.
+  void expect(uint64_t bytes_per_s) HETCOMM_UNDER_BATON { expected_rate_ = bytes_per_s; }
+  // Messages from now on are no larger.
+  void limit_payload(uint32_t bytes) HETCOMM_UNDER_BATON {
+    capabilities_.max_payload_bytes = std::min(capabilities_.max_payload_bytes, bytes);
+  }
+  bool is_open_both_ways() const HETCOMM_UNDER_BATON { return open && open_sent; }
+
+  uint64_t id HETCOMM_GUARDED_BY_BATON =
+      0;  // agreed number of the connection: the lower rank counts
+  RailEnds ends HETCOMM_GUARDED_BY_BATON;
+  const std::string_view kind;  // of the transport: rails of one kind share bulk data
+  const RailMasks kin;          // all transports of that kind
+  bool known HETCOMM_GUARDED_BY_BATON = false;      // both sides know it by |id|
+  bool dropped HETCOMM_GUARDED_BY_BATON = false;    // given up: it only waits to be destroyed
+  bool retiring HETCOMM_GUARDED_BY_BATON = false;   // one side has said that it uses it no more
+  bool open HETCOMM_GUARDED_BY_BATON = false;       // the peer's kOpen has arrived
+  bool open_sent HETCOMM_GUARDED_BY_BATON = false;  // ours has left
+  bool leaving HETCOMM_GUARDED_BY_BATON = false;    // the peer may close it
+  Throughput sending HETCOMM_GUARDED_BY_BATON;
+  Throughput receiving HETCOMM_GUARDED_BY_BATON;
+
+ protected:
+  Rail(std::unique_ptr<Endpoint> endpoint, const RailEnds& its_ends,
+       std::string_view transport_kind, const RailMasks& all_of_kind, hetcomm_counters_t* counters)
+      : ends(its_ends),
+        kind(transport_kind),
+        kin(all_of_kind),
+        endpoint_(std::move(endpoint)),
+        capabilities_(endpoint_->capabilities()),
+        counters_(counters),
+        abilities_(endpoint_->abilities()) {}
+
+ private:
+  std::unique_ptr<Endpoint> endpoint_;
+  Capabilities capabilities_;
+  uint64_t expected_rate_ HETCOMM_GUARDED_BY_BATON = UINT64_MAX;
+  hetcomm_counters_t* counters_;
+  const EndpointAbilities abilities_;
+};
+
+}  // namespace hetcomm

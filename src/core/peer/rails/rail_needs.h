@@ -1,0 +1,58 @@
+// RailNeeds: between which transports of the two ranks data of this pair has had to go so far.
+//
+// Data goes over the connections between the network interfaces near its memory, on both sides.
+// The lower rank makes them when such data first comes up. The data waits for the first of them,
+// but not for long: if none comes, it goes over the others. Under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/rails/rail_ends.h"
+#include "src/system/clock.h"
+
+namespace hetcomm {
+
+class RailNeeds {
+ public:
+  // More are not noted: their data goes over any connection.
+  static constexpr size_t kMaxNeeds = 256;
+
+  // Returns false if |masks| are known already, or are too many.
+  bool note(const RailMasks& masks) HETCOMM_UNDER_BATON;
+  bool knows(const RailMasks& masks) const HETCOMM_UNDER_BATON {
+    return (last_ < all_.size() && all_[last_] == masks) || find(masks) < all_.size();
+  }
+  std::span<const RailMasks> all() const HETCOMM_UNDER_BATON { return all_; }
+
+  // Data of |masks|, which are known, waits until |until_ns| or settle().
+  void wait(const RailMasks& masks, uint64_t until_ns) HETCOMM_UNDER_BATON;
+  bool is_waited_for(const RailMasks& masks) const HETCOMM_UNDER_BATON;
+  // Ends the waits that are over by |now_ns|, and those of which |is_hopeless(masks)| is true.
+  // Returns whether there were some.
+  template <typename IsHopeless>
+  bool settle(uint64_t now_ns, IsHopeless&& is_hopeless) HETCOMM_UNDER_BATON {
+    return std::erase_if(waits_, [&](const Wait& wait) HETCOMM_UNDER_BATON {
+             return now_ns >= wait.until_ns || is_hopeless(wait.masks);
+           }) > 0;
+  }
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
+
+ private:
+  struct Wait {
+    RailMasks masks;
+    uint64_t until_ns;
+  };
+
+  size_t find(const RailMasks& masks) const HETCOMM_UNDER_BATON;
+
+  std::vector<RailMasks> all_;
+  std::vector<Wait> waits_;
+  mutable size_t last_ HETCOMM_GUARDED_BY_BATON =
+      0;  // what was found last; most often it is asked for again
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,168 @@
+// MessageReceiver: how messages of the peer's user get to their receives.
+//
+// Everything here is driven by what the peer sent, and trusts none of it. A message without a
+// receive is kept (eager: with its bytes) in the match table of its channel. Under the baton.
+#pragma once
+
+#include <cstdint>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/matching/match.h"
+#include "src/core/peer/transfer/pull_chooser.h"
+#include "src/core/peer/transfer/transfer.h"
+#include "src/core/progress/id_chains.h"
+#include "src/system/clock.h"
+
+namespace hetcomm {
+
+// Eager messages of which bytes are missing: at most one that comes in fragments, and any that were
+// to be pulled and are pushed.
+class ArrivingList {
+ public:
+  bool empty() const HETCOMM_UNDER_BATON { return first_ == nullptr; }
+  void add(Incoming& message) HETCOMM_UNDER_BATON {
+    message.arriving = true;
+    message.next_arriving = first_;
+    first_ = &message;
+  }
+  // The one with that number of its sender's transfer, 0: the one in fragments. Null: none.
+  Incoming* find(uint64_t sender_id) const HETCOMM_UNDER_BATON {
+    Incoming* at = first_;
+    while (at != nullptr && at->sender_id != sender_id) at = at->next_arriving;
+    return at;
+  }
+  // Null: none belongs to it.
+  Incoming* find(const Operation& receive) const HETCOMM_UNDER_BATON {
+    Incoming* at = first_;
+    while (at != nullptr && at->operation != &receive) at = at->next_arriving;
+    return at;
+  }
+  void remove(Incoming& message) HETCOMM_UNDER_BATON {
+    Incoming** at = &first_;
+    while (*at != &message) at = &(*at)->next_arriving;
+    *at = message.next_arriving;
+    message.arriving = false;
+  }
+  Incoming& pop() HETCOMM_UNDER_BATON {
+    Incoming& message = *first_;
+    remove(message);
+    return message;
+  }
+
+ private:
+  Incoming* first_ = nullptr;
+};
+
+class MessageReceiver {
+ public:
+  // May throw std::bad_alloc.
+  MessageReceiver(Association& association, TransferTable& transfers);
+  ~MessageReceiver();
+  MessageReceiver(const MessageReceiver&) = delete;
+  MessageReceiver& operator=(const MessageReceiver&) = delete;
+
+  // --- what has arrived on Association::receiving_on() ---
+  void receive_eager(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
+    if (length_of(header) != payload.size()) [[unlikely]] {
+      association_.violated("eager message of a wrong length");
+      return;
+    }
+    const bool sampled = payload.size() >= PullClass::kMinBytes && samples(payload.size());
+    const uint64_t started_ns = sampled ? now_ns() : 0;
+    const bool copied = take_eager(header, payload);
+    if (sampled && copied) [[unlikely]]
+      took(payload.size(), now_ns() - started_ns, 1);
+  }
+  void receive_first(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_more(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_pull(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_announced(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive_withdraw(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+
+  // --- messages that are matched later ---
+  // Gives |message|, which was queued as unexpected, to |receive|.
+  void attach(Incoming& message, Operation& receive) HETCOMM_UNDER_BATON;
+  // Gives |receive| the message that |body| announces.
+  void attach_announced(Operation& receive, const AnnounceBody& body,
+                        uint64_t length) HETCOMM_UNDER_BATON;
+  // Detaches a receive whose eager fragments are still coming; the rest is dropped.
+  void detach(Operation& receive) HETCOMM_UNDER_BATON;
+  enum class Tell : uint8_t { kSender, kNobody };
+  // Nobody will receive |message|, which is in no match table any more. |tell|: who hears of it, if
+  // its data is still with the sender.
+  void drop(Incoming& message, Tell tell) HETCOMM_UNDER_BATON;
+  // |message| is in no list any more, and its credit means nothing.
+  void free(Incoming& message) HETCOMM_UNDER_BATON;
+  // Ends the receives whose bytes are coming, and forgets the messages: the pair is lost.
+  void fail_everything(const Status& why) HETCOMM_UNDER_BATON;
+
+  // No bytes of an eager message are missing.
+  bool is_whole() const HETCOMM_UNDER_BATON { return arriving_.empty(); }
+  // Messages wait in match tables whose data is with the sender.
+  bool holds_announced() const HETCOMM_UNDER_BATON { return announced_.count() > 0; }
+
+ private:
+  enum class Keeps : uint8_t { kNothing, kBytes };
+
+  PairCommons& common() HETCOMM_UNDER_BATON { return association_.common(); }
+  int rank() const HETCOMM_UNDER_BATON { return association_.rank(); }
+  // Null: nobody will receive it.
+  MatchTable* table_for(const WireHeader& header) HETCOMM_UNDER_BATON {
+    return common().channels.match_table(channel_of(header), (header.flags & kFlagCollective) != 0);
+  }
+  void count_received(uint64_t length) HETCOMM_UNDER_BATON {
+    hetcomm_counters_t& counters = association_.receiving_on().counters();
+    ++counters.messages_received;
+    counters.bytes_received += length;
+  }
+  // True when all of it was copied to host memory.
+  bool take_eager(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON {
+    count_received(payload.size());
+    const uint64_t credit = payload.size() + kMessageCost;
+    if (!association_.take_credit(credit)) return false;
+    MatchTable* table = table_for(header);
+    if (table == nullptr) {
+      association_.give_back_credit(credit);
+      return false;
+    }
+    Operation* receive = table->match_message(rank(), header.tag);
+    if (receive == nullptr) [[unlikely]]
+      return keep_eager(header, payload, *table);
+    const bool copied = receive->buffers.on_host && payload.size() <= receive->length;
+    common().delivery.deliver(*receive, rank(), header.tag, payload, payload.size());
+    association_.give_back_credit(credit);
+    return copied;
+  }
+  bool keep_eager(const WireHeader& header, ConstByteSpan payload,
+                  MatchTable& table) HETCOMM_UNDER_BATON;
+  Operation* match(MatchTable* table, uint64_t tag) HETCOMM_UNDER_BATON;
+  Incoming* new_message(uint64_t tag, uint64_t length, uint64_t credit,
+                        Keeps keeps) HETCOMM_UNDER_BATON;
+  void announce(Incoming& message, const AnnounceBody& announcement) HETCOMM_UNDER_BATON;
+  void hand_over(Incoming& message, MatchTable& table, Operation* receive,
+                 const WireHeader& header) HETCOMM_UNDER_BATON;
+  void attach_new(Incoming& message, Operation& receive) HETCOMM_UNDER_BATON;
+  void await_bytes(Incoming& message, MatchTable* table, Operation* receive,
+                   const WireHeader& header) HETCOMM_UNDER_BATON;
+  void finish_arriving(Incoming& message) HETCOMM_UNDER_BATON;
+  void queue_unexpected(MatchTable& table, Incoming& message,
+                        const WireHeader& header) HETCOMM_UNDER_BATON;
+  void refuse_announced(uint32_t channel, uint64_t sender_id) HETCOMM_UNDER_BATON;
+  void drop_withdrawn(uint64_t sender_id) HETCOMM_UNDER_BATON;
+  Code pull(const PullBody& from, Extents into, uint64_t length) HETCOMM_UNDER_BATON;
+  bool samples(uint64_t bytes) HETCOMM_UNDER_BATON;
+  void took(uint64_t bytes, uint64_t elapsed_ns, uint64_t fragments) HETCOMM_UNDER_BATON;
+  void tell_pull_pause(uint64_t bytes) HETCOMM_UNDER_BATON;
+
+  Association& association_;
+  TransferTable& transfers_;
+  ArrivingList arriving_;
+  IdChains<Incoming> announced_;     // by the peer, and not matched
+  bool arriving_sampled_ = false;    // the message that comes in fragments
+  uint64_t arriving_fragments_ = 0;  // of a sampled one, that are here
+  uint64_t arriving_ns_ = 0;         // that taking them out has cost
+  PullChooser pull_chooser_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,107 @@
+// MessageSender: how messages of the user leave.
+//
+// A short message is copied onto the connection (eager), in fragments if it is longer than one
+// transport message. The receiver may read a longer eager one instead (pulled); what it does not
+// read soon is copied after all (pushed). Eager messages cost credit; without credit, and where a
+// message is large or on a device, an announcement asks first (rendezvous). Under the baton.
+#pragma once
+
+#include <cstdint>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/transfer/pull_chooser.h"
+#include "src/core/peer/transfer/transfer.h"
+#include "src/system/clock.h"
+
+namespace hetcomm {
+
+class MessageSender {
+ public:
+  MessageSender(Association& association, TransferTable& transfers)
+      : association_(association), transfers_(transfers) {}
+  MessageSender(const MessageSender&) = delete;
+  MessageSender& operator=(const MessageSender&) = delete;
+
+  // Sends a message as a whole if that can be done at once and is all that there is to do. False:
+  // nothing has left, start() does it or says why not.
+  bool send_at_once(uint32_t channel, uint64_t tag, iovec bytes) HETCOMM_UNDER_BATON;
+  // Starts |send|, which is in no list. The association may send. True: |send| has left the outbox
+  // for good, complete or as a transfer of its own. False: to be tried again. May throw
+  // std::bad_alloc.
+  bool start(Operation& send) HETCOMM_UNDER_BATON {
+    if ((send.run.sent | send.run.pull_id) != 0) return send_fragments(send);
+    const uint64_t cost = send.length + kMessageCost;
+    if (send.buffers.on_host && send.length <= current().capabilities().eager_limit_bytes &&
+        cost <= association_.send_credit().available()) [[likely]] {
+      return send.length < PullClass::kMinBytes ? start_copied(send) : start_long(send);
+    }
+    return start_rendezvous(send);
+  }
+
+  // The receiver wants messages of |pull_class| to be pulled where they begin so long after the
+  // last one.
+  void learn_pause(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON {
+    rule_.told(pull_class, pause);
+  }
+  // The receiver has read a message of |bytes|.
+  void pull_answered(uint64_t bytes) HETCOMM_UNDER_BATON;
+  // It cannot read the message of |transfer|, which is copied when the outbox is pumped next.
+  void push(SendTransfer& transfer) HETCOMM_UNDER_BATON;
+  // Pushes what was not pulled in time, or cannot be any more.
+  void push_overdue(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  // Returns when push_overdue() is wanted next; kForever: not at all.
+  uint64_t push_at_ns() const HETCOMM_UNDER_BATON { return push_at_ns_; }
+  // Nothing is pushed any more.
+  void stop_pushing() HETCOMM_UNDER_BATON { push_at_ns_ = kForever; }
+
+ private:
+  Rail& current() HETCOMM_UNDER_BATON { return *association_.rails().current(); }
+  // The header of |send|'s message, or of what announces it.
+  static WireHeader header_of(MessageKind kind, const Operation& send) {
+    return {.kind = kind,
+            .flags = send.options.collective ? kFlagCollective : uint8_t{0},
+            .channel = static_cast<uint16_t>(send.channel),
+            .tag = send.tag,
+            .value = addressee_value(send.channel, send.length)};
+  }
+  bool start_copied(Operation& send) HETCOMM_UNDER_BATON {
+    return send.length > current().capabilities().max_payload_bytes ? send_fragments(send)
+                                                                    : start_eager(send);
+  }
+  bool start_eager(Operation& send) HETCOMM_UNDER_BATON {
+    const Code code = association_.send(header_of(MessageKind::kEager, send),
+                                        ExtentView{send.extents(), 0, send.length});
+    if (code != Code::kOk) [[unlikely]]
+      return association_.refused(send, code);
+    association_.send_credit().use(send.length + kMessageCost);
+    finish(send);
+    return true;
+  }
+  void finish(Operation& send) HETCOMM_UNDER_BATON {
+    if (send.run.pull_id == 0) note_sent(send.length, true);
+    send.outcome.bytes_sent = send.length;
+    send.outcome.bytes_received = send.length;
+    association_.common().completer.complete(send);
+  }
+  void note_sent(uint64_t length, bool eager) HETCOMM_UNDER_BATON {
+    hetcomm_counters_t& counters = current().counters();
+    ++counters.messages_sent;
+    counters.bytes_sent += length;
+    ++(eager ? counters.eager_sent : counters.rendezvous_sent);
+  }
+  bool start_long(Operation& send) HETCOMM_UNDER_BATON;
+  bool start_pulled(Operation& send, PoolPtr<SendTransfer> transfer,
+                    const AnnounceBody& announcement) HETCOMM_UNDER_BATON;
+  bool send_fragments(Operation& send) HETCOMM_UNDER_BATON;
+  bool start_rendezvous(Operation& send) HETCOMM_UNDER_BATON;
+
+  Association& association_;
+  TransferTable& transfers_;
+  PullRule rule_;
+  uint64_t pull_answered_ns_ = 0;   // when the peer had read a message last
+  uint64_t push_at_ns_ = kForever;  // when messages that were not pulled are looked at
+  bool push_grace_ = false;         // some were late then, and are looked at once more
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,156 @@
+// PullChooser and PullRule: decide which eager messages a rank pulls. To pull a message means to
+// read it out of the sender's memory while it is handled, instead of taking it out of what the
+// sender has copied.
+//
+// The receiver decides, for each size class: it measures what taking a message out costs and what
+// reading one does, hears from the sender what copying one in costs there, and tries the other way
+// now and then (two_ways.h). The sender follows what it was told last.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/transfer/two_ways.h"
+
+namespace hetcomm {
+
+// Size classes of eager messages that may be pulled.
+struct PullClass {
+  static constexpr uint64_t kMinBytes = 16 << 10;   // smaller messages are not pulled
+  static constexpr uint64_t kMaxBytes = 512 << 10;  // nor larger ones: a read is not interrupted
+  static constexpr size_t kCount = 4;               // up to 32 KiB, 64 KiB, 128 KiB, more
+  static size_t of(uint64_t bytes) {
+    size_t c = 0;
+    for (uint64_t limit = 32 << 10; c + 1 < kCount && bytes > limit; limit *= 2) ++c;
+    return c;
+  }
+};
+
+// Messages of a class are pulled where they begin so long after the last one, in ns per KiB of the
+// message: all, none, or those that go alone. In a stream of messages both sides copy at the same
+// time, and one that goes alone has to wait for one after the other.
+inline constexpr uint64_t kPullAll = 0;
+inline constexpr uint64_t kPullNone = UINT64_MAX;
+
+// The receiver's half.
+class PullChooser {
+ public:
+  // True when the message that is about to be taken out shall be measured: clocks cost.
+  bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
+  // A sampled message of |bytes| was taken out in |elapsed_ns|; the connection carried it in
+  // |pieces|. This and the next ones return true when the sender has to hear the new pause_of() of
+  // the class.
+  bool took(uint64_t bytes, uint64_t elapsed_ns, uint64_t pieces) HETCOMM_UNDER_BATON;
+  // A message was read in |elapsed_ns|. The sender's copying costs |sender_ns_per_mib|, 0 when it
+  // does not know.
+  bool pulled(uint64_t bytes, uint64_t elapsed_ns, uint64_t sender_ns_per_mib) HETCOMM_UNDER_BATON;
+  // Reading did not work.
+  bool failed(uint64_t bytes) HETCOMM_UNDER_BATON;
+  // All are pulled from now on: the user wants it.
+  bool insist(uint64_t bytes) HETCOMM_UNDER_BATON;
+
+  uint64_t pause_of(size_t pull_class) const HETCOMM_UNDER_BATON {
+    return classes_[pull_class].told;
+  }
+
+ private:
+  static constexpr uint32_t kSampled = 16;  // one of so many messages is measured
+  // A trial of pulling ends when so many messages were copied meanwhile: the sender does not
+  // follow.
+  static constexpr uint32_t kLongestTrial = 256;
+  // So many messages that go the other way after a trial count as its cost.
+  static constexpr uint32_t kMaxAstray = 16;
+  // Pulling costs two short messages more.
+  static constexpr double kExtraNs = 300;
+
+  struct Class {
+    TwoWays ways;
+    uint64_t told = kPullNone;
+    uint64_t resolved = kPullNone;  // what the last trial has led to
+    double sender_ns_per_byte = 0;
+    double pieces = 1;
+    uint32_t taken = 0;         // messages, since the last one that was sampled
+    uint32_t beside_trial = 0;  // the same, since a trial of pulling began
+    uint32_t astray = 0;        // messages that went the other way since the last trial
+    bool insisted = false;
+
+    bool only_alone() const { return resolved != kPullAll && resolved != kPullNone; }
+    Way in_use() const { return resolved == kPullAll ? Way::kPull : Way::kPush; }
+    bool tell(uint64_t pause);
+    bool begin_trial(Way way, bool hasty) HETCOMM_UNDER_BATON;
+    bool end_trial() HETCOMM_UNDER_BATON;
+    bool give_up_trial() HETCOMM_UNDER_BATON;
+    uint64_t best_pause() const HETCOMM_UNDER_BATON;
+    bool measured(Way way, double sample, double elapsed_ns, uint64_t bytes,
+                  uint32_t count) HETCOMM_UNDER_BATON;
+    // The cost of copying for a message in a stream, and for one that goes alone; ns per byte.
+    double in_stream() const HETCOMM_UNDER_BATON {
+      return std::max(ways.cost(Way::kPush), sender_ns_per_byte);
+    }
+    double alone() const HETCOMM_UNDER_BATON;
+    // A message of |bytes| costs so much more on the way that is not |way|.
+    double extra_ns(Way way, uint64_t bytes) const HETCOMM_UNDER_BATON;
+  };
+
+  std::array<Class, PullClass::kCount> classes_;
+};
+
+// The sender's half.
+class PullRule {
+ public:
+  void told(size_t pull_class, uint64_t pause) HETCOMM_UNDER_BATON;
+  // True if a message of |bytes| that begins now goes by pulling. |now| is called where time
+  // matters.
+  template <typename Now>
+  bool pulls(uint64_t bytes, Now&& now) HETCOMM_UNDER_BATON {
+    Class& c = classes_[PullClass::of(bytes)];
+    if (c.pause == kPullNone) return false;
+    if (c.pause != kPullAll) {
+      const uint64_t at = now();
+      const uint64_t since = at - std::exchange(last_ns_, at);
+      if (static_cast<double>(since) * 1024 <=
+          static_cast<double>(c.pause) * static_cast<double>(bytes)) {
+        return false;
+      }
+    }
+    if (c.to_copy == 0) return true;
+    --c.to_copy;
+    return false;
+  }
+  // The receiver has read a message of |bytes|.
+  void answered(uint64_t bytes) HETCOMM_UNDER_BATON {
+    classes_[PullClass::of(bytes)].copied_next = kMinCopied;
+  }
+  // It has not, for long: it calls the library rarely, and the next messages are copied.
+  void late(uint64_t bytes) HETCOMM_UNDER_BATON;
+
+  // True when the message that is about to be copied shall be measured.
+  bool samples_next(uint64_t bytes) HETCOMM_UNDER_BATON;
+  void copied(uint64_t bytes, uint64_t elapsed_ns) HETCOMM_UNDER_BATON;
+  // The median of the last samples; 0: none yet.
+  uint64_t copy_ns_per_mib(uint64_t bytes) const HETCOMM_UNDER_BATON;
+
+ private:
+  static constexpr uint32_t kSampled = 16;  // one of so many messages is measured
+  static constexpr size_t kSamples = 3;
+  static constexpr uint32_t kMinCopied = 16;  // messages that are copied after a late one
+  static constexpr uint32_t kMaxCopied = 1 << 16;
+
+  struct Class {
+    uint64_t pause = kPullNone;
+    uint32_t to_copy = 0;
+    uint32_t copied_next = kMinCopied;  // after the next late one
+    uint32_t to_sample = 0;             // messages until the next one that is
+    uint32_t sampled = 0;
+    std::array<uint64_t, kSamples> ns_per_mib{};
+  };
+
+  std::array<Class, PullClass::kCount> classes_;
+  uint64_t last_ns_ = 0;
+};
+
+}  // namespace hetcomm

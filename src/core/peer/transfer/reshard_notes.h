@@ -1,0 +1,33 @@
+// ReshardNotes: notes about plans between this rank and one peer (reshard_board.h). A text goes in front
+// of its note, in pieces. Under the baton.
+#pragma once
+
+#include <string>
+
+#include "src/base/baton_role.h"
+#include "src/base/span.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/matching/reshard_board.h"
+#include "src/core/peer/wire/wire.h"
+
+namespace hetcomm {
+
+class ReshardNotes {
+ public:
+  explicit ReshardNotes(Association& association) : association_(association) {}
+  ReshardNotes(const ReshardNotes&) = delete;
+  ReshardNotes& operator=(const ReshardNotes&) = delete;
+
+  // Cuts a text that is too long. Fails for nothing, as Association::send_protocol().
+  void send(const ReshardNote& note) HETCOMM_UNDER_BATON;
+
+  // --- what arrives on Association::receiving_on() ---
+  void receive_text(ConstByteSpan payload) HETCOMM_UNDER_BATON;
+  void receive(const WireHeader& header, ConstByteSpan payload) HETCOMM_UNDER_BATON;
+
+ private:
+  Association& association_;
+  std::string text_;  // of the note that comes
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,119 @@
+// TransferTable: the rendezvous that are under way with one peer, found by the ids that messages
+// carry, and what they share. Under the baton.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/association.h"
+#include "src/core/peer/transfer/bulk_chooser.h"
+#include "src/core/peer/transfer/far_ways.h"
+#include "src/core/peer/transfer/offers.h"
+#include "src/core/peer/wire/wire.h"
+#include "src/core/progress/id_chains.h"
+#include "src/core/progress/slot_table.h"
+#include "src/system/clock.h"
+
+namespace hetcomm {
+
+class SendTransfer;
+class ReceiveTransfer;
+
+// Memory that was exposed under a cookie, and granted to the peer.
+class PutTarget {
+ public:
+  // |length| bytes of puts have come.
+  virtual void on_arrived(uint64_t length) HETCOMM_UNDER_BATON = 0;
+  // The peer's transfer |sender_id| offers bytes in place of putting them.
+  virtual void on_offered(const OfferBody& offer, uint64_t sender_id) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~PutTarget() = default;
+};
+
+class TransferTable {
+ public:
+  explicit TransferTable(Association& association) : association_(association) {}
+  TransferTable(const TransferTable&) = delete;
+  TransferTable& operator=(const TransferTable&) = delete;
+
+  Association& association() HETCOMM_UNDER_BATON { return association_; }
+  SlotTable<SendTransfer>& sends() HETCOMM_UNDER_BATON { return sends_; }
+  SlotTable<ReceiveTransfer>& receives() HETCOMM_UNDER_BATON { return receives_; }
+  // |receive| takes over what the peer's transfer |sender_id| sends. Returns its number among those
+  // that receives() has. May throw std::bad_alloc.
+  template <typename Receive>
+  uint64_t add(Receive& receive, uint64_t sender_id) HETCOMM_UNDER_BATON {
+    by_sender_.make_room();
+    const uint64_t id = receives_.insert(&receive);
+    by_sender_.insert(receive, sender_id);
+    return id;
+  }
+  // It may have been removed before.
+  template <typename Receive>
+  void remove(Receive& receive, uint64_t id) HETCOMM_UNDER_BATON {
+    if (receives_.erase(id)) by_sender_.erase(receive);
+  }
+  // Null: there is none.
+  ReceiveTransfer* find_receive(uint64_t sender_id) const HETCOMM_UNDER_BATON;
+  // By cookie.
+  SlotTable<PutTarget>& targets() HETCOMM_UNDER_BATON { return targets_; }
+  bool empty() const HETCOMM_UNDER_BATON {
+    return unanswered_ == 0 && sends_.empty() && receives_.empty() && targets_.empty();
+  }
+
+  // An announcement may leave: the peer does not hold too many.
+  bool may_announce() const HETCOMM_UNDER_BATON { return unanswered_ < kMaxAnnounced; }
+  void announcement_left() HETCOMM_UNDER_BATON { ++unanswered_; }
+  // The peer has matched one. What waits for that starts at the end of the pass.
+  void announcement_answered() HETCOMM_UNDER_BATON {
+    if (unanswered_-- == kMaxAnnounced) {
+      association_.common().turns.update_due(association_.pair());
+    }
+  }
+
+  Offers& offers() HETCOMM_UNDER_BATON { return offers_; }
+  // Chooses whether the receiver reads or the sender writes.
+  BulkChooser& chooser() HETCOMM_UNDER_BATON { return chooser_; }
+  FarWays& far_ways() HETCOMM_UNDER_BATON { return far_ways_; }
+  // Returns whether data of |operation| that |rail| reaches is staged all the same. The first piece
+  // over a far network interface decides for all of the transfer, by |choice|.
+  bool prefers_staging(const Operation& operation, const Rail& rail, StreamDirection direction,
+                       uint64_t bytes, FarWays::Choice& choice) HETCOMM_UNDER_BATON {
+    const std::optional<size_t> device = association_.common().far_device(operation, rail.ends.own);
+    if (!device) return false;
+    if (!choice.made) choice = far_ways_.choose(*device, direction, bytes, now_ns());
+    return choice.staged;
+  }
+  // Returns whether data of |operation| goes over a far |rail| the way that |choice| says, if it is
+  // |staged| or not.
+  bool is_as_chosen(const Operation& operation, const Rail& rail, bool staged,
+                    const FarWays::Choice& choice) HETCOMM_UNDER_BATON {
+    return choice.made && staged == choice.staged &&
+           association_.common().far_device(operation, rail.ends.own);
+  }
+  // The pair's time that a transfer begun at |started_ns| and finished now took, beside its
+  // predecessors.
+  uint64_t service_time(uint64_t started_ns, uint64_t now_ns) HETCOMM_UNDER_BATON {
+    const uint64_t from = std::max(started_ns, std::exchange(last_end_ns_, now_ns));
+    return now_ns - from;
+  }
+
+ private:
+  Association& association_;
+  SlotTable<PutTarget> targets_;
+  SlotTable<SendTransfer> sends_;
+  SlotTable<ReceiveTransfer> receives_;
+  IdChains<ReceiveTransfer> by_sender_;
+  uint64_t unanswered_ = 0;  // announcements that the peer has not matched yet
+  Offers offers_;
+  BulkChooser chooser_;
+  FarWays far_ways_;
+  uint64_t last_end_ns_ = 0;
+};
+
+}  // namespace hetcomm

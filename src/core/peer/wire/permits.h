@@ -1,0 +1,79 @@
+// Permits: how many one-sided operations this rank has asked of one peer, and how many it holds for
+// the peer. Neither number grows without bound.
+//
+// The initiator gives an operation a permit when it asks for it, and asks for at most kMaxAsked at
+// a time. The permit outlives an operation that is cancelled. It is given back
+//
+//   for kPut          when the owner has acknowledged the message
+//   for kGet, kAtomic when the owner has answered, and the operation has ended
+//   for kAnnouncePut  when the transfer has ended; if the initiator withdrew it, when the owner
+//                     has acknowledged the withdrawal
+//
+// The owner holds a get, an atomic and an announced put until the initiator has acknowledged the
+// answer, or has ended the transfer by itself; and a put that it has refused until the initiator
+// has acknowledged the refusal. An initiator that makes it hold more than kMaxHeld is hostile.
+//
+// Both numbers follow from messages that come once and in order, so connections that fail change
+// neither. They mean nothing after the pair was lost. Under the baton.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/wire/wire.h"
+#include "src/core/progress/operation.h"
+
+namespace hetcomm {
+
+// Whose permit a message of this rank keeps until the peer has acknowledged the message.
+enum class Permit : uint8_t { kNone, kInitiator, kOwner };
+
+class Permits {
+ public:
+  // Initiator.
+  bool is_free() const HETCOMM_UNDER_BATON { return asked_ < kMaxAsked; }
+  void take() HETCOMM_UNDER_BATON { ++asked_; }
+  void give_back() HETCOMM_UNDER_BATON { --asked_; }
+  uint32_t asked() const HETCOMM_UNDER_BATON { return asked_; }
+
+  // Owner. False when the peer has asked for more than it may.
+  [[nodiscard]] bool hold() HETCOMM_UNDER_BATON {
+    if (held_ >= kMaxHeld) return false;
+    ++held_;
+    return true;
+  }
+  void drop() HETCOMM_UNDER_BATON { --held_; }
+  // The answer to what is held has left as message |sequence|.
+  void answered(uint32_t sequence) HETCOMM_UNDER_BATON { answers_.push_back(sequence); }
+  bool has_answers() const HETCOMM_UNDER_BATON { return !answers_.empty(); }
+  // The peer has all messages up to |sequence|.
+  void acknowledged(uint32_t sequence) HETCOMM_UNDER_BATON {
+    while (!answers_.empty() && static_cast<int32_t>(sequence - answers_.front()) >= 0) {
+      answers_.pop_front();
+      --held_;
+    }
+  }
+  uint32_t held() const HETCOMM_UNDER_BATON { return held_; }
+
+ private:
+  uint32_t asked_ = 0;
+  uint32_t held_ = 0;
+  std::deque<uint32_t> answers_;  // that the peer has not acknowledged
+};
+
+// Takes the place of |operation| away, for the message that ends its transfer.
+inline Permit hand_over_permit(Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::kPut:
+    case OperationKind::kAccept:
+    case OperationKind::kAnswer:
+      if (!std::exchange(operation.access.holds_permit, false)) return Permit::kNone;
+      return operation.kind == OperationKind::kPut ? Permit::kInitiator : Permit::kOwner;
+    default:
+      return Permit::kNone;  // a get gives its permit back as it ends: kMaxHeld allows for that
+  }
+}
+
+}  // namespace hetcomm

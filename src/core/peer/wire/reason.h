@@ -1,0 +1,53 @@
+// Reasons: what ranks tell each other of failures. The rank where a failure begins is its origin,
+// and its number, the status and the text there stand in the text on every rank that ends for it:
+// "rank 2: DEVICE_LOST: device 1, copy to the host: ...".
+//
+// PEER_LOST and MISMATCH concern all ranks alike, and stay what they are. Everything else concerns
+// the origin: the others end with ABORTED. ABORTED itself was told by another rank, whose reason
+// its text is, and goes on as it is.
+#pragma once
+
+#include <cstddef>
+
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/core/peer/wire/wire.h"
+
+namespace hetcomm {
+
+// Longer texts are cut.
+inline constexpr size_t kMaxReasonBytes = 192;
+
+// What the other ranks are told of |why|, by |rank|, this one. Works without memory.
+Status reason_for_others(int rank, const Status& why);
+
+// What |rank| has told: a status other than kOk, which may be of any code, and a text from the
+// wire. Works without memory.
+Status told_by(int rank, Code code, ConstByteSpan text);
+
+// Operations end so with |rank| when it takes no part in them any more, though it has not failed.
+// Works without memory.
+Status left_by(int rank);
+
+// The reason in a kStop, kWithdraw or kTrackClosed. It is valid as long as the message.
+class PeerReason {
+ public:
+  // |text|: the bytes of the message that are the reason.
+  PeerReason(int peer, const WireHeader& header, ConstByteSpan text);
+
+  // What the peer's own status is.
+  Code code() const { return code_; }
+  // The communicator was aborted. Everybody hears of that by another way.
+  bool is_abort() const { return code_ == Code::kAborted && text_.empty(); }
+  // The owner of a memory refuses an access to it: the status is the answer.
+  bool is_answer() const;
+  // How the operation here ends.
+  Status status() const { return told_by(peer_, code_, text_); }
+
+ private:
+  int peer_;
+  Code code_;
+  ConstByteSpan text_;
+};
+
+}  // namespace hetcomm
