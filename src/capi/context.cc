@@ -14,7 +14,7 @@
 #include "src/capi/output.h"
 #include "src/capi/post.h"
 #include "src/capi/variables.h"
-#include "src/core/job/transport_choice.h"
+#include "src/core/job/paths/transport_choice.h"
 #include "src/core/progress/variables.h"
 #include "src/net/interface_check.h"
 #include "src/system/variables.h"

@@ -7,7 +7,7 @@
 #include "devices/variables.h"
 #include "src/bootstrap/variables.h"
 #include "src/core/collectives/variables.h"
-#include "src/core/job/variables.h"
+#include "src/core/job/membership/variables.h"
 #include "src/core/memory/variables.h"
 #include "src/core/peer/variables.h"
 #include "src/core/progress/variables.h"

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/base/baton_role.h"
-#include "src/core/job/context.h"
+#include "src/core/context/context.h"
 #include "src/system/clock.h"
 #include "src/system/variables.h"
 

@@ -20,7 +20,7 @@
 #include "src/capi/variables.h"
 #include "src/core/communicator/collective_calls.h"
 #include "src/core/communicator/communicator.h"
-#include "src/core/job/context.h"
+#include "src/core/context/context.h"
 #include "src/core/progress/variables.h"
 #include "src/system/variables.h"
 #include "tests/support/local_bootstrap.h"

@@ -46,6 +46,9 @@ PEER_BELOW = CORE_BELOW + [LIVENESS, "src/core/progress/", "src/core/memory/"]
 PEER_CONNECTION = ["src/core/peer/sharing/", "src/core/peer/rails/", "src/core/peer/wire/"]
 PEER_TIE = ["src/core/peer/matching/", "src/core/peer/pair_commons.h", "src/core/peer/association.h"]
 
+# The rooms of job.
+JOB_BELOW = PEER_BELOW + [*BOOTSTRAP_API, "src/core/peer/"]
+
 # Path prefix -> what may be included, as path prefixes from the root. A trailing "<x>" stands for
 # each subfolder as a layer of its own: transports/tcp does not see transports/shm.
 LAYERS = {
@@ -84,10 +87,12 @@ LAYERS = {
     "src/core/peer/transfer/": PEER_BELOW + PEER_CONNECTION + PEER_TIE,
     "src/core/peer/access/": PEER_BELOW + PEER_CONNECTION + PEER_TIE + ["src/core/peer/transfer/"],
     "src/core/peer/": PEER_BELOW + ["src/core/peer/"],
-    "src/core/job/": CORE_BELOW + [LIVENESS, *BOOTSTRAP_API, "src/core/progress/", "src/core/memory/",
-                                   "src/core/peer/"],
+    "src/core/job/membership/": JOB_BELOW,
+    "src/core/job/paths/": JOB_BELOW + ["src/core/job/membership/"],
+    "src/core/job/": JOB_BELOW + ["src/core/job/"],
+    "src/core/context/": JOB_BELOW + ["src/core/job/"],
     "src/core/collectives/": CORE_BELOW + [REDUCE, "src/core/progress/", "src/core/memory/",
-                                           "src/core/peer/", "src/core/job/"],
+                                           "src/core/peer/", "src/core/job/", "src/core/context/"],
     "src/core/communicator/": CORE_BELOW + [LIVENESS, *BOOTSTRAP_API, REDUCE, "src/core/"],
     # A file beside the rooms belongs to none.
     "src/core/": [],
@@ -117,7 +122,7 @@ LAYERS = {
 THIRD_PARTY = {
     "fmt/": ["src/", "devices/", "transports/", "topology/", "reshard/", "pipeline/", "planner/",
              "bench/", "tests/"],
-    "nlohmann/": ["src/core/job/transport_costs.cc", "src/core/job/pairing_report.cc", "bench/", "tools/", PRESENT, LINKS,
+    "nlohmann/": ["src/core/job/membership/transport_costs.cc", "src/core/job/paths/pairing_report.cc", "bench/", "tools/", PRESENT, LINKS,
                   "topology/machine/",
                   "reshard/move_plan_json.cc", "planner/", "tests/"],
     "CLI/": ["bench/", "tests/"],

@@ -13,7 +13,7 @@
 #include "src/base/lists.h"
 #include "src/bootstrap/variables.h"
 #include "src/capi/variables.h"
-#include "src/core/job/variables.h"
+#include "src/core/job/membership/variables.h"
 #include "src/core/memory/variables.h"
 #include "src/core/peer/variables.h"
 #include "src/core/progress/variables.h"

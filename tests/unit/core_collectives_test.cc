@@ -37,7 +37,7 @@
 #include "src/core/collectives/segments.h"
 #include "src/core/collectives/way_trials.h"
 #include "src/core/collectives/write_way.h"
-#include "src/core/job/link_agreement.h"
+#include "src/core/job/membership/link_agreement.h"
 
 namespace hetcomm::collectives {
 namespace {

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/job/host_devices.h"
+#include "src/core/job/membership/host_devices.h"
 
 namespace hetcomm {
 namespace {

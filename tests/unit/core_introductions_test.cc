@@ -14,10 +14,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/job/introductions.h"
-#include "src/core/job/job_digest.h"
-#include "src/core/job/rank_card.h"
-#include "src/core/job/rank_profile.h"
+#include "src/core/job/membership/introductions.h"
+#include "src/core/job/membership/job_digest.h"
+#include "src/core/job/membership/rank_card.h"
+#include "src/core/job/membership/rank_profile.h"
 #include "tests/support/counting_allocator.h"
 
 namespace hetcomm {

@@ -22,7 +22,7 @@
 #include "src/base/bytes.h"
 #include "src/base/packed.h"
 #include "src/bootstrap/digest_exchange.h"
-#include "src/core/job/job_digest.h"
+#include "src/core/job/membership/job_digest.h"
 #include "topology/machine/host_links.h"
 
 namespace hetcomm {

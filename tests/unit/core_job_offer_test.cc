@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/core/job/job_offer.h"
+#include "src/core/job/membership/job_offer.h"
 #include "src/net/key.h"
 
 namespace hetcomm {

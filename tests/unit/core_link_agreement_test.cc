@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/job/link_agreement.h"
+#include "src/core/job/membership/link_agreement.h"
 #include "topology/links/link_model_json.h"
 
 namespace hetcomm {

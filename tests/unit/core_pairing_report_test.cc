@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/core/job/pairing_report.h"
+#include "src/core/job/paths/pairing_report.h"
 #include "tests/support/machines.h"
 #include "topology/read/machine_file.h"
 

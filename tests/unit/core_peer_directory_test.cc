@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/job/peer_directory.h"
+#include "src/core/job/membership/peer_directory.h"
 #include "topology/links/link_model_json.h"
 
 namespace hetcomm {

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/core/job/transport_choice.h"
+#include "src/core/job/paths/transport_choice.h"
 #include "transports/self/factory.h"
 #include "transports/shm/factory.h"
 #include "transports/tcp/factory.h"

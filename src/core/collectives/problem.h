@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/core/job/rank_placement.h"
+#include "src/core/job/membership/rank_placement.h"
 
 namespace hetcomm::collectives {
 

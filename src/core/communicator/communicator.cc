@@ -4,7 +4,7 @@
 
 #include "src/base/text.h"
 #include "src/core/collectives/collectives.h"
-#include "src/core/job/context.h"
+#include "src/core/context/context.h"
 #include "src/system/variables.h"
 #include "transports/variables.h"
 

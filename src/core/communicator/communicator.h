@@ -19,7 +19,7 @@
 #include "src/core/communicator/registered_memories.h"
 #include "src/core/job/job.h"
 #include "src/core/job/job_member.h"
-#include "src/core/job/pairing_report.h"
+#include "src/core/job/paths/pairing_report.h"
 #include "src/core/memory/registration.h"
 #include "src/core/progress/engine.h"
 #include "src/core/progress/operation.h"

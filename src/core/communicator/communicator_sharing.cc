@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "src/core/communicator/communicator.h"
-#include "src/core/job/context.h"
-#include "src/core/job/job_offer.h"
+#include "src/core/context/context.h"
+#include "src/core/job/membership/job_offer.h"
 #include "src/core/job/pending_channel.h"
 #include "src/system/random.h"
 

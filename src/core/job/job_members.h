@@ -14,7 +14,7 @@
 #include "src/core/job/early_notices.h"
 #include "src/core/job/job_member.h"
 #include "src/core/job/operation_ender.h"
-#include "src/core/job/pair_table.h"
+#include "src/core/job/paths/pair_table.h"
 #include "src/core/job/stream_waits.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/peer/wire/wire.h"

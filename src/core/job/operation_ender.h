@@ -6,7 +6,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/core/job/departures.h"
-#include "src/core/job/pair_table.h"
+#include "src/core/job/paths/pair_table.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/progress/operation.h"
 

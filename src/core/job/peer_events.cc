@@ -9,7 +9,7 @@
 
 #include "src/base/baton_role.h"
 #include "src/base/text.h"
-#include "src/core/job/path_inquiry.h"
+#include "src/core/job/paths/path_inquiry.h"
 #include "src/core/peer/pair.h"
 #include "src/core/peer/wire/reason.h"
 

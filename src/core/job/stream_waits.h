@@ -12,7 +12,7 @@
 #include "src/base/status.h"
 #include "src/core/job/departures.h"
 #include "src/core/job/operation_ender.h"
-#include "src/core/job/pair_table.h"
+#include "src/core/job/paths/pair_table.h"
 #include "src/core/peer/pair_commons.h"
 #include "src/core/progress/communicator_base.h"
 #include "src/core/progress/operation.h"

@@ -1,0 +1,158 @@
+// Context: configuration, log, devices, transports' factories and the engine of one user of the
+// library.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/job/paths/job_environment.h"
+#include "src/core/memory/memory.h"
+#include "src/core/memory/overlap_guard.h"
+#include "src/core/progress/engine.h"
+#include "src/liveness/control_thread.h"
+#include "src/system/config.h"
+#include "src/system/log.h"
+#include "src/system/processors.h"
+#include "topology/machine/host_links.h"
+#include "topology/machine/rank_nics.h"
+#include "topology/read/host_topology.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+class Job;
+
+// src/capi puts these parts together, since core names no transport and no device.
+struct ContextParts {
+  Config config;
+  std::unique_ptr<Log> log;
+  std::vector<std::unique_ptr<TransportFactory>> factories;
+  std::vector<Device> devices;  // the host first
+  bool thread = false;
+};
+
+class Context final : private Submitter, private CopyWarden {
+ public:
+  static Result<std::unique_ptr<Context>> create(ContextParts parts);
+  ~Context();
+
+  // False in a forked child.
+  bool alive() const { return *static_cast<volatile const uint32_t*>(alive_) != 0; }
+  const Config& config() const { return config_; }
+  Log& log() { return *log_; }
+  Engine& engine() { return engine_; }
+  DeviceSet& devices() { return devices_; }
+  // The number of the device of |kind| for |native|, which |make| makes if there is none yet. Jobs that
+  // are created from now on choose NICs by it, too; those there are keep theirs, of which it uses the
+  // near ones. [any-thread]
+  Result<size_t> find_or_add_device(std::string_view kind, void* native,
+                                    const std::function<Result<Device>()>& make);
+  // Takes |device| over, and gives its number; not if it fails. As above else. [any-thread]
+  Result<size_t> add_device(const Device& device);
+  // Gives up device |index|, which is not the host: its operations end with DEVICE_LOST and |why|, and
+  // nothing is started on it any more. Copies may go on (DeviceSet::abandoned). [any-thread]
+  void abandon_device(size_t index, std::string_view why) HETCOMM_EXCLUDES(baton_role);
+  const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
+
+  // The machine and its NICs, read when first asked for. [any-thread]
+  topology::HostTopology& topology() { return topology_; }
+  // Returns what a job goes by. NICs and places are chosen when first asked for, and do not change
+  // but by learn_devices(). No NIC is named where there is nothing to choose, as most often in a job that
+  // |stays_on_host|. Fails for a topology that the user has named and that cannot be used.
+  // [any-thread]
+  Result<const HostPlaces*> host_places(bool stays_on_host);
+  // Devices on this host, of which other ranks do not know by themselves. [any-thread]
+  std::vector<topology::PciAddress> hidden_devices() { return topology_.hidden_devices(); }
+  // Ranks of this host have devices at |addresses|. What host_places() returns from now on counts
+  // them. [any-thread]
+  void learn_devices(const std::vector<topology::PciAddress>& addresses);
+  // A job of this rank alone goes by these.
+  const HostPlaces& plain_places() const { return plain_; }
+  // The NICs of |view|, which is this context's, in the order in which the data of |device| uses
+  // them. A device that does not know where it is counts as memory of this process's NUMA node.
+  // [any-thread]
+  topology::NicOrder nic_order(const topology::HostView& view, const Device& device) const;
+  // The thread of the control planes, started by the first job of several ranks. [any-thread]
+  Result<liveness::ControlThread*> control_thread();
+  // The jobs of its communicators, the oldest first.
+  void add_job(const std::shared_ptr<Job>& job);
+  std::vector<std::shared_ptr<Job>> jobs();
+  OverlapGuard& overlaps() { return overlaps_; }
+  // Objects of this context that still exist.
+  void add_object() { objects_.fetch_add(1, std::memory_order_relaxed); }
+  void drop_object() { objects_.fetch_sub(1, std::memory_order_release); }
+  // Counts the times of a pending operation from |now_ns|, unless that was done before. Returns
+  // when it has to be looked at first.
+  uint64_t note_times(Operation& operation, uint64_t now_ns) const;
+  bool in_use() const { return objects_.load(std::memory_order_acquire) != 0; }
+
+ private:
+  explicit Context(ContextParts parts);
+  Status start(const std::vector<Device>& devices, bool thread);
+  bool place_device(size_t index);
+  void place_in_jobs(size_t index) HETCOMM_EXCLUDES(baton_role);
+  void tell_jobs(size_t index);
+  Status apply_nic_rules();
+  Status choose_nics();
+  void share_out_nics(const topology::HostView& view, const topology::RankPlace& place,
+                      const std::vector<int>& chosen);
+  void choose_places(const topology::HostView& view, const topology::RankPlace& place,
+                     const std::vector<int>& nics);
+  void describe_links(const topology::HostView& view, const std::vector<int>& chosen);
+  int usable_node(int node);
+  bool threads_follow_nics() const;
+  Status name_processors();
+  void place_threads(ProcessorSet wanted, std::string_view why);
+  void start(Operation& operation) override HETCOMM_UNDER_BATON;
+  uint64_t sweep(uint64_t now_ns) override HETCOMM_UNDER_BATON;
+  void report_stall(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void look_at_copies(uint64_t at_ns) override HETCOMM_UNDER_BATON { engine_.timer_changed(at_ns); }
+  void on_hang(size_t index, std::string_view what, uint64_t started_ns) override
+      HETCOMM_EXCLUDES(baton_role);
+  uint64_t check_copies(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  void report_hang(size_t index, std::string_view what, uint64_t for_ns) HETCOMM_UNDER_BATON;
+  void abandon(size_t index, std::string_view why) HETCOMM_UNDER_BATON;
+
+  Config config_;
+  std::unique_ptr<Log> log_;
+  topology::HostTopology topology_{config_, *log_};
+  std::vector<std::unique_ptr<TransportFactory>> factories_;
+  DeviceSet devices_;
+  uint32_t* alive_ = nullptr;  // a page that the kernel wipes in forked children
+  uint64_t stall_ns_;
+  std::atomic<int64_t> objects_{0};
+  OverlapGuard overlaps_;
+  struct NativeDevice {
+    std::string kind;
+    void* native;
+    size_t index;
+  };
+  std::mutex native_mutex_;
+  std::vector<NativeDevice> native_devices_;  // under |native_mutex_|
+  std::mutex job_mutex_;
+  std::vector<std::weak_ptr<Job>> jobs_;  // under |job_mutex_|
+  std::mutex control_mutex_;
+  std::unique_ptr<liveness::ControlThread> control_thread_;  // under |control_mutex_|
+  HostPlaces plain_;                                         // names no NIC and no NUMA node
+  std::mutex chosen_mutex_;
+  // Under |chosen_mutex_|:
+  bool is_chosen_ = false;
+  Status chosen_failure_;
+  std::deque<HostPlaces> chosen_;       // jobs may use the earlier ones; the last one counts
+  std::vector<int> refused_nodes_;      // the kernel gives no memory of them
+  std::vector<size_t> placed_devices_;  // indices of the devices that |topology_| knows
+  ProcessorSet inherited_;              // of the thread that has created the context
+  ProcessorSet thread_processors_;      // for the library's own threads; empty: anywhere
+  Engine engine_;
+};
+
+}  // namespace hetcomm

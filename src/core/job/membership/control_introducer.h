@@ -1,0 +1,34 @@
+// The control plane as an Introducer. A job of one rank has no control plane, and no profiles come
+// there.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/job/membership/introductions.h"
+#include "src/core/peer/pair_commons.h"
+
+namespace hetcomm {
+
+class ControlIntroducer final : public Introducer {
+ public:
+  explicit ControlIntroducer(PairCommons& commons) : commons_(commons) {}
+
+  void ask_profile(int rank) override HETCOMM_UNDER_BATON { commons_.control->ask_profile(rank); }
+  std::string find_profile(int rank) override HETCOMM_UNDER_BATON {
+    return commons_.control != nullptr ? commons_.control->profiles().find(rank) : std::string();
+  }
+  void remove_profile(int rank) override HETCOMM_UNDER_BATON {
+    if (commons_.control != nullptr) commons_.control->profiles().remove(rank);
+  }
+  void learn_addresses(int rank, std::vector<Address> addresses) override HETCOMM_UNDER_BATON {
+    commons_.control->learn_addresses(rank, std::move(addresses));
+  }
+
+ private:
+  PairCommons& commons_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,42 @@
+// How the ranks of a job come to one link model: rank 0 reads it from HETCOMM_LINK_MODEL and hands
+// it out when the job is made. All ranks check alike that it fits what each has said of itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "src/base/status.h"
+#include "src/bootstrap/bootstrap.h"
+#include "src/core/job/membership/peer_directory.h"
+#include "src/core/job/membership/transport_costs.h"
+#include "src/system/config.h"
+#include "topology/links/link_model.h"
+
+namespace hetcomm {
+
+// HETCOMM_LINK_MODEL has the links between hosts, or the costs of messages by transport.
+struct LinkFile {
+  TransportCosts costs;
+  std::optional<topology::LinkModel> model;
+};
+
+// Reads a file of either form. Fails, with a text that names the file, if it is of neither.
+Result<LinkFile> read_link_file(const std::string& path);
+// Reads the file of HETCOMM_LINK_MODEL. The result is empty where that is not set.
+Result<LinkFile> read_link_file(const Config& config);
+
+// Returns HETCOMM_HOST_LABEL, or the host's own name.
+Result<std::string> own_host_label(const Config& config);
+
+// Gives rank 0's |text| to all ranks. It is collective, and blocks without the baton. |scope| is
+// that of Bootstrap::broadcast().
+Result<topology::LinkModel> hand_out_link_model(Bootstrap& bootstrap, const std::string& scope,
+                                                const std::string& text, uint64_t deadline_ns);
+
+// Fails with INVALID_ARGUMENT where the model lacks a rank's host or contradicts its cluster. The
+// text names the rank.
+Status check_ranks(const topology::LinkModel& model, const PeerDirectory& peers);
+
+}  // namespace hetcomm

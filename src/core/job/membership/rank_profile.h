@@ -1,0 +1,75 @@
+// The bytes by which a rank introduces itself to the other ranks, through the bootstrap.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/bytes.h"
+#include "src/base/span.h"
+#include "src/base/status.h"
+#include "src/core/job/membership/transport_costs.h"
+#include "src/liveness/address_book.h"
+#include "src/net/address.h"
+#include "src/system/host_id.h"
+#include "topology/machine/pairing.h"
+
+namespace hetcomm {
+
+inline constexpr size_t kMaxClusterName = 63;
+inline constexpr size_t kMaxHostLabel = 127;
+inline constexpr size_t kMaxTransportName = 15;
+inline constexpr size_t kMaxOffers = 64;
+
+// One rank's own word about itself.
+struct PeerInfo {
+  struct Offer {       // of one transport
+    std::string name;  // "rdma", "rdma#1"
+    bool within_host = false;
+    LinkCost link;
+    topology::Port port;
+    std::vector<std::byte> contact;
+
+    // The kind of transport: its name without the number.
+    std::string_view kind() const { return std::string_view(name).substr(0, name.find('#')); }
+  };
+  uint32_t incarnation = 0;  // drawn by its process for this job
+  HostId host{};             // where it runs, as it says
+  std::string cluster;
+  std::string host_label;             // of its host, in a link model
+  uint32_t credit = 0;                // bytes that it lets each other rank send unasked
+  uint32_t device_count = 1;          // of its context
+  std::vector<std::byte> host_links;  // a topology::HostLinks; empty: it says nothing
+  uint32_t known_devices = 0;         // as name_of_devices() of host_devices.h says
+  std::vector<Offer> offers;          // in the order of its transports
+};
+
+struct RankProfile {
+  bool tls = false;                      // HETCOMM_TLS
+  std::array<std::byte, 16> instance{};  // counts if it is rank 0's
+  PeerInfo info;
+  uint32_t link_model_bytes = 0;  // counts if it is rank 0's: it will hand out a link model
+  std::vector<Address> control;   // where its control plane listens
+};
+
+// Cards have it too, so that ranks that would not understand each other's profiles learn of it
+// when the job is created.
+inline constexpr uint16_t kProfileVersion = 15;
+
+std::vector<std::byte> encode_profile(const RankProfile& own);
+// Stands in place of the profile or card of a rank that cannot take part. |version| is that of the
+// profile or card.
+std::vector<std::byte> encode_refusal(const Status& why, uint16_t version = kProfileVersion);
+// Reads what follows the version of a profile or card: |*tls|, or the text of a refusal, with which
+// it fails.
+Status read_refusal_or_tls(ByteReader& reader, bool* tls);
+// Reads a topology::HostLinks as bytes. Fails where they cannot be read.
+Result<std::vector<std::byte>> read_host_links(ByteReader& reader);
+// Fails with the text of a refusal, and where HETCOMM_TLS is not as on |own_rank|, where it is
+// |own_tls|: both sides learn of that here at once.
+Status decode_profile(ConstByteSpan bytes, int own_rank, bool own_tls, RankProfile* result);
+
+}  // namespace hetcomm

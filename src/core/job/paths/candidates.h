@@ -1,0 +1,66 @@
+// Candidates: every way in which a pair could be connected, each from one of this rank's transports
+// to one of the peer's of the same kind, and which of them shall share the load.
+//
+// A host may have more network interfaces than another, or other ones. topology/machine/pairing.h says
+// which interface serves which, so that together they carry as much as the poorer side can. Under
+// the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/base/status.h"
+#include "src/core/job/membership/peer_directory.h"
+#include "src/core/job/paths/job_transports.h"
+#include "src/core/peer/rails/rail_ends.h"
+
+namespace hetcomm {
+
+// Whether a connection shall share the load with others of its kind.
+enum class PairingRole : uint8_t {
+  kUnused,      // others of its kind carry everything
+  kPaired,      // it has its share
+  kSubstitute,  // it has a share while one that is paired cools down
+};
+
+struct Candidate {
+  JobTransport* transport;
+  RailEnds ends;                 // |peer| is unknown where the peer has no such transport
+  const PeerInfo::Offer* offer;  // null there
+  Status reach;
+  double score_us = 0;   // estimated time of a 64 KiB message
+  bool cooling = false;  // it failed lately
+  PairingRole role = PairingRole::kUnused;
+  uint64_t mbit_per_s = 0;  // what it is meant to carry
+};
+
+// Options of find_candidates().
+struct CandidateOptions {
+  bool itself = false;  // the peer is this rank
+  size_t most = 1;      // of a kind are paired, for each need
+  // Data goes between transports of these. Where none of a need's connections works, others stand
+  // in for them.
+  std::span<const RailMasks> needs;
+  std::function<bool(const RailEnds&)> is_cooling;
+  std::function<Status(const JobTransport&, size_t)> reach;  // of the peer's offer of that number
+};
+
+// The ways from this rank, which has |transports|, to a peer with |offers|, best first.
+std::vector<Candidate> find_candidates(const JobTransports& transports,
+                                       std::span<const PeerInfo::Offer> offers,
+                                       const CandidateOptions& options) HETCOMM_UNDER_BATON;
+
+// Whether some of |candidates| between transports of |need| is as likely to work as any other of
+// its kind.
+bool serves(const std::vector<Candidate>& candidates, const RailMasks& need) HETCOMM_UNDER_BATON;
+
+// Whether |own| reaches some transport of its kind among |offers|. OUT_OF_RESOURCES: perhaps later.
+Status reach_by(const JobTransport& own,
+                std::span<const PeerInfo::Offer> offers) HETCOMM_UNDER_BATON;
+
+}  // namespace hetcomm

@@ -1,0 +1,34 @@
+// Closes connections that were not used lately while the process is short of descriptors. Under the
+// baton.
+#pragma once
+
+#include <cstdint>
+
+#include "src/base/baton_role.h"
+#include "src/core/job/paths/pair_table.h"
+#include "src/system/clock.h"
+
+namespace hetcomm {
+
+class IdleConnections {
+ public:
+  IdleConnections(PairCommons& commons, PairTable& pairs) : commons_(commons), pairs_(pairs) {}
+  IdleConnections(const IdleConnections&) = delete;
+  IdleConnections& operator=(const IdleConnections&) = delete;
+
+  // If descriptors run short, asks the peers that were talked to least lately, and again a little
+  // later.
+  void run() HETCOMM_UNDER_BATON;
+  void tick(uint64_t now_ns) HETCOMM_UNDER_BATON {
+    if (now_ns >= at_ns_) run();
+  }
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return at_ns_; }
+
+ private:
+  PairCommons& commons_;
+  PairTable& pairs_;
+  uint64_t at_ns_ = kForever;  // while descriptors are short
+  uint64_t pause_ns_ = 0;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,222 @@
+#include "src/core/job/paths/job_transports.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "src/base/baton_role.h"
+#include "src/core/job/paths/transport_choice.h"
+#include "src/net/tls.h"
+#include "transports/variables.h"
+
+namespace hetcomm {
+namespace {
+
+// More interfaces of one host would be of little use, and make profiles long.
+constexpr size_t kMaxOfAKind = 24;
+
+// A transport's own text without its name in front: whoever shows it says the name.
+std::string_view without_name(std::string_view name, std::string_view why) {
+  constexpr std::string_view kAfter = ": ";
+  const bool named = why.starts_with(name) && why.substr(name.size()).starts_with(kAfter);
+  return named ? why.substr(name.size() + kAfter.size()) : why;
+}
+
+// The interface of |interfaces| that has |address|; empty: none, or |address| is not known.
+std::string interface_of(const ChosenInterfaces& interfaces, const Address& address) {
+  if (address.family() == AF_UNSPEC || !interfaces.ok()) return {};
+  for (const InterfaceAddress& entry : interfaces.value()) {
+    if (entry.address.is_same_host(address)) return entry.interface;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status JobTransports::make(std::string_view wanted, const JobInterfaces& interfaces) {
+  if (wanted.empty()) wanted = environment_.config.text(variable::kTransports);
+  Result<TransportChoice> choice = TransportChoice::parse(wanted, environment_.factories);
+  if (!choice.ok()) return choice.status();
+  // It is needed only where there is something to choose.
+  if (environment_.nics.size() > 1) {
+    route_interface_ = interface_of(interfaces.chosen, interfaces.route);
+  }
+  for (const auto& factory : environment_.factories) {
+    // A rank talks to itself by "self" whatever is chosen for the others.
+    if (!choice->allows(factory->name()) && factory->name() != "self") {
+      unused_.push_back(fmt::format("{:<6} no: {}", factory->name(), choice->refusal()));
+      continue;
+    }
+    const Status usable = make_all_of(*factory, interfaces);
+    if (usable.ok()) continue;
+    const std::string_view why = without_name(factory->name(), usable.text());
+    const bool some = !owned_.empty() && owned_.back()->kind == factory->name();
+    if (choice->demands(factory->name()) && !some) {
+      const Code code =
+          usable.code() == Code::kPermissionDenied ? Code::kPermissionDenied : Code::kUnsupported;
+      return Status(code, fmt::format("transport {}: {}", factory->name(), why));
+    }
+    if (!some) unused_.push_back(fmt::format("{:<6} no: {}", factory->name(), why));
+    environment_.log.info(
+        "transport {} {}: {}", factory->name(),
+        some ? "does not use all network interfaces that it could" : "is not used", why);
+  }
+  return {};
+}
+
+// Makes a transport for each network interface that shall share the load. Fails with the reason of
+// the first that cannot be made.
+Status JobTransports::make_all_of(const TransportFactory& factory,
+                                  const JobInterfaces& interfaces) {
+  const std::vector<const RankNic*> nics = nics_for(factory, interfaces);
+  size_t made = 0;
+  Status failure;
+  for (const RankNic* const nic : nics) {
+    const Status status = make_one(factory, made, nic, interfaces.chosen);
+    if (status.ok()) {
+      ++made;
+    } else {
+      failure = status;
+    }
+  }
+  if (made > 0) return failure;
+  if (!failure.ok()) {
+    environment_.log.info("transport {}: {}; it chooses by itself", factory.name(), failure.text());
+  }
+  HETCOMM_RETURN_IF_ERROR(make_one(factory, 0, nullptr, interfaces.chosen));
+  const size_t instances = std::min<size_t>(factory.instances(environment_.config),
+                                            environment_.config.number(variable::kRails));
+  for (size_t instance = 1; instance < instances; ++instance) {
+    HETCOMM_RETURN_IF_ERROR(make_one(factory, instance, nullptr, interfaces.chosen));
+  }
+  return {};
+}
+
+// The interfaces that transports of |factory| are bound to; none: one transport sees for itself.
+std::vector<const RankNic*> JobTransports::nics_for(const TransportFactory& factory,
+                                                    const JobInterfaces& interfaces) const {
+  if (factory.follows_routes() && environment_.nics.size() < 2) return {};
+  std::vector<const RankNic*> nics;
+  for (const RankNic& nic : environment_.nics) {
+    if (factory.can_use(environment_.config, nic.name)) nics.push_back(&nic);
+    if (nics.size() == kMaxOfAKind) break;
+  }
+  if (!factory.follows_routes()) return nics;
+  if (nics.size() < 2) return {};
+  // Whatever leads to the other ranks has to be among them. Where that is not known, nothing that
+  // could is left out.
+  const auto is_bound = [&](const std::string& interface) {
+    return std::any_of(nics.begin(), nics.end(),
+                       [&](const RankNic* nic) { return nic->name.interface == interface; });
+  };
+  const Address& route = interfaces.route;
+  if (route.family() != AF_UNSPEC && !route.is_loopback()) {
+    if (!is_bound(route_interface_)) nics.clear();
+    return nics;
+  }
+  const ChosenInterfaces& all = interfaces.chosen;
+  const bool covered =
+      all.ok() && std::all_of(all.value().begin(), all.value().end(), [&](const auto& entry) {
+        return entry.address.is_loopback() || is_bound(entry.interface);
+      });
+  if (!covered) nics.clear();
+  return nics;
+}
+
+Status JobTransports::make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
+                               const ChosenInterfaces& interfaces) {
+  auto made = std::make_unique<JobTransport>(handler_, owned_.size());
+  const bool is_only = environment_.nics.size() == 1;  // what chooses by itself uses it
+  const RankNic* const near = nic != nullptr ? nic : is_only ? &environment_.nics[0] : nullptr;
+  const TransportEnvironment environment{
+      .rank = rank_,
+      .size = size_,
+      .credentials = credentials_,
+      .config = environment_.config,
+      .interfaces = interfaces,
+      .log = environment_.log,
+      .poller = environment_.engine.poller(),
+      .now_ns = environment_.engine.coarse_now(),
+      .handler = *made,
+      .instance = instance,
+      .nic = nic != nullptr ? &nic->name : nullptr,
+      .buffer_node = near != nullptr ? near->name.numa_node : environment_.places.inside,
+      .inside_node = environment_.places.inside};
+  Result<std::unique_ptr<Transport>> transport = factory.create(environment);
+  if (!transport.ok()) return transport.status();
+  if (tls_required(environment_.config) && !(*transport)->capabilities().protected_in_transit) {
+    return Status(Code::kPermissionDenied,
+                  "HETCOMM_REQUIRE_TLS refuses it, as nothing protects what it sends: use shm, or "
+                  "tcp with HETCOMM_TLS=on, or unset HETCOMM_REQUIRE_TLS");
+  }
+  made->kind = factory.name();
+  made->name =
+      instance == 0 ? std::string(factory.name()) : fmt::format("{}#{}", factory.name(), instance);
+  made->transport = std::move(transport.value());
+  made->abilities = made->transport->abilities();
+  if (nic != nullptr) {
+    made->port = nic->port;
+    const bool by_socket = factory.follows_routes() || nic->name.rdma_port.empty();
+    made->nic = by_socket ? nic->name.interface : nic->name.rdma_port;
+    made->model_nic = nic->name.rdma_port.empty() ? nic->name.interface : nic->name.rdma_port;
+    made->devices = nic->devices;
+    made->far_devices = nic->far_devices;
+    made->has_route = !nic->name.interface.empty() && nic->name.interface == route_interface_;
+  } else {
+    made->port.mbit_per_s = made->capabilities().bandwidth_bytes_per_s / 125'000;
+  }
+  if (const Capabilities& can = made->capabilities(); !can.lossless) {
+    lossy_payload_bytes_ = std::min(lossy_payload_bytes_, can.max_payload_bytes);
+  }
+  owned_.push_back(std::move(made));
+  return {};
+}
+
+Status JobTransports::start() {
+  for (const auto& each : owned_) HETCOMM_RETURN_IF_ERROR(each->transport->start());
+  return {};
+}
+
+void JobTransports::close() {
+  connected_.clear();
+  owned_.clear();
+}
+
+bool JobTransports::shares_memory() const {
+  return std::any_of(owned_.begin(), owned_.end(), [](const auto& each) HETCOMM_UNDER_BATON {
+    return each->capabilities().within_host;
+  });
+}
+
+void JobTransports::note_connected(Transport& transport) {
+  if (std::find(connected_.begin(), connected_.end(), &transport) == connected_.end()) {
+    connected_.push_back(&transport);
+  }
+}
+
+uint64_t JobTransports::next_timer_ns() const {
+  uint64_t next = kForever;
+  for (const auto& each : owned_) next = std::min(next, each->transport->next_timer_ns());
+  return next;
+}
+
+bool JobTransports::prepare_sleep(Sleep sleep) {
+  bool quiet = true;
+  for (const auto& each : owned_) quiet = each->transport->prepare_sleep(sleep) && quiet;
+  return quiet;
+}
+
+bool JobTransports::may_sleep_on() const {
+  return std::all_of(owned_.begin(), owned_.end(), [](const auto& each) HETCOMM_UNDER_BATON {
+    return each->transport->may_sleep_on();
+  });
+}
+
+void JobTransports::finish_sleep() {
+  for (const auto& each : owned_) each->transport->finish_sleep();
+}
+
+}  // namespace hetcomm

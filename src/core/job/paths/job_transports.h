@@ -1,0 +1,138 @@
+// The transports of one rank in a job: made once, in the order of their factories, and driven until
+// the job ends. All under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/job/paths/job_environment.h"
+#include "src/net/address.h"
+#include "src/net/credentials.h"
+#include "topology/machine/pairing.h"
+#include "transports/transport.h"
+
+namespace hetcomm {
+
+struct JobTransport;
+
+// Hears of connections over the transports of a job.
+class ConnectionHandler {
+ public:
+  // These two tell what TransportHandler's functions of the same names tell.
+  virtual void on_connected(JobTransport& transport, const Destination& destination,
+                            Result<std::unique_ptr<Endpoint>> endpoint) HETCOMM_UNDER_BATON = 0;
+  virtual void on_accepted(JobTransport& transport, int peer,
+                           std::unique_ptr<Endpoint> endpoint) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~ConnectionHandler() = default;
+};
+
+struct JobTransport final : public TransportHandler {
+  JobTransport(ConnectionHandler& connections, size_t number)
+      : handler(connections), index(number) {}
+  void on_connected(const Destination& destination,
+                    Result<std::unique_ptr<Endpoint>> endpoint) override HETCOMM_UNDER_BATON {
+    handler.on_connected(*this, destination, std::move(endpoint));
+  }
+  void on_accepted(int peer, std::unique_ptr<Endpoint> endpoint) override HETCOMM_UNDER_BATON {
+    handler.on_accepted(*this, peer, std::move(endpoint));
+  }
+  const Capabilities& capabilities() const HETCOMM_UNDER_BATON { return transport->capabilities(); }
+
+  ConnectionHandler& handler;
+  const size_t index;     // among the transports of the job
+  std::string_view kind;  // of the factory, which may make several
+  std::string name;
+  topology::Port port;            // the network interface that it uses
+  std::string nic;                // name of that interface; empty: it is bound to none
+  std::string model_nic;          // as a link model calls it
+  uint64_t devices = UINT64_MAX;  // whose memory is near that, as RankNic says
+  uint64_t far_devices = 0;       // beyond the root complex of that, as RankNic says
+  bool has_route = false;         // that interface is known to lead to other ranks
+  std::unique_ptr<Transport> transport;
+  TransportAbilities abilities;
+};
+
+// What a job knows of this host's addresses.
+struct JobInterfaces {
+  Address route;  // leads to the other ranks; none where that is not known
+  ChosenInterfaces chosen = std::vector<InterfaceAddress>();
+};
+
+class JobTransports {
+ public:
+  // |credentials| may become complete later, until start().
+  JobTransports(const JobEnvironment& environment, int rank, int size,
+                const Credentials& credentials, ConnectionHandler& handler)
+      : environment_(environment),
+        rank_(rank),
+        size_(size),
+        credentials_(credentials),
+        handler_(handler) {}
+  JobTransports(const JobTransports&) = delete;
+  JobTransports& operator=(const JobTransports&) = delete;
+
+  // Makes those that |wanted| allows; an empty text stands for HETCOMM_TRANSPORTS. Fails where one
+  // that the user has named cannot be used. |interfaces| has to outlive them.
+  Status make(std::string_view wanted, const JobInterfaces& interfaces) HETCOMM_UNDER_BATON;
+  // The profiles of all ranks are known: connections can be judged from now on.
+  Status start() HETCOMM_UNDER_BATON;
+  // Ends all of them. No upcall follows.
+  void close() HETCOMM_UNDER_BATON;
+
+  size_t size() const HETCOMM_UNDER_BATON { return owned_.size(); }
+  JobTransport& at(size_t index) const HETCOMM_UNDER_BATON { return *owned_[index]; }
+  const std::vector<std::unique_ptr<JobTransport>>& all() const HETCOMM_UNDER_BATON {
+    return owned_;
+  }
+  // Factories whose transports are not used, one line each, with the reason.
+  const std::vector<std::string>& unused() const HETCOMM_UNDER_BATON { return unused_; }
+  // A transport within the host is in use.
+  bool shares_memory() const HETCOMM_UNDER_BATON;
+  // The largest message that every transport can carry which may lose it.
+  uint32_t lossy_payload_bytes() const HETCOMM_UNDER_BATON { return lossy_payload_bytes_; }
+  // |transport| has a connection: it is polled in every pass, the others now and then.
+  void note_connected(Transport& transport) HETCOMM_UNDER_BATON;
+
+  int progress() HETCOMM_UNDER_BATON {
+    int moved = 0;
+    if ((++passes_ & 15) == 0) {
+      for (const auto& each : owned_) moved += each->transport->progress();
+    } else {
+      for (Transport* transport : connected_) moved += transport->progress();
+    }
+    return moved;
+  }
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON;
+  bool prepare_sleep(Sleep sleep) HETCOMM_UNDER_BATON;
+  bool may_sleep_on() const HETCOMM_UNDER_BATON;
+  void finish_sleep() HETCOMM_UNDER_BATON;
+
+ private:
+  Status make_all_of(const TransportFactory& factory,
+                     const JobInterfaces& interfaces) HETCOMM_UNDER_BATON;
+  std::vector<const RankNic*> nics_for(const TransportFactory& factory,
+                                       const JobInterfaces& interfaces) const HETCOMM_UNDER_BATON;
+  Status make_one(const TransportFactory& factory, size_t instance, const RankNic* nic,
+                  const ChosenInterfaces& interfaces) HETCOMM_UNDER_BATON;
+
+  const JobEnvironment& environment_;
+  const int rank_;
+  const int size_;
+  const Credentials& credentials_;
+  ConnectionHandler& handler_;
+  std::string route_interface_;  // leads to the other ranks; empty: not known, or no choice
+  uint32_t lossy_payload_bytes_ = UINT32_MAX;
+  uint64_t passes_ = 0;
+  std::vector<Transport*> connected_;
+  std::vector<std::string> unused_;
+  std::vector<std::unique_ptr<JobTransport>> owned_;
+};
+
+}  // namespace hetcomm

@@ -1,0 +1,481 @@
+#include "src/core/job/paths/pair_paths.h"
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "src/base/baton_role.h"
+#include "src/base/text.h"
+#include "src/core/peer/pair.h"
+#include "src/net/handshake.h"
+
+namespace hetcomm {
+
+namespace {
+
+// The first connection may be between any transports.
+constexpr std::array<RailMasks, 1> kAnyData{};
+
+// What the pairing of interfaces has made of |candidate|.
+std::string words_of(const Candidate& candidate) {
+  std::string words;
+  if (candidate.role == PairingRole::kUnused) words = "; others of its kind carry the load";
+  if (candidate.role == PairingRole::kSubstitute) words = "; stands in for one that failed";
+  if (candidate.mbit_per_s != 0) words += fmt::format("; for {} Mbit/s", candidate.mbit_per_s);
+  return words;
+}
+
+}  // namespace
+
+// --- choice -----------------------------------------------------------------
+
+std::vector<Candidate> PairPaths::candidates(int rank, std::span<const RailMasks> needs,
+                                             bool with_failures) {
+  Pair* const pair = pairs_.find(rank);
+  CandidateOptions options;
+  options.itself = rank == commons_.rank;
+  options.most = most_rails_;
+  options.needs = needs;
+  options.is_cooling = [&](const RailEnds& ends) HETCOMM_UNDER_BATON {
+    return with_failures && pair != nullptr &&
+           pair->extra_rails().cool_downs().is_cooling(ends, commons_.engine.coarse_now());
+  };
+  options.reach = [&](const JobTransport& own, size_t index)
+                      HETCOMM_UNDER_BATON { return reach(rank, own, index); };
+  std::vector<Candidate> found = find_candidates(transports_, peers_.offers(rank), options);
+  if (peers_.knows(rank)) return found;
+  for (Candidate& each : found) {
+    if (!peers_.class_of(rank).offers(each.transport->kind)) continue;
+    each.reach = Status(Code::kUnreachable,
+                        "the peer has not been met: it says how it is reached when the pair first "
+                        "talks");
+  }
+  return found;
+}
+
+// Containers of one machine are called hosts where they have names of their own.
+bool PairPaths::is_beside(int rank) const {
+  return peers_.are_near(commons_.rank, rank) &&
+         peers_.host_label(commons_.rank) == peers_.host_label(rank);
+}
+
+uint64_t PairPaths::expected_rate(int rank, size_t own) const {
+  const JobTransport& over = transports_.at(own);
+  if (over.capabilities().within_host) return UINT64_MAX;
+  const std::optional<LinkCost> way = peers_.way_to(rank, commons_.rank, over.model_nic);
+  return way ? way->bytes_per_s : UINT64_MAX;
+}
+
+std::vector<RailMasks> PairPaths::known_needs(Pair* pair) {
+  std::vector<RailMasks> needs{kAnyData.begin(), kAnyData.end()};
+  if (pair != nullptr) {
+    const std::span<const RailMasks> known = pair->association().needs().all();
+    needs.insert(needs.end(), known.begin(), known.end());
+  }
+  return needs;
+}
+
+Status PairPaths::reach(int rank, const JobTransport& own, size_t index) {
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
+  auto& kept = reaches_[static_cast<size_t>(rank)];
+  if (kept == nullptr) {
+    kept = std::make_unique<std::vector<bool>>(transports_.size() * offers.size());
+  }
+  const size_t place = own.index * offers.size() + index;
+  if ((*kept)[place]) return {};
+  const Status status = own.transport->reach(offers[index].contact);
+  (*kept)[place] = status.ok();
+  return status;
+}
+
+bool PairPaths::serves(int rank, const RailMasks& need) {
+  return hetcomm::serves(candidates(rank, {&need, 1}), need);
+}
+
+RailMasks PairPaths::all_of_kind(int rank, std::string_view kind) const {
+  RailMasks masks{0, 0};
+  const auto bit = [](size_t number) { return number < 64 ? uint64_t{1} << number : 0; };
+  for (const auto& each : transports_.all()) {
+    if (each->kind == kind) masks.own |= bit(each->index);
+  }
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
+  for (size_t i = 0; i < offers.size(); ++i) {
+    if (offers[i].kind() == kind) masks.peer |= bit(i);
+  }
+  return masks;
+}
+
+std::vector<RailEnds> PairPaths::useful_beside(int rank, const RailEnds& used,
+                                               std::span<const RailMasks> needs) {
+  std::vector<RailEnds> result;
+  const JobTransport& over = transports_.at(used.own);
+  if (over.capabilities().lossless) return result;
+  const double own = score_of(over.capabilities());
+  // A better kind may carry any data.
+  std::vector<RailMasks> of_all_kinds(needs.begin(), needs.end());
+  for (const auto& each : transports_.all()) {
+    if (each->kind != over.kind) of_all_kinds.push_back(all_of_kind(rank, each->kind));
+  }
+  for (const Candidate& candidate : candidates(rank, of_all_kinds)) {
+    if (!candidate.reach.ok() || candidate.ends == used || candidate.role == PairingRole::kUnused) {
+      continue;
+    }
+    const bool shares = candidate.transport->kind == over.kind;
+    if (shares || candidate.score_us * kClearlyBetter < own) result.push_back(candidate.ends);
+  }
+  return result;
+}
+
+RailEnds PairPaths::preferred(int rank, const RailEnds& used) {
+  const std::string_view kind = transports_.at(used.own).kind;
+  for (const Candidate& candidate : candidates(rank, kAnyData, false)) {
+    if (candidate.transport->kind != kind) continue;
+    return candidate.reach.ok() ? candidate.ends : used;
+  }
+  return used;
+}
+
+bool PairPaths::is_offered(int rank, size_t index, std::string_view kind) const {
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
+  return index < offers.size() && offers[index].kind() == kind;
+}
+
+std::string PairPaths::name_of(int rank, const RailEnds& ends) const {
+  const std::string& own = transports_.at(ends.own).name;
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(rank);
+  if (ends.peer >= offers.size() || offers[ends.peer].name == own) return own;
+  return fmt::format("{} to {}", own, printable(offers[ends.peer].name));
+}
+
+// Transports that lose nothing count where they reach |rank|: they may take over.
+uint32_t PairPaths::kept_payload_bytes(int rank) {
+  uint32_t least = transports_.lossy_payload_bytes();
+  for (const auto& own : transports_.all()) {
+    const Capabilities& can = own->capabilities();
+    if (!can.lossless || (own->kind == "self") != (rank == commons_.rank)) continue;
+    if (reach_by(*own, peers_.offers(rank)).ok()) least = std::min(least, can.max_payload_bytes);
+  }
+  return least;
+}
+
+bool PairPaths::has_common_transport(int rank) const {
+  const RankClass& peer = peers_.class_of(rank);
+  return std::any_of(transports_.all().begin(), transports_.all().end(), [&](const auto& each) {
+    return each->kind != "self" && peer.offers(each->kind);
+  });
+}
+
+bool PairPaths::may_reach(int rank) {
+  const auto& own = transports_.all();
+  return std::any_of(own.begin(), own.end(), [&](const auto& each) HETCOMM_UNDER_BATON {
+    if (each->kind == "self" || !peers_.class_of(rank).offers(each->kind)) return false;
+    if (!peers_.knows(rank)) {
+      return !each->capabilities().within_host || peers_.share_host(commons_.rank, rank);
+    }
+    const Code code = reach_by(*each, peers_.offers(rank)).code();
+    return code == Code::kOk || code == Code::kOutOfResources;
+  });
+}
+
+void PairPaths::warn_of_unreachable() {
+  std::vector<int> unreachable;
+  std::string why;  // for the first of them
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    if (rank == commons_.rank) continue;
+    if (may_reach(rank)) continue;
+    if (unreachable.empty()) {
+      for (const Candidate& way : candidates(rank, kAnyData)) {
+        why += fmt::format("; {}: {}", name_of(rank, way.ends), way.reach.text());
+      }
+    }
+    unreachable.push_back(rank);
+  }
+  if (unreachable.empty()) return;
+  std::vector<std::string_view> mine;
+  for (const auto& each : transports_.all()) mine.push_back(each->name);
+  std::vector<std::string> theirs;
+  for (const PeerInfo::Offer& offer : peers_.offers(unreachable.front())) {
+    theirs.push_back(printable(offer.name));
+  }
+  if (!peers_.knows(unreachable.front())) {
+    for (const RankClass::Kind& kind : peers_.class_of(unreachable.front()).kinds) {
+      theirs.push_back(printable(kind.name));
+    }
+  }
+  const std::string more =
+      unreachable.size() > 1 ? fmt::format(" (nor this rank and {} others)", unreachable.size() - 1)
+                             : "";
+  commons_.log.warn("rank {} offers {}, rank {} offers {}: no transport joins them{}{}",
+                    commons_.rank, fmt::join(mine, ", "), unreachable.front(),
+                    fmt::join(theirs, ", "), more, why);
+}
+
+bool PairPaths::is_in_use(Pair* pair, const RailEnds& ends) {
+  return pair != nullptr && pair->association().rails().find_over(ends) != nullptr;
+}
+
+std::vector<Pairing> PairPaths::pairings(int rank) {
+  std::vector<Pairing> result;
+  Pair* const pair = pairs_.find(rank);
+  for (const Candidate& candidate : candidates(rank, known_needs(pair))) {
+    const PeerInfo::Offer* const offer = candidate.offer;
+    result.push_back({.kind = std::string(candidate.transport->kind),
+                      .transport = candidate.transport->name,
+                      .nic = candidate.transport->nic,
+                      .peer = offer != nullptr ? offer->name : std::string(),
+                      .port = candidate.transport->port,
+                      .to = offer != nullptr ? offer->port : topology::Port{},
+                      .reach = candidate.reach,
+                      .score_us = candidate.score_us,
+                      .role = candidate.role,
+                      .mbit_per_s = candidate.mbit_per_s,
+                      .cooling = candidate.cooling,
+                      .in_use = is_in_use(pair, candidate.ends)});
+  }
+  return result;
+}
+
+// What is known of |rank| before this one has met it.
+std::string PairPaths::explain_kinds(int rank) const {
+  std::vector<std::string> kinds;
+  for (const auto& kind : peers_.class_of(rank).kinds) kinds.push_back(printable(kind.name));
+  return fmt::format("  it offers {}, and says how to reach them when the pair first talks\n",
+                     fmt::join(kinds, ", "));
+}
+
+std::string PairPaths::explain_candidates(int rank, Pair* pair) {
+  std::string text;
+  for (const Candidate& candidate : candidates(rank, known_needs(pair))) {
+    std::string verdict = candidate.reach.ok()
+                              ? fmt::format("possible, estimate {:.1f} us for 64 KiB{}",
+                                            candidate.score_us, words_of(candidate))
+                              : fmt::format("no: {}", candidate.reach.text());
+    if (is_in_use(pair, candidate.ends)) verdict += "; in use";
+    text += fmt::format("  {:<6} {}\n", name_of(rank, candidate.ends), verdict);
+  }
+  return text;
+}
+
+std::string PairPaths::explain(int rank) {
+  Pair* const pair = pairs_.find(rank);
+  std::string text = fmt::format("path to rank {}:\n", rank);
+  text += peers_.knows(rank) ? explain_candidates(rank, pair) : explain_kinds(rank);
+  if (rank != commons_.rank) {
+    for (const std::string& unused : transports_.unused()) text += fmt::format("  {}\n", unused);
+    text += commons_.device_access.explain(commons_.near);
+  }
+  if (pair == nullptr) {
+    return text + "  not connected yet: a connection is made when the pair first talks\n";
+  }
+  if (!pair->association().rails().empty()) {
+    pair->association().rails().for_each([&](Rail& rail) HETCOMM_UNDER_BATON {
+      text += fmt::format("  connection: {}\n", rail.endpoint().describe());
+    });
+    text += pair->traffic().transfers().far_ways().explain();
+    constexpr uint64_t kSizes[] = {128u << 10, 1u << 20, 8u << 20, 64u << 20};
+    for (const uint64_t size : kSizes) {
+      const double put = pair->traffic().transfers().chooser().cost(size, false);
+      const double get = pair->traffic().transfers().chooser().cost(size, true);
+      if (put > 0 && get > 0) {
+        text += fmt::format("  bulk of {} KiB measured: copied {:.1f} GB/s, read {:.1f} GB/s\n",
+                            size >> 10, 1 / put, 1 / get);
+      }
+    }
+  } else if (pair->state() == PairState::kLost) {
+    text += fmt::format("  lost: {}\n", pair->lost_because().text());
+  } else {
+    text += "  not connected yet\n";
+  }
+  return text;
+}
+
+// --- connecting -------------------------------------------------------------
+
+void PairPaths::connect_over(int rank, const RailEnds& ends) {
+  commons_.log.info("rank {}: also connecting over {}", rank, name_of(rank, ends));
+  transports_.at(ends.own).transport->connect({rank, ends.peer},
+                                              peers_.offers(rank)[ends.peer].contact);
+}
+
+void PairPaths::connect(int rank) {
+  auto& connect = connect_of(rank);
+  connect = std::make_unique<PairConnect>();
+  if (!introductions_.knows(rank)) {
+    introductions_.ask(rank);
+    ask_next();
+    return;
+  }
+  connect->candidates = candidates(rank, kAnyData);
+  // Of one kind a few suffice: when they fail, others stand in for them in the next attempt.
+  std::erase_if(connect->candidates, [](const Candidate& candidate) {
+    return candidate.reach.ok() && candidate.role == PairingRole::kUnused;
+  });
+  try_next(pairs_.at(rank));
+}
+
+void PairPaths::ask_next() {
+  if (introductions_.send_next(commons_.engine.refresh_now())) {
+    commons_.turns.note_timer(introductions_.next_timer_ns());
+  }
+}
+
+void PairPaths::forgotten_by(int rank) {
+  commons_.log.info("rank {} has no profile of this rank, which sends it again", rank);
+  introductions_.forgotten_by(rank);
+}
+
+void PairPaths::introduced(int rank) {
+  if (introductions_.knows(rank)) {
+    ask_next();
+    const auto& connect = connect_of(rank);
+    if (connect != nullptr && connect->candidates.empty()) this->connect(rank);
+  } else {
+    tick(commons_.engine.refresh_now());  // it may be of no use
+  }
+}
+
+void PairPaths::tick(uint64_t now_ns) {
+  for (const int rank : introductions_.take_overdue(now_ns)) {
+    const bool waits = connect_of(rank) != nullptr;
+    connect_of(rank).reset();
+    if (waits) pairs_.at(rank).connect_failed(introductions_.why(rank), true);
+  }
+  ask_next();
+}
+
+void PairPaths::try_next(Pair& pair) {
+  auto& connect = connect_of(pair.rank());
+  connect->since_ns = commons_.engine.refresh_now();
+  while (connect->next < connect->candidates.size()) {
+    const Candidate& candidate = connect->candidates[connect->next];
+    const std::string name = name_of(pair.rank(), candidate.ends);
+    if (candidate.reach.ok()) {
+      Transport& chosen = *candidate.transport->transport;
+      const Destination destination{pair.rank(), candidate.ends.peer};
+      commons_.log.info("rank {}: connecting over {} (estimate {:.1f} us for 64 KiB)", pair.rank(),
+                        name, candidate.score_us);
+      if (pair.extra_rails().cool_downs().stop_connecting(candidate.ends))
+        chosen.cancel_connect(destination);
+      chosen.connect(destination, candidate.offer->contact);
+      return;
+    }
+    ++connect->next;
+    connect->failures += fmt::format("; {}: {}", name, candidate.reach.text());
+    commons_.log.info("rank {}: {} cannot be used: {}", pair.rank(), name, candidate.reach.text());
+  }
+  const bool may_change = std::any_of(
+      connect->candidates.begin(), connect->candidates.end(), [](const Candidate& candidate) {
+        return candidate.reach.ok() || candidate.reach.code() == Code::kOutOfResources;
+      });
+  const Status why(Code::kUnreachable,
+                   fmt::format("no transport reaches it{}",
+                               connect->failures.empty() ? "; none is usable" : connect->failures));
+  connect.reset();
+  pair.connect_failed(why, may_change);
+}
+
+void PairPaths::give_up(int rank) {
+  introductions_.forget(rank);
+  auto& connect = connect_of(rank);
+  if (connect == nullptr) return;
+  if (connect->next < connect->candidates.size()) {
+    const Candidate& under_way = connect->candidates[connect->next];
+    under_way.transport->transport->cancel_connect({rank, under_way.ends.peer});
+  }
+  connect.reset();
+}
+
+// True if a connection within the host failed because this rank computed for longer than the peer
+// waits for a proof. It is tried once more then: nothing is wrong with it.
+bool PairPaths::was_late(PairConnect& connect) const {
+  const JobTransport& tried = *connect.candidates[connect.next].transport;
+  if (connect.late || !tried.capabilities().within_host) return false;
+  connect.late = commons_.engine.refresh_now() - connect.since_ns >= kHandshakeTimeoutNs;
+  return connect.late;
+}
+
+// Nobody else knows of the connection, or of its failure: it is not left half made.
+template <typename Upcall>
+void PairPaths::guarded(int peer, Upcall&& upcall) {
+  try {
+    upcall();
+  } catch (const std::bad_alloc&) {
+    if (Pair* found = pairs_.find(peer); found != nullptr) found->out_of_memory();
+  }
+}
+
+void PairPaths::on_connected(JobTransport& transport, const Destination& destination,
+                             Result<std::unique_ptr<Endpoint>> endpoint) {
+  const bool short_of_descriptors = endpoint.status().code() == Code::kOutOfResources;
+  guarded(destination.rank,
+          [&]() HETCOMM_UNDER_BATON { connected(transport, destination, std::move(endpoint)); });
+  if (short_of_descriptors) idle_.run();
+}
+
+void PairPaths::connected(JobTransport& transport, const Destination& destination,
+                          Result<std::unique_ptr<Endpoint>> endpoint) {
+  const int peer = destination.rank;
+  const RailEnds ends{transport.index, destination.transport};
+  auto& connect = connect_of(peer);
+  if (connect == nullptr || connect->next >= connect->candidates.size() ||
+      connect->candidates[connect->next].ends != ends) {
+    if (endpoint.ok()) {
+      adopt(transport, destination, std::move(endpoint.value()));
+    } else {
+      pairs_.at(peer).extra_rails().connect_failed(ends, endpoint.status());
+    }
+    return;
+  }
+  if (endpoint.ok()) {
+    connect.reset();
+    adopt(transport, destination, std::move(endpoint.value()));
+    return;
+  }
+  const std::string name = name_of(peer, ends);
+  commons_.log.info("rank {}: connecting over {} failed: {}", peer, name, endpoint.status().text());
+  if (was_late(*connect)) {
+    try_next(pairs_.at(peer));
+    return;
+  }
+  connect->failures += fmt::format("; {}: {}", name, endpoint.status().text());
+  pairs_.at(peer).extra_rails().cool_downs().failed(ends, commons_.engine.refresh_now());
+  ++connect->next;
+  try_next(pairs_.at(peer));
+}
+
+void PairPaths::on_accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {
+  // Only the lower rank of a pair connects.
+  if (peer < 0 || peer >= commons_.rank) return;
+  guarded(peer, [&]() HETCOMM_UNDER_BATON { accepted(transport, peer, std::move(endpoint)); });
+}
+
+void PairPaths::accepted(JobTransport& transport, int peer, std::unique_ptr<Endpoint> endpoint) {
+  if (!introductions_.knows(peer)) {
+    commons_.log.warn("a connection of rank {} is dropped: it has not sent its profile before",
+                      peer);
+    commons_.control->refuse(peer,
+                             fmt::format("rank {} has no profile of rank {}", commons_.rank, peer));
+    return;
+  }
+  // Which of the peer's transports it comes from is clear where there is one of the kind. Where
+  // there are several the first message tells.
+  Destination from{.rank = peer, .transport = RailEnds::kUnknown};
+  const std::vector<PeerInfo::Offer>& offers = peers_.offers(peer);
+  for (size_t i = 0, known = 0; i < offers.size(); ++i) {
+    if (offers[i].kind() == transport.kind) from.transport = ++known == 1 ? i : RailEnds::kUnknown;
+  }
+  adopt(transport, from, std::move(endpoint));
+}
+
+void PairPaths::adopt(JobTransport& transport, const Destination& destination,
+                      std::unique_ptr<Endpoint> endpoint) {
+  transports_.note_connected(*transport.transport);
+  pairs_.at(destination.rank).adopt(std::move(endpoint), {transport.index, destination.transport});
+  idle_.run();
+}
+
+}  // namespace hetcomm

@@ -1,0 +1,143 @@
+// Ways from this rank to its peers: chooses transports, connects pairs over them, and explains the
+// choice. Under the baton.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/job/membership/control_introducer.h"
+#include "src/core/job/membership/introductions.h"
+#include "src/core/job/membership/peer_directory.h"
+#include "src/core/job/paths/candidates.h"
+#include "src/core/job/paths/idle_connections.h"
+#include "src/core/job/paths/job_transports.h"
+#include "src/core/job/paths/pair_table.h"
+#include "src/core/job/paths/pairing_report.h"
+#include "src/core/peer/pair_commons.h"
+
+namespace hetcomm {
+
+class PairPaths final : public PairConnector, public ConnectionHandler {
+ public:
+  PairPaths(PairCommons& commons, PeerDirectory& peers, const Credentials& credentials,
+            PairTable& pairs, JobTransports& transports, IdleConnections& idle, size_t most_rails)
+      : commons_(commons),
+        peers_(peers),
+        introducer_(commons),
+        introductions_({.rank = commons.rank, .detection_ns = commons.detection_ns}, commons.log,
+                       peers, credentials, introducer_),
+        pairs_(pairs),
+        transports_(transports),
+        idle_(idle),
+        most_rails_(most_rails),
+        connects_(static_cast<size_t>(peers.size())),
+        reaches_(static_cast<size_t>(peers.size())) {}
+  PairPaths(const PairPaths&) = delete;
+  PairPaths& operator=(const PairPaths&) = delete;
+
+  // Logs one line if no transport reaches some ranks. Operations with such a rank fail later, each
+  // with the reason.
+  void warn_of_unreachable() HETCOMM_UNDER_BATON;
+  // The profile of |rank| has come, which this rank may wait for.
+  void introduced(int rank) HETCOMM_UNDER_BATON;
+  // |rank|, to which this one connects, has no profile of this one. This one sends it again before
+  // the next connection.
+  void forgotten_by(int rank) HETCOMM_UNDER_BATON;
+  void tick(uint64_t now_ns) HETCOMM_UNDER_BATON;
+  uint64_t next_timer_ns() const HETCOMM_UNDER_BATON { return introductions_.next_timer_ns(); }
+  // Gives up connecting to |rank|, which is lost.
+  void give_up(int rank) HETCOMM_UNDER_BATON;
+  // A text for people: which transports reach |rank|, which are in use, what was measured.
+  std::string explain(int rank) HETCOMM_UNDER_BATON;
+  // Every way in which |rank| could be connected, best first.
+  std::vector<Pairing> pairings(int rank) HETCOMM_UNDER_BATON;
+
+  // PairConnector
+  void connect(int rank) override HETCOMM_UNDER_BATON;
+  void connect_over(int rank, const RailEnds& ends) override HETCOMM_UNDER_BATON;
+  std::vector<RailEnds> useful_beside(int rank, const RailEnds& used,
+                                      std::span<const RailMasks> needs) override
+      HETCOMM_UNDER_BATON;
+  RailEnds preferred(int rank, const RailEnds& used) override HETCOMM_UNDER_BATON;
+  bool serves(int rank, const RailMasks& need) override HETCOMM_UNDER_BATON;
+  RailMasks all_of_kind(int rank, std::string_view kind) const override HETCOMM_UNDER_BATON;
+  bool has_common_transport(int rank) const override HETCOMM_UNDER_BATON;
+  uint64_t expected_rate(int rank, size_t own) const override HETCOMM_UNDER_BATON;
+  bool is_beside(int rank) const override HETCOMM_UNDER_BATON;
+  uint32_t kept_payload_bytes(int rank) override HETCOMM_UNDER_BATON;
+  bool is_offered(int rank, size_t index, std::string_view kind) const override HETCOMM_UNDER_BATON;
+  std::string_view transport_kind(size_t index) const override HETCOMM_UNDER_BATON {
+    return transports_.at(index).kind;
+  }
+  std::string_view transport_name(size_t index) const override HETCOMM_UNDER_BATON {
+    return transports_.at(index).name;
+  }
+  std::string name_of(int rank, const RailEnds& ends) const override HETCOMM_UNDER_BATON;
+
+ private:
+  // The state of one pair while it connects.
+  struct PairConnect {
+    std::vector<Candidate> candidates;
+    size_t next = 0;
+    uint64_t since_ns = 0;  // when |next| was begun
+    bool late = false;      // this rank has computed for longer than a peer of the host waits
+    std::string failures;
+  };
+
+  // ConnectionHandler
+  void on_connected(JobTransport& transport, const Destination& destination,
+                    Result<std::unique_ptr<Endpoint>> endpoint) override HETCOMM_UNDER_BATON;
+  void on_accepted(JobTransport& transport, int peer,
+                   std::unique_ptr<Endpoint> endpoint) override HETCOMM_UNDER_BATON;
+
+  std::string explain_kinds(int rank) const HETCOMM_UNDER_BATON;
+  // |pair| may be null.
+  std::string explain_candidates(int rank, Pair* pair) HETCOMM_UNDER_BATON;
+  // Some connection of the pair goes over |ends|. |pair| may be null.
+  static bool is_in_use(Pair* pair, const RailEnds& ends) HETCOMM_UNDER_BATON;
+  // |needs|: between which transports data goes. |with_failures|: what has failed lately counts.
+  std::vector<Candidate> candidates(int rank, std::span<const RailMasks> needs,
+                                    bool with_failures = true) HETCOMM_UNDER_BATON;
+  // Any data, and between which transports data of |pair| has gone so far. |pair| may be null.
+  static std::vector<RailMasks> known_needs(Pair* pair) HETCOMM_UNDER_BATON;
+  // Whether |own| reaches transport |index| of |rank|. That it does is remembered.
+  Status reach(int rank, const JobTransport& own, size_t index) HETCOMM_UNDER_BATON;
+  // False: no transport joins this rank with |rank|, as far as is known.
+  bool may_reach(int rank) HETCOMM_UNDER_BATON;
+  std::unique_ptr<PairConnect>& connect_of(int rank) HETCOMM_UNDER_BATON {
+    return connects_[static_cast<size_t>(rank)];
+  }
+  // Asks the next ranks for their profiles.
+  void ask_next() HETCOMM_UNDER_BATON;
+  void try_next(Pair& pair) HETCOMM_UNDER_BATON;
+  bool was_late(PairConnect& connect) const HETCOMM_UNDER_BATON;
+  void connected(JobTransport& transport, const Destination& destination,
+                 Result<std::unique_ptr<Endpoint>> endpoint) HETCOMM_UNDER_BATON;
+  void accepted(JobTransport& transport, int peer,
+                std::unique_ptr<Endpoint> endpoint) HETCOMM_UNDER_BATON;
+  void adopt(JobTransport& transport, const Destination& destination,
+             std::unique_ptr<Endpoint> endpoint) HETCOMM_UNDER_BATON;
+  template <typename Upcall>
+  void guarded(int peer, Upcall&& upcall) HETCOMM_UNDER_BATON;
+
+  PairCommons& commons_;
+  const PeerDirectory& peers_;
+  ControlIntroducer introducer_;
+  Introductions introductions_;
+  PairTable& pairs_;
+  JobTransports& transports_;
+  IdleConnections& idle_;
+  const size_t most_rails_;                             // of a kind, for each pair
+  std::vector<std::unique_ptr<PairConnect>> connects_;  // by rank; null: not under way
+  // By rank: whether each transport of this rank is known to reach each of that one's; null: nobody
+  // has asked.
+  std::vector<std::unique_ptr<std::vector<bool>>> reaches_;
+};
+
+}  // namespace hetcomm

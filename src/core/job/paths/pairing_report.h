@@ -1,0 +1,52 @@
+// A report on how one pair of ranks is joined: every pairing of a network interface of this rank
+// with one of the peer's, and why it is used or not. As a table for people and as JSON for
+// programs. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/status.h"
+#include "src/core/job/paths/candidates.h"
+#include "topology/machine/affinity.h"
+#include "topology/machine/machine.h"
+#include "topology/machine/pairing.h"
+
+namespace hetcomm {
+
+// A Candidate without references into the job.
+struct Pairing {
+  std::string kind;       // "rdma"
+  std::string transport;  // this rank's: "rdma#1"
+  std::string nic;        // the interface or RDMA port that it is bound to; empty: to none
+  std::string peer;       // the peer's transport; empty: it has none of this kind
+  topology::Port port;    // of this rank
+  topology::Port to;      // of the peer
+  Status reach;           // why it cannot be connected
+  double score_us = 0;    // estimated time of a 64 KiB message
+  PairingRole role = PairingRole::kUnused;
+  uint64_t mbit_per_s = 0;  // what it is meant to carry; 0: no rate is known
+  bool cooling = false;     // it failed lately
+  bool in_use = false;
+};
+
+struct PairingReport {
+  int32_t rank = 0;
+  int32_t peer = 0;
+  int32_t device = 0;             // whose data is sent: a device of the context
+  std::string device_name;        // for people
+  size_t most_rails = 0;          // HETCOMM_RAILS
+  std::vector<Pairing> pairings;  // best first
+  // The machine, and the order in which the device uses its NICs. A machine without NICs: none are
+  // known.
+  topology::Machine machine;
+  topology::NicOrder order;
+};
+
+std::string to_text(const PairingReport& report);
+// An object with |rank|, |peer|, |device|, |device_name|, |pairings| and |idle_nics|.
+std::string to_json(const PairingReport& report);
+
+}  // namespace hetcomm
