@@ -14,11 +14,13 @@
 
 #include <hetcomm/info.h>
 
-#include "bench/nearest.h"
 #include "bench/row.h"
+#include "src/present/nearest.h"
 
 namespace bench {
 namespace {
+
+using hetcomm::present::did_you_mean;
 
 constexpr const char* kTests[] = {
     "latency",       "bandwidth",     "bibandwidth",          "msgrate",

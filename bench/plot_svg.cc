@@ -9,9 +9,12 @@
 #include <fmt/format.h>
 
 #include "bench/plot.h"
+#include "src/present/svg_text.h"
 
 namespace bench {
 namespace {
+
+using hetcomm::present::escaped;
 
 constexpr double kPanelWidth = 460;
 constexpr double kPanelHeight = 340;
@@ -22,29 +25,6 @@ constexpr double kBottom = 62;
 constexpr double kLegendLine = 19;
 constexpr double kLegendMargin = 60;  // of an entry, beside its text
 constexpr double kLetterWidth = 7.6;
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    switch (letter) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += letter;
-    }
-  }
-  return result;
-}
 
 // A logarithmic axis onto a stretch of the drawing.
 struct Axis {

@@ -6,9 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/reshard.h"
+#include "src/present/svg_text.h"
 
 namespace bench {
 namespace {
+
+using hetcomm::present::escaped;
 
 using Json = nlohmann::ordered_json;
 
@@ -36,20 +39,6 @@ std::vector<std::string> cases_of(const std::vector<ReshardRow>& rows) {
     if (std::find(cases.begin(), cases.end(), name) == cases.end()) cases.push_back(name);
   }
   return cases;
-}
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    if (letter == '<') {
-      result += "&lt;";
-    } else if (letter == '&') {
-      result += "&amp;";
-    } else {
-      result += letter;
-    }
-  }
-  return result;
 }
 
 }  // namespace

@@ -18,8 +18,8 @@
 #include "bench/info/print.h"
 #include "bench/info/reshard.h"
 #include "bench/info/topology.h"
-#include "bench/nearest.h"
 #include "bench/reshard_cases.h"
+#include "src/present/nearest.h"
 
 namespace hetcomm_info {
 namespace {
@@ -54,7 +54,7 @@ std::string unknown_word(const std::string& word) {
     return fmt::format("'{}' does not go with this command", word);
   }
   return fmt::format("unknown {} '{}'{}", is_option ? "option" : "command", word,
-                     bench::did_you_mean(word, known));
+                     hetcomm::present::did_you_mean(word, known));
 }
 
 // Exit status when the command line is wrong, nothing otherwise.

@@ -13,6 +13,7 @@
 #include "reshard/move_plan_json.h"
 #include "reshard/proof.h"
 #include "reshard/survivors.h"
+#include "src/base/mix64.h"
 
 namespace hetcomm::reshard {
 namespace {
@@ -23,12 +24,7 @@ constexpr uint64_t kLandingBytes = 64u << 20;  // of each direction
 // Mixes words into one. The order counts.
 class Mixer {
  public:
-  void add(uint64_t word) {
-    state_ = (state_ ^ word) * 0x9e3779b97f4a7c15;
-    state_ ^= state_ >> 29;
-    state_ *= 0xbf58476d1ce4e5b9;
-    state_ ^= state_ >> 32;
-  }
+  void add(uint64_t word) { state_ = mix64(state_, word); }
   void add(const Layout& layout) {
     add(layout.shape.size());
     for (const uint64_t extent : layout.shape) add(extent);

@@ -4,9 +4,9 @@
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <numeric>
 #include <utility>
 
+#include "src/present/nearest.h"
 #include "src/system/clock.h"
 
 namespace hetcomm {
@@ -107,21 +107,6 @@ std::string find_choice(std::string_view choices, std::string_view text) {
   return {};
 }
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replace, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 const Variable* find_variable(Variables all, std::string_view name) {
   for (const Variable* each : all) {
     if (name == each->name) return each;
@@ -199,7 +184,7 @@ std::string_view nearest_variable(Variables all, std::string_view name) {
   size_t best_distance = std::clamp<size_t>(name.size() / 3, 2, 3) + 1;
   for (const Variable* each : all) {
     const size_t distance =
-        edit_distance(name, std::string_view(each->name).substr(kPrefix.size()));
+        present::distance_between(name, std::string_view(each->name).substr(kPrefix.size()));
     if (distance < best_distance) {
       best_distance = distance;
       best = each->name;

@@ -226,7 +226,7 @@ Operation* start(Communicator& communicator, const Shape& shape, Buffers& buffer
 // What rank 0 says of operation |sequence|, which rank 1 has not called.
 void hear(CoreMember& me, Communicator& on, uint64_t sequence, Early early) {
   uint64_t team = 0;
-  for (const int rank : on.ranks()) team = collectives::mix(team, static_cast<uint64_t>(rank) + 1);
+  for (const int rank : on.ranks()) team = mix64(team, static_cast<uint64_t>(rank) + 1);
   Call other;
   other.kind = Kind::kScan;
   CallNote note{.team = team, .sequence = sequence, .refusals = 0, .call = other, .why = {}};

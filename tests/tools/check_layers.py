@@ -54,7 +54,7 @@ JOB_BELOW = PEER_BELOW + [*BOOTSTRAP_API, "src/core/peer/"]
 LAYERS = {
     "include/hetcomm/": [PUBLIC],
     "src/base/": [PUBLIC_TYPES],
-    SYSTEM: [PUBLIC_TYPES, BASE],
+    SYSTEM: [PUBLIC_TYPES, BASE, PRESENT],
     PRESENT: [PUBLIC_TYPES, BASE],
     "src/net/": [PUBLIC_TYPES, BASE, SYSTEM],
     "src/reduce/": [PUBLIC_TYPES, BASE],

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "src/base/mix64.h"
 #include "src/base/sort_and_map.h"
 #include "src/base/text.h"
 
@@ -129,15 +130,19 @@ void renumber(std::vector<int>& crossed, const std::vector<int>& place) {
   for (int& index : crossed) index = place[static_cast<size_t>(index)];
 }
 
-// FNV-1a over numbers and texts, the low byte first.
+// Numbers, and texts eight characters at a time, the low byte first.
 class Hash {
  public:
-  void add(uint64_t number) {
-    for (int i = 0; i < 8; ++i) add_byte(static_cast<uint8_t>(number >> (8 * i)));
-  }
+  void add(uint64_t number) { value_ = mix64(value_, number); }
   void add(const std::string& text) {
     add(text.size());
-    for (const char c : text) add_byte(static_cast<uint8_t>(c));
+    for (size_t begin = 0; begin < text.size(); begin += 8) {
+      uint64_t word = 0;
+      for (size_t i = begin; i < std::min(begin + 8, text.size()); ++i) {
+        word |= uint64_t{static_cast<uint8_t>(text[i])} << 8 * (i - begin);
+      }
+      add(word);
+    }
   }
   void add(const std::vector<int>& indices) {
     add(indices.size());
@@ -146,8 +151,7 @@ class Hash {
   uint64_t value() const { return value_; }
 
  private:
-  void add_byte(uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3u; }
-  uint64_t value_ = 0xcbf29ce484222325u;
+  uint64_t value_ = 0;
 };
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "src/base/mix64.h"
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/system/log.h"
@@ -49,9 +50,7 @@ class MemoryRegion {
   };
   struct Hash {
     size_t operator()(const Id& id) const {
-      uint64_t value = id.address * 0x9e3779b97f4a7c15u ^ id.length;
-      value = (value ^ (value >> 32)) * 0xbf58476d1ce4e5b9u;
-      return value ^ static_cast<uint64_t>(id.access);
+      return mix64(mix64(mix64(0, id.address), id.length), static_cast<uint64_t>(id.access));
     }
   };
   Id id_;

@@ -7,15 +7,11 @@
 #include <span>
 #include <string>
 
+#include "src/base/mix64.h"
 #include "src/core/collectives/problem.h"
 #include "src/reduce/reduce.h"
 
 namespace hetcomm::collectives {
-
-inline uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-  return hash ^ hash >> 29;
-}
 
 // A variant tells apart calls that have one kind and size and are not meant for each other: an
 // exclusive scan from an inclusive one, a communicator's split from the allgather that carries it
@@ -40,7 +36,7 @@ struct Call {
     uint64_t words[sizeof(Call) / sizeof(uint64_t)];
     std::memcpy(words, this, sizeof(words));
     uint64_t hash = 0;
-    for (const uint64_t word : words) hash = mix(hash, word);
+    for (const uint64_t word : words) hash = mix64(hash, word);
     return hash;
   }
 };
@@ -48,7 +44,7 @@ static_assert(sizeof(Call) == 48);
 
 inline uint64_t hash_blocks(std::span<const uint64_t> blocks) {
   uint64_t hash = blocks.size();
-  for (const uint64_t block : blocks) hash = mix(hash, block);
+  for (const uint64_t block : blocks) hash = mix64(hash, block);
   return hash;
 }
 

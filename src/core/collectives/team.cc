@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "src/base/baton_role.h"
+#include "src/base/mix64.h"
 #include "src/base/text.h"
 #include "src/core/collectives/collectives.h"
 
@@ -33,7 +34,7 @@ Team::Team(Collectives& owner, std::vector<int32_t> list)
   }
   const auto own = std::find(ranks_.begin(), ranks_.end(), owner.job().rank());
   index_ = static_cast<uint32_t>(own - ranks_.begin());
-  for (const int rank : ranks_) hash_ = mix(hash_, static_cast<uint64_t>(rank) + 1);
+  for (const int rank : ranks_) hash_ = mix64(hash_, static_cast<uint64_t>(rank) + 1);
   lost_ = std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) HETCOMM_UNDER_BATON {
     return !owner.job().peer_status(rank).ok();
   });
@@ -218,7 +219,7 @@ void Team::submit(std::unique_ptr<Collective>& collective) {
   Collective& own = *collective;
   if (way_ == Way::kUnknown) choose_way(own.call());
   own.join(*this, sequence_ + 1);
-  if (checks_) own.task().set_history(mix(history_, own.call().hash() + refusals_));
+  if (checks_) own.task().set_history(mix64(history_, own.call().hash() + refusals_));
   if (goes_through_arena(own) && in_arena_ == nullptr && queue_.empty() && disputes_.empty()) {
     in_arena_ = std::move(collective);
     remember(own);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/base/baton_role.h"
+#include "src/base/mix64.h"
 #include "src/core/memory/registration.h"
 #include "src/core/peer/access/direct_path.h"
 #include "src/core/peer/association.h"
@@ -76,8 +77,8 @@ class MappedAccess {
   struct HashKey {
     size_t operator()(const RemoteKey& key) const {
       uint64_t mixed = 0;
-      for (const uint64_t word : key.words) mixed = (mixed ^ word) * 0x9e3779b97f4a7c15u;
-      return mixed ^ mixed >> 32;
+      for (const uint64_t word : key.words) mixed = mix64(mixed, word);
+      return mixed;
     }
   };
 

@@ -1,11 +1,9 @@
-#include "bench/nearest.h"
+#include "src/present/nearest.h"
 
 #include <algorithm>
 
-namespace bench {
-namespace {
+namespace hetcomm::present {
 
-// Letters to insert, leave out, replace, or swap with their neighbour.
 size_t distance_between(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> table(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) table[i][0] = i;
@@ -22,8 +20,6 @@ size_t distance_between(std::string_view a, std::string_view b) {
   }
   return table[a.size()][b.size()];
 }
-
-}  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
   std::string best;
@@ -43,4 +39,4 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return best.empty() ? "" : "; did you mean '" + best + "'?";
 }
 
-}  // namespace bench
+}  // namespace hetcomm::present
