@@ -45,13 +45,13 @@ int32_t device_of(hetcomm_context_t* context, size_t local, std::string* address
   return device;
 }
 
-// What rank 0 tells a rank: its number on its host, and who sends to whom.
+// The part of a rank, as rank 0 tells it: its number on its host, and who sends to whom.
 struct Part {
   size_t local = 0;
   std::vector<RankPair> pairs;
 };
 
-// What a rank has chosen.
+// The choice of a rank.
 struct Choice {
   std::string device;
   std::string nics[kWays];
@@ -224,7 +224,7 @@ std::vector<std::string> notes_of(const std::vector<Json>& all) {
   return notes;
 }
 
-// What rank 0 makes of all that the ranks have told.
+// Rank 0's result, from all that the ranks have told.
 AffinityResult result_of(const std::vector<Json>& all, const std::vector<RankPair>& pairs) {
   AffinityResult result;
   for (const auto& [from, to] : pairs) {

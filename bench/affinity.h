@@ -1,6 +1,6 @@
 // hetcomm_bench affinity: what it is worth that each device uses the NIC next to it. The devices of
-// one host send to those of another, all at once: each over its near NIC, each over a far one, and all
-// over one NIC of their host. (H2, table 3, compares the first with the second.)
+// one host send to those of another, all at once: each over its near NIC, each over a far one, and
+// all over one NIC of their host. (H2, table 3, compares the first with the second.)
 //
 // Each rank stands for one device. It has a context and a communicator for each of the three ways,
 // bound by HETCOMM_NIC to the NICs of that way. The ways are measured in turns.
@@ -20,7 +20,7 @@ struct AffinityOptions {
   int rounds = 5;        // of each way; medians count
 };
 
-// What one device sent, by the three ways: near, far, all on one.
+// The rates of one device by the three ways: near, far, all on one.
 struct AffinityRow {
   static constexpr int kWays = 3;
   int from = 0;  // ranks
@@ -36,8 +36,8 @@ struct AffinityResult {
   std::vector<std::string> notes;  // for people
 };
 
-// One rank of a job that |launcher| started. |progress| gets lines at rank 0. Ends the process where
-// something fails.
+// One rank of a job that |launcher| started. |progress| gets lines at rank 0. Ends the process
+// where something fails.
 AffinityResult measure_affinity(Launcher launcher, const Work& work, const AffinityOptions& options,
                                 const std::function<void(const std::string&)>& progress);
 

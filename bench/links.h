@@ -1,6 +1,6 @@
 // hetcomm_bench links: measures the links between the hosts of a job and infers a link model. One
-// rank of each host takes part; a second one of the same host, where there is one, serves to measure
-// the inside of the host.
+// rank of each host takes part; a second one of the same host, where there is one, serves to
+// measure the inside of the host.
 //
 // Rank 0 plans rounds of transfers, tells all ranks, and gathers what the receivers have measured.
 // The library infers the model.

@@ -59,8 +59,9 @@ class MessageSize {
   int window_messages_ = 0;
 };
 
-// It measures the rate in the second half of the time. All transfers of a round count in the same time, so that
-// their sum is what a shared link has carried. Between two arrivals bytes come evenly.
+// It measures the rate in the second half of the time. All transfers of a round count in the same
+// time, so that their sum is what a shared link has carried. Between two arrivals bytes come
+// evenly.
 class Arrivals {
  public:
   Arrivals(int64_t started_ns, int64_t duration_ns)
@@ -115,8 +116,8 @@ class FlowBuffer {
   uint64_t size_ = 0;
 };
 
-// A slot is what a request belongs to. A sender's slot sends data, then one message of a byte, which
-// ends it.
+// A slot is what a request belongs to. A sender's slot sends data, then one message of a byte,
+// which ends it.
 struct Slot {
   hetcomm_request_t* request = nullptr;
   size_t sender = SIZE_MAX;    // index, or

@@ -25,15 +25,15 @@ struct FlowMemory {
   int32_t device = 0;
 };
 
-// Does the part of rank |own| in transfers that all of |pairs| make for |seconds|. Returns the rates
-// of those that it receives. Messages grow while that makes them faster, so that slow links have short
-// ones and links with a long latency are filled. The second half of the time counts.
+// Does the part of rank |own| in transfers that all of |pairs| make for |seconds|. Returns the
+// rates of those that it receives. Messages grow while that makes them faster, so that slow links
+// have short ones and links with a long latency are filled. The second half of the time counts.
 std::vector<Flow> run_flows(hetcomm_communicator_t* communicator, int own,
                             const std::vector<RankPair>& pairs, double seconds,
                             const FlowMemory& memory = {});
 
-// Returns half of the median time of a short message to and fro, in nanoseconds, by the first rank of the
-// pair; 0 on the second one. |own| is one of both.
+// Returns half of the median time of a short message to and fro, in nanoseconds, by the first rank
+// of the pair; 0 on the second one. |own| is one of both.
 uint64_t run_latency(hetcomm_communicator_t* communicator, int own, RankPair pair);
 
 }  // namespace bench

@@ -43,8 +43,8 @@ HostRound crossing(const std::vector<int>& from, const std::vector<int>& to, siz
   return round;
 }
 
-// Pairs each host with up to kMaxFan others, all of them at once. Others of its own cluster come first:
-// they are not slowed by a trunk.
+// Pairs each host with up to kMaxFan others, all of them at once. Others of its own cluster come
+// first: they are not slowed by a trunk.
 void add_fans(const std::vector<int>& cluster_of, std::vector<HostRound>& rounds) {
   const int hosts = static_cast<int>(cluster_of.size());
   if (hosts < 3) return;
@@ -165,7 +165,7 @@ std::vector<int> sampled_distances(int hosts) {
 std::vector<HostRound> tournament(int hosts) {
   std::vector<HostRound> rounds;
   if (hosts > kMaxTournament) {
-    // Of each distance those that begin at an even multiple of it, then the others.
+    // For each distance, pairs that begin at an even multiple of it come first.
     for (const int distance : sampled_distances(hosts)) {
       for (const int parity : {0, 1}) {
         HostRound round;

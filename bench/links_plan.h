@@ -17,26 +17,28 @@ using HostRound = std::vector<HostPair>;
 // Up to this many hosts every pair is measured alone. Beyond, the pairs of a round are measured at
 // once, which is as good as alone for hosts of one cluster.
 inline constexpr int kMaxAlone = 8;
-// Up to this many hosts all pairs are measured, and each host with several others has a round of its
-// own. Beyond, each host is measured with those at distances 1, 2, 4, 8, ... in the list of hosts and
-// at 3, 5 and 7 times these, and hosts of different groups have their rounds together.
+// Up to this many hosts all pairs are measured, and each host with several others has a round of
+// its own. Beyond, each host is measured with those at distances 1, 2, 4, 8, ... in the list of
+// hosts and at 3, 5 and 7 times these, and hosts of different groups have their rounds together.
 inline constexpr int kMaxTournament = 64;
-// So many hosts send to one host at once, receive from one, or send from cluster to cluster.
+// The most hosts that send to one host at once or receive from one, and the most that send from
+// cluster to cluster.
 inline constexpr size_t kMaxFan = 8;
 inline constexpr size_t kMaxAcross = 16;
 // Up to this many pairs of clusters are measured one after the other, with several hosts of each.
 // Beyond, one pair of hosts stands for each two clusters, and disjoint ones are measured at once.
 inline constexpr size_t kMaxClusterPairs = 256;
 
-// Puts all pairs of |hosts| into rounds in which no host is twice: a tournament by the circle method. Each
-// pair is there once. Beyond kMaxTournament a sample, as above.
+// Puts all pairs of |hosts| into rounds in which no host is twice: a tournament by the circle
+// method. Each pair is there once. Beyond kMaxTournament a sample, as above.
 std::vector<HostRound> tournament(int hosts);
 
 // Returns the rounds of |pairs| as they are measured: each way for itself.
 std::vector<HostRound> first_rounds(int hosts);
 
-// Returns the rounds once clusters are known: one pair of each two clusters alone, each host with several others,
-// clusters with each other, and each cluster with all others. |cluster_of|: by host.
+// Returns the rounds once clusters are known: one pair of each two clusters alone, each host with
+// several others, clusters with each other, and each cluster with all others. |cluster_of|: by
+// host.
 std::vector<HostRound> further_rounds(const std::vector<int>& cluster_of);
 
 // Returns |count| random rounds of one to four transfers, for a check of the model.

@@ -45,14 +45,14 @@ struct Options {
   bool bind = true;
   bool check = false;
 
-  // Of queue; empty: its defaults.
+  // Options of queue. Empty: its defaults.
   std::vector<std::string> patterns;
   std::vector<std::string> computes;
   std::vector<int> warmups;
   std::vector<double> ratios;
   std::vector<uint32_t> weights;
 
-  // Of reshard; empty: its defaults.
+  // Options of reshard. Empty: its defaults.
   std::vector<ReshardCase> cases;
   std::vector<std::string> strategies;
   uint64_t slice_bytes = 0;

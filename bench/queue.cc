@@ -430,8 +430,8 @@ std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
                     ? options.items
                     : items_for(options.seconds, compute_us + communication_us, 4 + 8 * warmup);
             Pass pass(communicator, ways, items);
-            // What a transfer costs the processor, beside a computation that costs nothing and is
-            // so long that nobody waits.
+            // Measures what a transfer costs the processor, beside a computation that costs nothing
+            // and is so long that no rank waits.
             Compute sleeping(false, std::max(compute_us, 1.5 * communication_us));
             const double before_us = processor_us();
             (void)pass.stream(sleeping, true);

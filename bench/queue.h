@@ -46,7 +46,7 @@ struct QueueRow {
   double ideal_us() const;    // the period that overlap without cost would give
   double ideal_gain() const;  // (t + c) over it
   double gain() const { return queue_us > 0 ? baseline_us / queue_us : 0; }
-  // Of the communication, in percent, as OSU's non-blocking tests have it.
+  // The overlapped part of the communication in percent, as in OSU's non-blocking tests.
   double overlap() const;
 };
 

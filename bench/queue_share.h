@@ -19,7 +19,7 @@ struct ShareOptions {
   int rounds = 3;
 };
 
-// Of one queue, the median over the rounds.
+// Results of one queue: medians over the rounds.
 struct ShareRow {
   int peer = 1;  // the rank that pulls
   uint32_t weight = 0;
@@ -29,8 +29,8 @@ struct ShareRow {
   double wanted = 0;  // its weight over the sum of all
 };
 
-// One rank of a job of two or more that |launcher| started. Rows of rank 0; none elsewhere. |progress| gets
-// lines at rank 0. Ends the process where something fails.
+// One rank of a job of two or more that |launcher| started. Rows of rank 0; none elsewhere.
+// |progress| gets lines at rank 0. Ends the process where something fails.
 std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
                                     const ShareOptions& options,
                                     const std::function<void(const std::string&)>& progress);

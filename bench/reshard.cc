@@ -241,7 +241,7 @@ std::vector<ReshardRow> measure_reshard(Launcher launcher, const Work& work,
       });
       from.store();
       to.store();
-      // What has come is right, and all of it has.
+      // Checks that all elements have come, with the right values.
       const auto check = [&](const std::string& strategy) {
         to.load();
         for_each_element(destination, session.rank(), shape, [&](uint64_t place, uint64_t index) {

@@ -1,9 +1,9 @@
 // Cases of resharding: layouts as words of a command line, and handles of them. hetcomm_bench and
 // hetcomm_info share this.
 //
-// A word is DxS[rR][pP]: a tensor [batch, sequence, hidden] whose batch is cut in D pieces and whose
-// sequence in S (HetAuto, appendix E), on D * S ranks; with R replicas, and as a sum of P terms, on
-// so many times the ranks.
+// A word is DxS[rR][pP]: a tensor [batch, sequence, hidden] whose batch is cut in D pieces and
+// whose sequence in S (HetAuto, appendix E), on D * S ranks; with R replicas, and as a sum of P
+// terms, on so many times the ranks.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,8 @@ inline constexpr const char* kStrategies[] = {
 // The number of a strategy by its name, -1 if there is none.
 int32_t strategy_number(const std::string& name);
 
-// Batch, sequence and hidden of about |bytes| bytes in float32, which |side|s of up to 16 ranks cut.
+// Batch, sequence and hidden of about |bytes| bytes in float32, which |side|s of up to 16 ranks
+// cut.
 std::vector<uint64_t> shape_for(uint64_t bytes);
 
 // A handle of a layout.

@@ -1,6 +1,6 @@
-// A simulation of what a plan of resharding takes on a model of links: every message is a flow, flows
-// that share a link share its rate max-min fairly, and a slice goes on at a rank when all of it has
-// arrived there. It knows nothing of how hetcomm forecasts.
+// A simulation of what a plan of resharding takes on a model of links: every message is a flow,
+// flows that share a link share its rate max-min fairly, and a slice goes on at a rank when all of
+// it has arrived there. It knows nothing of how hetcomm forecasts.
 #pragma once
 
 #include <cstdint>

@@ -44,8 +44,8 @@ double overlap_percent(const Measurement& measured);
 double staging_forecast_mbps(const Row& row);
 // Returns the rate of staging in percent of the slower one's.
 double staging_percent(const Row& row);
-// Returns the same in percent of what one processor for each of the two ranks allows: where stages use
-// the ranks' own processors they cannot all go at once.
+// Returns the same in percent of what one processor for each of the two ranks allows: where stages
+// use the ranks' own processors they cannot all go at once.
 double staging_processor_percent(const Row& row);
 
 // Better when smaller (a time) or when larger (a rate)?

@@ -62,9 +62,8 @@ const char* name_of(const Device& device);
 // said, if it is the device that failed.
 std::string failure_text(const Device& device, hetcomm_status_t status);
 
-// A copy of |given|, which may be of another version of the header, with streams and events where it
-// leaves them out. UNSUPPORTED: it lacks an entry
-// that is needed, and the text says which.
+// A copy of |given|, which may be of another version of the header, with streams and events where
+// it leaves them out. UNSUPPORTED: it lacks an entry that is needed, and the text says which.
 Result<DeviceTable> complete_table(const DeviceTable* given);
 
 }  // namespace hetcomm

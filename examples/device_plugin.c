@@ -4,9 +4,9 @@
  *     HETCOMM_DEVICE_PLUGINS=./libexample.so HETCOMM_DEVICES=example hetcomm_info
  *
  * The "accelerator" is a part of the host's memory that has handles for names, as OpenCL's buffers
- * have. Its copies are over when the call returns, so that it needs no streams and no events. A real
- * plug-in puts its vendor's calls in the places of malloc() and memcpy(), and where its vendor copies
- * in a queue it fills stream_create() and the other entries of streams and events, too.         */
+ * have. Its copies are over when the call returns, so it needs no streams and no events. A real
+ * plug-in calls its vendor in place of malloc() and memcpy(). Where its vendor copies in a queue,
+ * it also fills stream_create() and the other entries of streams and events. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,8 @@
  * one by sequence. Activations go on and gradients come back, micro-batch by micro-batch, each as
  * soon as it is there.
  *
- *   mpirun --oversubscribe -n 6 -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 build/release/bin/example_pipeline
+ *   mpirun --oversubscribe -n 6 -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 \
+ *     build/release/bin/example_pipeline
  *   torchrun --no-python --nproc-per-node 6 build/release/bin/example_pipeline
  * or by hand, as ring.c shows.                                                                   */
 #include <stdio.h>

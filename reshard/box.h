@@ -35,7 +35,7 @@ struct Box {
 // The whole of a tensor with this shape.
 Box whole_of(const std::vector<uint64_t>& shape);
 
-// What both have; an empty box where they do not overlap. Both have the same dimensions.
+// The common part of both, which have the same dimensions. It is empty where they do not overlap.
 Box intersection(const Box& one, const Box& other);
 
 // Two of |boxes| that overlap, by their indices, the smaller one first.

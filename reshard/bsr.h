@@ -11,7 +11,8 @@
 
 namespace hetcomm::reshard {
 
-// What each rank sends, over all tensors that are planned together. Larger when a rank needs it.
+// The bytes that each rank sends, over all tensors that are planned together. It grows with the
+// highest rank.
 struct SendLoads {
   std::vector<uint64_t> bytes;  // by rank
 };

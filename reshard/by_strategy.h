@@ -27,7 +27,7 @@ inline constexpr int32_t kStrategies = 6;
 std::string_view name_of(Strategy strategy);
 std::optional<Strategy> strategy_named(std::string_view name);
 
-// What a caller wants of a plan.
+// The wishes of a caller for a plan.
 struct Wishes {
   Strategy strategy = Strategy::kAuto;
   uint64_t outer = 0;            // as in plan_gather_p2p_scatter()

@@ -25,13 +25,13 @@ struct Forecast {
   bool operator==(const Forecast&) const = default;
 };
 
-// What a message costs the processors of its sender and of its receiver, each for itself.
+// The time that a message costs the processor of its sender, and that of its receiver.
 inline constexpr uint64_t kMessageNs = 5'000;
 
 // A hop takes as long as the resource with the most to carry, or as its longest transfer alone,
-// whatever is longer, and then as the messages beside the first cost the rank that has most of them.
-// Hops overlap by slices: the longest counts whole, the others by the time of one of |slices|.
-// |plan| is that of all ranks, and |links| knows all of them.
+// whatever is longer, and then as the messages beside the first cost the rank that has most of
+// them. Hops overlap by slices: the longest counts whole, the others by the time of one of
+// |slices|. |plan| is that of all ranks, and |links| knows all of them.
 Forecast forecast(const MovePlan& plan, uint64_t element_bytes, const Links& links,
                   uint64_t slices = 8);
 

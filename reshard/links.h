@@ -1,4 +1,4 @@
-// What a link model says of the ways between ranks. Ways between equal ends are looked up once.
+// The ways between ranks, by a link model. Ways between equal ends are looked up once.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class Links {
   int cluster(int rank) const { return clusters_[end_of_[static_cast<size_t>(rank)]]; }
   // Nothing between a rank and itself.
   const topology::Route& route(int from, int to) const { return routes_[place(from, to)]; }
-  // What one transfer gets alone.
+  // The rate of one transfer alone.
   uint64_t bytes_per_s(int from, int to) const { return rates_[place(from, to)]; }
 
  private:

@@ -30,8 +30,8 @@ struct Held {
   Box box;
 };
 
-// Whether all of |held| are pieces of one array that do not overlap: they have the same strides, and
-// their offsets are those of indices. Meshes give such parts, and many of them.
+// Whether all of |held| are pieces of one array that do not overlap: they have the same strides,
+// and their offsets are those of indices. Meshes give such parts, and many of them.
 bool are_pieces_of_one_array(const std::vector<Held>& held) {
   const Part& first = *held.front().part;
   const size_t dimensions = first.box.dimensions;

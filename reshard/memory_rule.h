@@ -1,6 +1,6 @@
-// The rule on memory: no element of a rank's destinations is written twice, and none is written over
-// a source; sources may share memory. Where ranges of memory meet, it is told exactly for each box,
-// so that interleaved ones may lie in one buffer.
+// The rule on memory: no element of a rank's destinations is written twice, and none is written
+// over a source; sources may share memory. Where ranges of memory meet, it is told exactly for each
+// box, so that interleaved ones may lie in one buffer.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace hetcomm::reshard {
 
-// Refuses a destination in which boxes of a rank lie over each other in its memory. INVALID_ARGUMENT:
-// the text names the rank and the box.
+// Refuses a destination in which boxes of a rank lie over each other in its memory.
+// INVALID_ARGUMENT: the text names the rank and the box.
 Status check_destination(const Layout& layout);
 
 // A box of a rank, in bytes from the beginning of the rank's buffer.

@@ -113,8 +113,8 @@ uint64_t pieces_of(const Placement& placement, uint64_t ranks) {
   return placement.kind == Kind::kStrided ? placement.split * ranks : ranks;
 }
 
-// Takes piece |number| of |pieces| of the elements from |begin| to |end| of |indices|: pieces of the
-// quotient rounded up while there are elements, as torch.chunk() cuts.
+// Takes piece |number| of |pieces| of the elements from |begin| to |end| of |indices|: pieces of
+// the quotient rounded up while there are elements, as torch.chunk() cuts.
 void take_piece(const Indices& indices, uint64_t begin, uint64_t end, uint64_t pieces,
                 uint64_t number, Indices* kept) {
   const uint64_t size = (end - begin + pieces - 1) / pieces;

@@ -18,8 +18,8 @@ struct Mesh {
   std::vector<int> ranks;
 };
 
-// What one axis of a mesh does to the tensor. Axes act from the first to the last: a later one cuts
-// what the earlier ones have left on a rank.
+// How one axis of a mesh cuts the tensor. Axes act from the first to the last: a later one cuts the
+// piece that the earlier ones have left on a rank.
 struct Placement {
   enum class Kind : uint8_t {
     kReplicate,  // all ranks along the axis hold the same

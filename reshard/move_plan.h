@@ -36,7 +36,7 @@ struct Scratch {
 struct Hop {
   // Where the hop leads. That of the last hop is the destination's layout.
   Layout to;
-  // Of each part of |to|; empty for the last hop.
+  // The memory of each part of |to|. Empty for the last hop.
   std::vector<Scratch> scratch;
   // In the order in which all ranks carry them out.
   std::vector<Move> moves;

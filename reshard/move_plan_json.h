@@ -12,7 +12,8 @@
 namespace hetcomm::reshard {
 
 // {"version": 1, "strategy", "shape", "element_bytes",
-//  "stages": [{"messages", "bytes", "moves": [{"from", "to", "box": [[begin, end], ...], "adds"}]}]}
+//  "stages": [{"messages", "bytes",
+//              "moves": [{"from", "to", "box": [[begin, end], ...], "adds"}]}]}
 // with ranks as "from" and "to". A move of a rank to itself is a copy in its memory.
 std::string to_json(const MovePlan& plan, uint64_t element_bytes);
 

@@ -7,7 +7,8 @@
 namespace hetcomm::reshard {
 namespace {
 
-// The x with 0 <= x < |modulus| and |factor| * x = 1 modulo |modulus|; the two have no common divisor.
+// The x with 0 <= x < |modulus| and |factor| * x = 1 modulo |modulus|; the two have no common
+// divisor.
 uint64_t inverse_of(uint64_t factor, uint64_t modulus) {
   auto last = static_cast<int64_t>(modulus);
   auto rest = static_cast<int64_t>(factor % modulus);

@@ -1,10 +1,10 @@
 // Places: elements at regular distances in memory, and whether some of them lie at one place.
 //
 // Elements lie at one place where a sum of steps, each made a bounded number of times, comes to a
-// given distance. Steps that follow each other without a gap are one step. What is left is searched,
-// longest step first; distances that cannot be reached, and those that the other steps do not divide,
-// are passed over. Rows and planes leave nothing to search. A bound ends searches that no memory of
-// a model needs.
+// given distance. Steps that follow each other without a gap are one step. What is left is
+// searched, longest step first; distances that cannot be reached, and those that the other steps do
+// not divide, are passed over. Rows and planes leave nothing to search. A bound ends searches that
+// no memory of a model needs.
 #pragma once
 
 #include <array>

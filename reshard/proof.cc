@@ -260,7 +260,7 @@ class Proof {
 Status prove(const MovePlan& plan, uint64_t most_cells) { return Proof(plan).run(most_cells); }
 
 Status prove_progress(const std::vector<MovePlan>& plans) {
-  // What a rank does next: a place in its plan, local moves left out.
+  // The next move of a rank: a place in its plan, local moves left out.
   struct Next {
     size_t hop = 0;
     size_t move = 0;

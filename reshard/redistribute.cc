@@ -12,7 +12,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// What of |boxes| is not in |taken|, as boxes again.
+// The part of |boxes| that is not in |taken|, as boxes again.
 std::vector<Box> without(const std::vector<Box>& boxes, const Box& taken) {
   std::vector<Box> left;
   for (Box box : boxes) {

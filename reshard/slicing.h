@@ -1,6 +1,6 @@
-// What one rank does to carry out its part of a plan: messages and strided copies, in slices.
+// The share of one rank in a move plan: messages and strided copies, in slices.
 //
-// The tensor is cut in slices that are plans of their own: what a slice needs in one hop comes from
+// The tensor is cut in slices that are plans of their own: a slice needs in one hop only data of
 // the same slice of the hop before. Each rank has a share of every slice. All ranks go through the
 // phases, a hop of a slice each, in one order: a rank that is at the earliest phase can always go
 // on, even if only one message fits between two ranks.
@@ -17,8 +17,8 @@ namespace hetcomm::reshard {
 // kSum: where a phase forms sums in a wider type, before they are rounded.
 enum class Space : uint8_t { kSource, kDestination, kScratch, kSum };
 
-// Elements at regular distances: the one with index i lies at offset + sum(i[d] * strides[d]). Their
-// order, in a message too, is that of the indices, the last one fastest.
+// Elements at regular distances: the one with index i lies at offset + sum(i[d] * strides[d]).
+// Their order, in a message too, is that of the indices, the last one fastest.
 struct StridedBox {
   Space memory = Space::kScratch;
   uint64_t offset = 0;
@@ -30,7 +30,7 @@ struct StridedBox {
   bool operator==(const StridedBox&) const = default;
 };
 
-// What goes to, or comes from, one rank. A message has its boxes behind each other.
+// The elements that go to one rank, or come from it. A message has its boxes behind each other.
 struct Message {
   int peer = 0;
   uint64_t elements = 0;
@@ -68,9 +68,9 @@ struct Slicing {
   bool operator==(const Slicing&) const = default;
 };
 
-// |plan| has at least the moves of |rank|. |slices|: at least 1; fewer are made where the tensor has
-// too few elements. All ranks give the same number. |rounds|: sums are formed in kSum, and put where
-// they belong when all terms of the slice have been added.
+// |plan| has at least the moves of |rank|. |slices|: at least 1; fewer are made where the tensor
+// has too few elements. All ranks give the same number. |rounds|: sums are formed in kSum, and put
+// where they belong when all terms of the slice have been added.
 Slicing slicing_of(const MovePlan& plan, int rank, uint32_t slices, bool rounds = false);
 
 }  // namespace hetcomm::reshard

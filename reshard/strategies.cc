@@ -87,7 +87,7 @@ class MovePlanner {
     for (const Move& move : moves.value()) {
       const Scratch from = memory_of(index, move.from);
       const Scratch to = memory_of(index + 1, move.to);
-      // What the source holds is there already, and nothing is written to it.
+      // Elements of the source are there already, and nothing is written to them.
       const bool is_there = to.alias == Alias::kSource || (from == to && to.alias != Alias::kNone);
       if (!is_there) plan_.hops.back().moves.push_back(move);
     }

@@ -16,7 +16,7 @@ struct LostBox {
   int rank;  // as it was
 };
 
-// What is left of |whole| without |hole|, which lies in it. No two of the boxes overlap.
+// The rest of |whole| without |hole|, which lies in it. No two of the boxes overlap.
 std::vector<Box> without(const Box& whole, const Box& hole) {
   std::vector<Box> rest;
   Box middle = whole;

@@ -115,17 +115,17 @@ class RegionPublisher {
   // Lets every member of |region| that is, or gets, connected over this transport put to it and get
   // from it with the key. kUnsupported: the transport cannot grant these rights.
   virtual Result<RemoteKey> publish(const Region& region) HETCOMM_UNDER_BATON = 0;
-  // Takes a region back: nobody gets it any more, and its file is not used. True: no peer reaches it
-  // either, and their operations under way there fail. False: the peers have been told to let go, and
-  // core has to ask again.
+  // Takes a region back: nobody gets it any more, and its file is not used. True: no peer reaches
+  // it either, and their operations under way there fail. False: the peers have been told to let
+  // go, and core has to ask again.
   virtual bool withdraw(const RemoteKey& key) HETCOMM_UNDER_BATON = 0;
 
  protected:
   ~RegionPublisher() = default;
 };
 
-// A copy of a device that has not ended in time, and may touch |bytes| bytes at |host|, which stay for
-// good. Who has it releases |event| when it has completed.
+// A copy of a device that has not ended in time, and may touch |bytes| bytes at |host|, which stay
+// for good. Who has it releases |event| when it has completed.
 struct HangingCopy {
   void* event = nullptr;  // null: there is none
   const void* host = nullptr;
@@ -139,8 +139,8 @@ class DeviceAttacher {
   // transport tries it: memory is reachable if bytes that were written to it are read back. The
   // text says of each way how it works or why not. OUT_OF_RESOURCES: a later trial may find
   // otherwise. The call blocks for milliseconds, or for 0.1 s for each way where hardware does not
-  // answer, and for seconds where a copy of the device does not end: |*hanging| is that copy then. Core
-  // makes it before the first memory of |device| is attached, from inside upcalls too.
+  // answer, and for seconds where a copy of the device does not end: |*hanging| is that copy then.
+  // Core makes it before the first memory of |device| is attached, from inside upcalls too.
   virtual Status check_device(const Device& device, HangingCopy* hanging) HETCOMM_UNDER_BATON = 0;
   // From now on extents and regions inside of the range's placeholder mean its memory, which stays
   // until detach(). Only for devices that check_device() has found reachable.

@@ -187,9 +187,9 @@ class Transport {
   // Says whether the owner of |contact| (untrusted bytes) could be reached at all. The text says
   // why not. kOutOfResources: it may be reached later.
   virtual Status reach(ConstByteSpan contact) const HETCOMM_UNDER_BATON = 0;
-  // Starts to connect to |destination|, whose contact() gave |contact|. on_connected follows exactly
-  // once, after the call has returned, unless cancel_connect comes first. The transport has its own
-  // time limit for it. Several destinations of one rank may be under way at once.
+  // Starts to connect to |destination|, whose contact() gave |contact|. on_connected follows
+  // exactly once, after the call has returned, unless cancel_connect comes first. The transport has
+  // its own time limit for it. Several destinations of one rank may be under way at once.
   virtual void connect(const Destination& destination,
                        ConstByteSpan contact) HETCOMM_UNDER_BATON = 0;
   // Ends connect(|destination|). on_connected will not come.

@@ -204,8 +204,9 @@ DeviceRows part_of(const DeviceRows& rows, uint64_t i, uint64_t j,
   return part;
 }
 
-// Copies |extents| of rows, by copy(i, j, extents of the part that begins there), until one fails: all
-// at once, plane by plane where the whole is no plane, and row by row where that does not do either.
+// Copies |extents| of rows, by copy(i, j, extents of the part that begins there), until one fails:
+// all at once, plane by plane where the whole is no plane, and row by row where that does not do
+// either.
 template <typename IsPlane, typename Copy>
 Code copy_in_parts(const uint64_t (&extents)[2], IsPlane&& is_plane, Copy&& copy) {
   const std::array<uint64_t, 2> whole = {extents[0], extents[1]};
@@ -465,7 +466,7 @@ namespace {
 
 OpenClDevice& of(void* device) { return *static_cast<OpenClDevice*>(device); }
 
-// What a function of the table returns for |code|. The device keeps what the vendor has said.
+// The status that a function of the table returns for |code|. The device keeps the vendor's words.
 hetcomm_status_t told(void* device, Code code) {
   if (code == Code::kDeviceLost || code == Code::kOutOfMemory || code == Code::kOutOfResources) {
     of(device).note_failure(take_failure());

@@ -36,7 +36,7 @@ class OpenClDevice {
   const Api& api() const { return api_; }
   const char* name() const { return name_.c_str(); }
   const char* pci_address() const { return pci_address_.empty() ? nullptr : pci_address_.c_str(); }
-  // What the vendor said when the device failed last; CL_SUCCESS: it has not.
+  // The vendor's error when the device failed last. CL_SUCCESS: it has not failed.
   cl_int failure() const { return failure_.load(std::memory_order_relaxed); }
   void note_failure(cl_int status) {
     if (status != CL_SUCCESS) failure_.store(status, std::memory_order_relaxed);

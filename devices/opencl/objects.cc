@@ -21,8 +21,8 @@ __attribute__((no_sanitize("address", "thread"))) uintptr_t word_at(const void* 
   return *static_cast<const volatile uintptr_t*>(address);
 }
 
-// Asks the kernel in a way that no sandbox forbids: it reads the set of signals before it refuses what
-// is to be done with it.
+// Asks the kernel in a way that no sandbox forbids: it reads the set of signals before it refuses
+// what is to be done with it.
 bool is_readable(const void* address) {
   constexpr int kNothingKnown = -1;
   constexpr size_t kSetBytes = 8;

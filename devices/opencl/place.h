@@ -8,7 +8,8 @@
 
 namespace hetcomm::opencl {
 
-// Bytes of a context's memory: from |offset| of |buffer| on, or, where that is null, from |pointer|.
+// Bytes of a context's memory: from |offset| of |buffer| on, or, where that is null, from
+// |pointer|.
 struct Place {
   cl_mem buffer = nullptr;
   uint64_t offset = 0;

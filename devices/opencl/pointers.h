@@ -1,6 +1,6 @@
 // Memory of a context that pointers name: "unified shared memory" (USM), where the vendor has the
-// extension cl_intel_unified_shared_memory. It stays with whoever allocated it. USM of the host, and
-// USM that host and devices share, is memory of the host here: the CPU may touch it.
+// extension cl_intel_unified_shared_memory. It stays with whoever allocated it. USM of the host,
+// and USM that host and devices share, is memory of the host here: the CPU may touch it.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class Pointers {
 
   // Whether the vendor has such memory.
   bool exist() const { return get_info_ != nullptr; }
-  // Gives the device's allocation that contains |pointer|, which may be any number. kNotFound: there is
-  // none. Another code: the vendor does not tell. It may still know one that was freed.
+  // Gives the device's allocation that contains |pointer|, which may be any number. kNotFound:
+  // there is none. Another code: the vendor does not tell. It may still know one that was freed.
   Code find(const void* pointer, void** out_base, uint64_t* out_size) const;
   // Starts to copy |size| bytes; either side may be memory of the host. There is such an
   // allocation.

@@ -192,8 +192,8 @@ void Reductions::compile(const Variant& variant, cl_program* out_program, cl_ker
   }
 }
 
-// Runs the kernel once, over nothing. Vendors finish it then, and that may wait for what queues of users
-// hold.
+// Runs the kernel once, over nothing. Vendors finish it then, and that may wait for what queues of
+// users hold.
 bool Reductions::runs(cl_kernel kernel) const {
   constexpr size_t kItems = 64;
   const cl_ulong none = 0;

@@ -1,5 +1,5 @@
-// Kernels that reduce memory of a context, element by element. A kernel is compiled when it is asked
-// for first, on a thread that lives as long as there are some to compile.
+// Kernels that reduce memory of a context, element by element. A kernel is compiled when it is
+// asked for first, on a thread that lives as long as there are some to compile.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ class Reductions {
   // The places of the first operand, the second one and the result.
   using Places = std::array<Place, 3>;
 
-  // Whether |what|, whose parts fit together, can be reduced. kUnsupported: it cannot, or cannot yet.
-  // May throw std::bad_alloc.
+  // Whether |what|, whose parts fit together, can be reduced. kUnsupported: it cannot, or cannot
+  // yet. May throw std::bad_alloc.
   Code prepare(const DeviceReduction& what, const Places& places);
   // Starts to reduce what prepare() has said yes to.
   cl_int start(cl_command_queue queue, const DeviceReduction& what, const Places& places,

@@ -86,7 +86,7 @@ class CheckedDevice {
   const DeviceTable& inner() const { return inner_; }
   void* instance() const { return instance_; }
 
-  // What a function may return that has returned |status|.
+  // The status to pass on for a function that has returned |status|.
   template <Function kFunction>
   hetcomm_status_t filter(hetcomm_status_t status) {
     if (status == HETCOMM_OK || status == HETCOMM_PENDING) [[likely]] {
@@ -122,7 +122,8 @@ class CheckedDevice {
 
 CheckedDevice& of(void* device) { return *static_cast<CheckedDevice*>(device); }
 
-// What stands in the table for a function: it calls the device's own with the device's own instance.
+// The table's entry for a function. It calls the device's own function with the device's own
+// instance.
 template <auto kEntry>
 struct Pass;
 template <typename Result, typename... Args, Result (*DeviceTable::*kEntry)(void*, Args...)>

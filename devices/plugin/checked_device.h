@@ -8,9 +8,9 @@
 
 namespace hetcomm {
 
-// A device that calls |given| and whose destroy() destroys it. A status that a function may not return
-// becomes DEVICE_LOST, and error_text() says which it was. After a failure |given| is still the
-// caller's; the text says what its table lacks.
+// A device that calls |given| and whose destroy() destroys it. A status that a function may not
+// return becomes DEVICE_LOST, and error_text() says which it was. After a failure |given| is still
+// the caller's; the text says what its table lacks.
 Result<Device> make_checked_device(const Device& given);
 
 // Ends what make_checked_device() has made without destroying the device behind it.

@@ -63,8 +63,8 @@ class SimDevice final {
   void event_release(void* event);
   static Code event_notify(void* event, int file);
 
-  // A region that was pinned twice needs two unpins. A device that pins reads other host memory when
-  // a copy is submitted, as vendors do who move it through memory of their own.
+  // A region that was pinned twice needs two unpins. A device that pins reads other host memory
+  // when a copy is submitted, as vendors do who move it through memory of their own.
   Code pin_host(const void* host, uint64_t size);
   void unpin_host(const void* host);
   size_t pinned_regions();

@@ -251,7 +251,7 @@ typedef struct hetcomm_link_resource {
   /* One of HETCOMM_LINK_*. */
   int32_t kind;
   int32_t reserved;
-  /* What it carries. */
+  /* The rate of the resource. */
   uint64_t bytes_per_s;
 } hetcomm_link_resource_t;
 

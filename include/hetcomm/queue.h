@@ -52,7 +52,7 @@ typedef struct hetcomm_queue_options {
   uint64_t tag;
   /* An item has at most so many bytes, and at least 1. The other rank says the same. */
   uint64_t max_item_bytes;
-  /* So many items are under way at a time, at most; 0: 4. The other rank says the same. */
+  /* The most items that are under way at a time. 0: 4. Both ranks give the same number. */
   uint32_t depth;
   /* Queues from this rank over one network interface share it in proportion to their weights, while
    * each has some MiB in total waiting; 0: 1. At most HETCOMM_QUEUE_MAX_WEIGHT. Queues to ranks of

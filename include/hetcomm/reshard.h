@@ -255,8 +255,8 @@ enum {
   HETCOMM_STRATEGY_BSR = 5
 };
 
-/* What a number becomes that is too large for FLOAT8_E4M3FN, which has no infinity. In other types
- * it becomes infinity. */
+/* Conversions of numbers that are too large for FLOAT8_E4M3FN, which has no infinity. In other
+ * types such a number becomes infinity. */
 enum {
   /* The largest number of its sign, infinities too, as in PyTorch 2.13. */
   HETCOMM_OVERFLOW_SATURATE = 0,

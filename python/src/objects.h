@@ -1,4 +1,5 @@
-// What all parts of the Python module share: arrays, errors, contexts, requests, communicators.
+// Things that all parts of the Python module share: arrays, errors, contexts, requests,
+// communicators.
 //
 // Buffers are whatever offers DLPack or Python's buffer protocol, in host memory and contiguous, or
 // memory of a device that another module has named (DeviceArray):

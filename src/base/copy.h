@@ -7,13 +7,13 @@
 
 namespace hetcomm {
 
-// What copy_long() does where memcpy is slow.
+// copy_long() calls this where memcpy is slow.
 void copy_by_lines(std::byte* target, const std::byte* source, size_t length);
 
-// True where memcpy of |length| bytes may be slow: it copies more than some KiB by one instruction of
-// the processor, which on AMD's Zen 3 and 4 takes twenty times as long if the target lies less than
-// a line behind the source, modulo the size of a page. Arrays of NumPy and of malloc() begin 16
-// bytes behind a page, and buffers to copy from begin at one.
+// True where memcpy of |length| bytes may be slow: it copies more than some KiB by one instruction
+// of the processor, which on AMD's Zen 3 and 4 takes twenty times as long if the target lies less
+// than a line behind the source, modulo the size of a page. Arrays of NumPy and of malloc() begin
+// 16 bytes behind a page, and buffers to copy from begin at one.
 inline bool may_be_slow(const std::byte* target, const std::byte* source, size_t length) {
   constexpr size_t kLong = 2048;
   constexpr uintptr_t kPage = 4096;

@@ -10,7 +10,8 @@ constexpr uint8_t kMore = 1U << kBitsOfByte;
 // Forms of a column.
 constexpr uint8_t kRuns = 0;
 constexpr uint8_t kPlain = 1;
-// Both lengths of a text share a byte. One that does not fit is this, and what is beyond it follows.
+// Both lengths of a text share a byte. One that does not fit is this, and what is beyond it
+// follows.
 constexpr uint64_t kLongLength = 15;
 
 // 0, -1, 1, -2, ... as 0, 1, 2, 3, ...

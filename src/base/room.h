@@ -7,7 +7,8 @@
 namespace hetcomm {
 
 // Makes room for |more| elements behind those of |list|, a vector. What one element costs does not
-// grow with their number: std::vector::reserve() alone moves all of them for each one that is added.
+// grow with their number: std::vector::reserve() alone moves all of them for each one that is
+// added.
 template <typename List>
 void make_room(List& list, size_t more = 1) {
   if (list.capacity() - list.size() >= more) return;

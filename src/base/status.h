@@ -92,7 +92,7 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// What failed may work later: memory or other resources were wanting.
+// Returns whether the same may work later: memory or other resources were wanting.
 inline bool may_pass(const Status& status) {
   return status.code() == Code::kOutOfMemory || status.code() == Code::kOutOfResources;
 }

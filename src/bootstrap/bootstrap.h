@@ -57,10 +57,10 @@ class Bootstrap {
   // False where every exchange is one of all ranks (an allgather callback); then the two calls
   // below fail with kUnsupported.
   virtual bool exchanges_by_groups() const = 0;
-  // Gathers |mine| of the members of |group|, of which this rank is one, in the order of the
-  // ranks. Every rank is in one of the groups that exchange values in |scope|, or, where |group| has
-  // a step, each member has heard before from all ranks up to the next member: a failure to agree
-  // on the secret then shows to all.
+  // Gathers |mine| of the members of |group|, of which this rank is one, in the order of the ranks.
+  // Every rank is in one of the groups that exchange values in |scope|, or, where |group| has a
+  // step, each member has heard before from all ranks up to the next member: a failure to agree on
+  // the secret then shows to all.
   virtual Result<std::vector<std::vector<std::byte>>> allgather_among(const std::string& scope,
                                                                       const RankGroup& group,
                                                                       ConstByteSpan mine,

@@ -1,6 +1,7 @@
 // Gathers what all ranks say into one digest, which all ranks get.
 //
-// In a small job every rank hears every card. In a large one that would be n x n cards at one place:
+// In a small job every rank hears every card. In a large one that would be n x n cards at one
+// place:
 //   1. the ranks of a block (about sqrt(n)/2 of them) exchange their cards;
 //   2. the leaders of the blocks exchange the parts that they make of the cards, and put the same
 //      digest together;

@@ -1,6 +1,6 @@
-// The last reply to each rank. A connection may end before the rank has read the reply, and then the
-// rank sends its request again on another connection. A rank that sends a different request has read
-// the reply.
+// The last reply to each rank. A connection may end before the rank has read the reply, and then
+// the rank sends its request again on another connection. A rank that sends a different request has
+// read the reply.
 #pragma once
 
 #include <cstddef>

@@ -36,8 +36,8 @@ Result<Launch> read_launch(const Config& config);
 // This process's rank as the launcher says it; none where nothing says it.
 std::optional<int> launched_rank();
 
-// This process's number among those that the launcher has started on its host; none where nothing says
-// it.
+// This process's number among those that the launcher has started on its host; none where nothing
+// says it.
 std::optional<int> launched_local_rank();
 
 // The first host of Slurm's |list| of nodes, such as "node[003-010,012],other"; "" if it has none.

@@ -1,5 +1,6 @@
-// The relay of a rank: a small store in its own process, by which it passes on to the next rank what
-// the one before has sent it (relay_chain.h). Only this rank puts values there; others can get them.
+// The relay of a rank: a small store in its own process, by which it passes on to the next rank
+// what the one before has sent it (relay_chain.h). Only this rank puts values there; others can get
+// them.
 //
 // It starts with the first exchange of a large job, and ends with the bootstrap. A value stays for
 // as long as a rank of its exchange may wait for it.

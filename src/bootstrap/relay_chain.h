@@ -2,8 +2,8 @@
 // from the one before, and passes each piece on as soon as it is there.
 //
 // Everybody has heard, through the store, the size of the value and a hash. It is the hash of the
-// list of the hashes of the pieces. The list comes first, so that each piece is checked before it is
-// passed on: what a rank has made up goes no further than to the ranks that ask it.
+// list of the hashes of the pieces. The list comes first, so that each piece is checked before it
+// is passed on: what a rank has made up goes no further than to the ranks that ask it.
 #pragma once
 
 #include <cstdint>
@@ -47,10 +47,10 @@ struct RelaySource {
 
 // Keeps |value| in |relay| for others until |until_ns|.
 void offer(Relay& relay, ConstByteSpan value, uint64_t until_ns);
-// Gets the value from the first of |sources| that has it, and passes each piece on. A source that is
-// gone, silent, or slower than a third of the time is followed by the next one; one that sends
-// something else is not asked again. Fails at |deadline_ns|, or as soon as no source is left;
-// the text says what is wrong with each.
+// Gets the value from the first of |sources| that has it, and passes each piece on. A source that
+// is gone, silent, or slower than a third of the time is followed by the next one; one that sends
+// something else is not asked again. Fails at |deadline_ns|, or as soon as no source is left; the
+// text says what is wrong with each.
 Result<std::vector<std::byte>> pull(Relay& relay, const Handout& handout,
                                     const std::vector<RelaySource>& sources, uint64_t deadline_ns);
 

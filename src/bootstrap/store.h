@@ -113,7 +113,7 @@ class StoreClient {
     // Shown to the store, which takes another process for a rank that it has served as a stranger.
     std::optional<StoreTicket> ticket{};
 
-    // What is looked for: "rank 0's store".
+    // Names the service that is looked for: "rank 0's store".
     std::string service() const;
   };
   StoreClient(Log& log, Options options);

@@ -247,8 +247,8 @@ Status StoreClient::refresh(uint64_t deadline_ns) {
 }
 
 // A connection may end between two requests: the store has ended a quiet one, or the network has
-// forgotten it. Every request may be sent again: the store takes it for the same one, and repeats the
-// reply to an exchange that is over.
+// forgotten it. Every request may be sent again: the store takes it for the same one, and repeats
+// the reply to an exchange that is over.
 Result<std::vector<std::byte>> StoreClient::exchange_again(StoreRequest request, size_t reply_limit,
                                                            uint64_t deadline_ns) {
   for (int i = 0;; ++i) {

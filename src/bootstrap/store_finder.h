@@ -13,8 +13,8 @@ struct FoundStore {
 
 // Returns a connection to the store, which has greeted this rank. Tries all addresses side by side
 // and again and again until |deadline_ns|: rank 0 may start later, and the store of an earlier job
-// may still be there. Refused ports are retried soon; services that turned out to be foreign seldom,
-// so that they are not disturbed.
+// may still be there. Refused ports are retried soon; services that turned out to be foreign
+// seldom, so that they are not disturbed.
 //
 // The search ends before the deadline
 //  * when a store with another secret has turned this rank away, every address has given its

@@ -1,5 +1,5 @@
-// One client of the store: it reads requests, writes replies, and tells its owner when the client has
-// broken the protocol or the connection.
+// One client of the store: it reads requests, writes replies, and tells its owner when the client
+// has broken the protocol or the connection.
 #pragma once
 
 #include <cstdint>

@@ -48,7 +48,7 @@ class StoreTable {
     size_t ended = 1 << 15;  // gathers that are remembered
   };
 
-  // What the store's own process says: a key and its value, or none for a key to be forgotten.
+  // The store's own process gives a key and its value. No value: the key is to be forgotten.
   struct Word {
     std::string key;
     std::optional<std::vector<std::byte>> value;
@@ -96,7 +96,7 @@ class StoreTable {
     uint64_t report_ns = 0;
     std::map<int32_t, Entry> entries;  // by place in the group
   };
-  // What is known of a scope while a gather of it runs or is remembered.
+  // State of a scope while a gather of it runs or is remembered.
   struct Scope {
     ExchangeForm form = ExchangeForm::kWhole;
     size_t gathers = 0;    // that run or are remembered

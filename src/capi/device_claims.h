@@ -1,6 +1,6 @@
-// Tells processes of one host that use the same device: most often ranks that were all given the first
-// one. A device is known by its PCI address; others have no claim. A claim is a socket that only this
-// host sees, and ends with the process.
+// Tells processes of one host that use the same device: most often ranks that were all given the
+// first one. A device is known by its PCI address; others have no claim. A claim is a socket that
+// only this host sees, and ends with the process.
 #pragma once
 
 #include <mutex>

@@ -33,7 +33,7 @@ Status unknown_kind(Code code, std::string_view kind, const Plugins& plugins) {
                                   printable(kind), fmt::join(known, ", ")));
 }
 
-// What a plug-in has made, behind the wall.
+// Puts the device of a plug-in behind the wall.
 Result<Device> checked(Result<Device> made) {
   if (!made.ok()) return made;
   Result<Device> device = make_checked_device(*made);

@@ -177,8 +177,8 @@ inline Status bad_handle(const char* name) {
   return Status(Code::kInvalidArgument, std::string(name) + " was destroyed, or is no such handle");
 }
 
-// Keeps the memory of a destroyed handle readable until thousands of others were destroyed. In debug
-// builds; |memory| is of operator new.
+// Keeps the memory of a destroyed handle readable until thousands of others were destroyed. In
+// debug builds; |memory| is of operator new.
 void quarantine(void* memory, size_t size) noexcept;
 
 template <typename Handle>

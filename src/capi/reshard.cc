@@ -155,7 +155,7 @@ reshard::OrderOptions order_options(const hetcomm_reshard_options_t& known) {
           .prove = known.prove == 1,
           .overflow = static_cast<reshard::Overflow>(known.overflow),
           .landing_bytes = known.landing_bytes,
-          // What has a rate shares.
+          // A reshard plan with a rate takes part in sharing.
           .weight = known.max_bytes_per_second > 0 ? std::max(known.weight, 1u) : known.weight,
           .bytes_per_second = known.max_bytes_per_second};
 }

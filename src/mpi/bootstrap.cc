@@ -33,8 +33,8 @@ MPI_Comm to_comm(void* user_data) {
   return comm;
 }
 
-// The text of a failure goes to standard error: hetcomm_last_error belongs to libhetcomm. A pipe that
-// nobody reads any more gets nothing, since writing to it would end the process by SIGPIPE.
+// The text of a failure goes to standard error: hetcomm_last_error belongs to libhetcomm. A pipe
+// that nobody reads any more gets nothing, since writing to it would end the process by SIGPIPE.
 hetcomm_status_t fail(hetcomm_status_t status, const char* text) {
   pollfd error{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (poll(&error, 1, 0) == 1 && (error.revents & POLLERR) != 0) return status;

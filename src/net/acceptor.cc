@@ -262,7 +262,7 @@ void Acceptor::pause(uint64_t until) {
 
 void Acceptor::resume() {
   if (resume_ns_ == kForever) return;
-  // What nobody has waited for is over, whatever comes later.
+  // A shortage that nobody has waited for is over, whatever comes later.
   if (!someone_waits()) note_no_shortage();
   if (poller_.modify(listener_.get(), EPOLLIN, *this).ok()) {
     resume_ns_ = kForever;

@@ -12,8 +12,9 @@
 namespace hetcomm {
 
 // One generation of one job. |job| is a hash of the job's and the communicator's name, so that it
-// comes again when the job does. |instance| never does: rank 0 draws it at random each time that the
-// ranks come together. It is zero where there is no control plane, as on connections to the store.
+// comes again when the job does. |instance| never does: rank 0 draws it at random each time that
+// the ranks come together. It is zero where there is no control plane, as on connections to the
+// store.
 struct Identity {
   std::array<std::byte, 16> job{};
   uint32_t epoch = 0;

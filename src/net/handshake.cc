@@ -34,7 +34,7 @@ constexpr size_t kIdentityBytes = 16 + 4 + 16;
 constexpr size_t kClaimBytes = kIdentityBytes + 4 + 4 + 8 + 8 + kNonceBytes;
 // The acceptor's incarnation, nonce.
 constexpr size_t kAnswerBytes = 8 + kNonceBytes;
-// What stands before the text of an end: identity, code.
+// The bytes before the text of an end: identity and code.
 constexpr size_t kEndBytes = kIdentityBytes + sizeof(int32_t);
 
 constexpr uint16_t kLowestVersion = 5;

@@ -1,10 +1,11 @@
 // The proof that stands before every connection (TCP and local sockets alike).
 //
 // Both sides prove knowledge of the job secret by HMAC-SHA256 over the whole transcript: magic,
-// protocol range, feature bits, byte order, role, job, epoch, instance, both ranks and incarnations,
-// both nonces and the initiator's extra bytes. A replayed hello fails, because the other nonce is
-// fresh; a reflected proof fails, because each direction has a label of its own. Until the proof
-// holds, nothing of the peer's is believed and no memory beyond a fixed buffer is used.
+// protocol range, feature bits, byte order, role, job, epoch, instance, both ranks and
+// incarnations, both nonces and the initiator's extra bytes. A replayed hello fails, because the
+// other nonce is fresh; a reflected proof fails, because each direction has a label of its own.
+// Until the proof holds, nothing of the peer's is believed and no memory beyond a fixed buffer is
+// used.
 //
 //   initiator                         acceptor
 //     hello (nonce, who, extra)  -->

@@ -117,8 +117,8 @@ Result<std::vector<InterfaceAddress>> list_addresses(const Address& route) {
   return result;
 }
 
-// What is known where the kernel lists no interfaces: loopback, and |route|, an address of this
-// host that leads to the other ranks.
+// The addresses that are known where the kernel lists no interfaces: loopback, and |route|, an
+// address of this host that leads to the other ranks.
 std::vector<InterfaceAddress> known_addresses(const Address& route) {
   std::vector<InterfaceAddress> result;
   if (route.family() != AF_UNSPEC && !route.is_loopback()) {

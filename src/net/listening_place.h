@@ -28,8 +28,8 @@ struct ListeningPlace {
 // The addresses of |theirs| that can be tried from |mine|: those of a family that is listened on
 // here too, without the loopback of another host, and what both hosts have, as private networks of
 // containers do. A link-local IPv6 address of theirs gets the scope of the one in |mine|, since
-// both are of the link that leads to rank 0. Without one in |mine| it cannot be tried. UNSUPPORTED when none is left; the text gives the
-// reason for each.
+// both are of the link that leads to rank 0. Without one in |mine| it cannot be tried. UNSUPPORTED
+// when none is left; the text gives the reason for each.
 Result<std::vector<Address>> usable_addresses(const ListeningPlace& mine,
                                               const ListeningPlace& theirs);
 

@@ -14,8 +14,8 @@ inline constexpr uint64_t kMinDetectionNs = 2'000'000'000;
 // setsockopt() with an integer. |what| starts the text of a failure.
 Status set_socket_option(int fd, int level, int name, int value, std::string_view what);
 
-// Binds |fd|, which is not connected yet, to the interface |device|: bytes come and go over no other
-// one. Before Linux 5.7 it takes CAP_NET_RAW.
+// Binds |fd|, which is not connected yet, to the interface |device|: bytes come and go over no
+// other one. Before Linux 5.7 it takes CAP_NET_RAW.
 Status bind_to_device(int fd, const std::string& device);
 
 // TCP_NODELAY. No effect on local sockets.

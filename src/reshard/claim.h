@@ -1,8 +1,9 @@
 // Claim: the memory that one execution reads and writes. No byte of its destinations is written
 // twice, is a source's, or belongs to another execution of the plan that is under way.
 //
-// Ranges are compared first, in their order. Where they meet, the boxes in them are compared exactly
-// (reshard/memory_rule.h). Buffers at the same places as those of the claim before were compared then.
+// Ranges are compared first, in their order. Where they meet, the boxes in them are compared
+// exactly (reshard/memory_rule.h). Buffers at the same places as those of the claim before were
+// compared then.
 #pragma once
 
 #include <cstdint>
@@ -77,8 +78,8 @@ class Claims {
   // May throw std::bad_alloc; nothing else here does.
   explicit Claims(size_t most) { claims_.reserve(most); }
 
-  // kInvalidArgument with |*text|: |claim| overlaps another one, and is not entered. There are fewer
-  // than |most| of them. |claim| stays until it leaves.
+  // kInvalidArgument with |*text|: |claim| overlaps another one, and is not entered. There are
+  // fewer than |most| of them. |claim| stays until it leaves.
   Code enter(const Claim& claim, std::string* text);
   // One that has not entered may leave.
   void leave(const Claim& claim);

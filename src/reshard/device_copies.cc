@@ -27,7 +27,7 @@ uint64_t DeviceCopies::count(const SideMemory& side, const Region& region) {
   return side.copies_rows() ? region.planes() : region.rows;
 }
 
-// What has more than two dimensions of rows is more than one copy of a device.
+// A region with more than two dimensions of rows takes several copies of a device.
 void DeviceCopies::add(StreamDirection direction, const SideMemory& side, const Region& region,
                        std::byte* host) {
   const size_t outer = region.dimensions > 2 ? region.dimensions - 2 : 0;

@@ -15,7 +15,7 @@
 namespace hetcomm::reshard {
 namespace {
 
-// What a message is known by while it is under way.
+// The bits of the cookie by which a message is known while it is under way.
 constexpr unsigned kPhaseShift = 32;
 constexpr uint64_t kSends = uint64_t{1} << 31;
 
@@ -408,7 +408,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
       messages_[phases_[phase_index].first_message + (sends ? index : phase.sends.size() + index)];
   Track& track = shared_.turns.track(message.track);
   const bool fetches = sends && state.way == Way::kStaged;
-  // What comes from a device may be fetched before its turn.
+  // Data of a device may be fetched before the message has its turn.
   const bool has_turn = shared_.turns.has_turn(message.track, number_, message.place) &&
                         (!sends || may_send_to(track));
   if (state_ != State::kMoving) return false;  // for want of memory to skip others
@@ -537,7 +537,7 @@ void Execution::on_end(Operation& message) {
   --under_way_;
   const Code code = message.outcome.code;
   const bool whole = sends || message.outcome.bytes_received == message.length;
-  // What was received stays where it is until it is taken.
+  // A received message stays where it is until it is taken.
   if (sends || code != Code::kOk || state_ != State::kMoving) let_go(own, sends);
   if (state_ == State::kEnding) {
     owner_.note_ready();  // its track may be free

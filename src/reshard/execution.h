@@ -35,7 +35,7 @@ namespace hetcomm::reshard {
 
 class Execution;
 
-// What the executions of one redistribution share.
+// Things that the executions of one redistribution share.
 struct ExecutionCommons {
   CommunicatorBase& communicator;
   PairCommons& commons;

@@ -38,7 +38,7 @@ struct OrderOptions {
   uint64_t bytes_per_second = 0;  // 0: without a limit
 };
 
-// What the plans of all ranks are.
+// Facts of the plans of all ranks.
 struct Facts {
   Strategy strategy = Strategy::kAuto;  // of the first tensor
   bool is_of_all = true;                // and of all others
@@ -47,16 +47,17 @@ struct Facts {
 
 enum class PlanFormat : uint8_t { kText, kJson, kSvg };
 
-// Plans for all ranks without a communicator, and describes the plans. |links| may be null. Fails as
-// Order::create() does.
+// Plans for all ranks without a communicator, and describes the plans. |links| may be null. Fails
+// as Order::create() does.
 Result<std::string> draft(const std::vector<TensorOrder>& tensors, const OrderOptions& options,
                           const Links* links, PlanFormat format);
 
-// The same orders for the ranks that are left: see layout_of_survivors(). The text names the tensor.
+// The same orders for the ranks that are left: see layout_of_survivors(). The text names the
+// tensor.
 Result<std::vector<TensorOrder>> orders_of_survivors(const std::vector<TensorOrder>& tensors,
                                                      const std::vector<int>& rank_now);
 
-// What all ranks want.
+// The order of all ranks: tensors, layouts and options.
 class Order {
  public:
   // |communicator| outlives this. INVALID_ARGUMENT, OUT_OF_RANGE or UNSUPPORTED with a text that
@@ -66,7 +67,7 @@ class Order {
   static Result<std::unique_ptr<Order>> create(Communicator& communicator,
                                                std::vector<TensorOrder> tensors,
                                                const OrderOptions& options);
-  // What this rank does. Once.
+  // Makes this rank's share. Called once.
   std::unique_ptr<Redistribution> prepare();
   const std::vector<TensorOrder>& tensors() const { return orders_; }
   const OrderOptions& options() const { return options_; }

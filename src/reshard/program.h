@@ -57,7 +57,7 @@ struct ProgramTrack {
   uint64_t most_bytes = 0;
 };
 
-// What a program uses of one tensor's source or destination.
+// The part of one tensor's source or destination that a program uses.
 struct ProgramSide {
   uint64_t bytes = 0;  // that the buffer has at least; 0: this rank has no part
   uint64_t used_begin = 0;

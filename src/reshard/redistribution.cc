@@ -43,7 +43,8 @@ ReshardBoard::Terms board_terms(const Communicator& communicator,
   return own;
 }
 
-// What |track| has of the share of all tracks: of a rate, in proportion to its bytes.
+// The part of |share|, which all tracks have together, that |track| gets: of a rate, in proportion
+// to its bytes.
 TrackShare share_of(const ProgramTrack& track, const Program& program, const TrackShare& share) {
   if (!track.sends || share.bytes_per_second == 0 || program.sent_bytes == 0) return share;
   uint64_t bytes = 0;
@@ -318,7 +319,7 @@ void Redistribution::withdraw(Execution& execution, const Status& why) {
   break_off_and_sweep(why);
 }
 
-// What another rank said of this execution comes before what became of the plan. No rank ends its
+// The word of another rank about this execution comes before the end of the plan. No rank ends its
 // part of an execution that takes place before this one has begun its own. So a peer that has
 // closed a track takes no part in those that wait for a stream. They end when none is under way any
 // more, which may do without that peer.
@@ -546,7 +547,7 @@ void Redistribution::break_off(const Status& why) {
   for (size_t i = 0; i < active_.size(); ++i) active_[i]->fail(why.code(), why.text());
 }
 
-// Of plans that differ only those ranks hear MISMATCH whose plan differs.
+// Only ranks whose plan differs hear MISMATCH.
 Status Redistribution::told_to(int rank, const Status& why) const {
   if (!differs_ || why.code() != Code::kMismatch || differing_.contains(rank)) return why;
   return status_or_code(Code::kAborted, [&] { return std::string(why.text()); });

@@ -33,7 +33,7 @@ struct RedistributionTerms {
   TrackShare share;            // a weight of 0: it takes no part in sharing
 };
 
-// Of one execution.
+// Options of one execution.
 struct ExecutionOptions {
   uint64_t timeout_ns = 0;  // 0: that of the communicator
   bool high_priority = false;

@@ -116,8 +116,8 @@ Region region_of(const StridedBox& box, uint32_t tensor, uint64_t element_bytes,
 
 namespace {
 
-// Gives, from the innermost on, how many bytes, rows, planes, ... of a region follow each other, and
-// at which distance.
+// Gives, from the innermost on, how many bytes, rows, planes, ... of a region follow each other,
+// and at which distance.
 class Levels {
  public:
   explicit Levels(const Region& region)

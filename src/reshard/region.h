@@ -100,9 +100,9 @@ struct CommonRows {
   }
 };
 
-// Finds rows, as long as can be, into which |from| and |to|, which have as many bytes, can be cut so
-// that rows at the same place in both have the same bytes. False: none were found; regions
-// of one box of a tensor have some.
+// Finds rows, as long as can be, into which |from| and |to|, which have as many bytes, can be cut
+// so that rows at the same place in both have the same bytes. False: none were found; regions of
+// one box of a tensor have some.
 bool find_common_rows(const Region& from, const Region& to, CommonRows* out);
 
 // Elements can be converted between the floating-point types of at most 32 bits, and between

@@ -87,7 +87,7 @@ Status add_ipv4(int fd, std::vector<ListedAddress>* result) {
     keep(&entry.ifr_addr, &listed.address);
     if (!complete(fd, &listed)) continue;
     ifreq request = named(listed.interface);
-    // Of an interface with several addresses, the address says which one is asked for.
+    // Where an interface has several addresses, the address says which one is asked for.
     std::memcpy(&request.ifr_addr, &entry.ifr_addr, sizeof(request.ifr_addr));
     if (ioctl(fd, SIOCGIFNETMASK, &request) == 0) {
       request.ifr_netmask.sa_family = AF_INET;

@@ -1,7 +1,7 @@
-// Log lines: "hetcomm[host:rank pid 4711 2026-11-28T02:40:01.123Z] level: text", the time in UTC. One
-// Log per context; whoever decides an error logs it. Lines go to the caller's function, to the file
-// of HETCOMM_LOG_FILE, or, without either, to standard error. A line that cannot be written is lost:
-// neither a pipe that nobody reads nor a file at its limit ends the process by a signal.
+// Log lines: "hetcomm[host:rank pid 4711 2026-11-28T02:40:01.123Z] level: text", the time in UTC.
+// One Log per context; whoever decides an error logs it. Lines go to the caller's function, to the
+// file of HETCOMM_LOG_FILE, or, without either, to standard error. A line that cannot be written is
+// lost: neither a pipe that nobody reads nor a file at its limit ends the process by a signal.
 #pragma once
 
 #include <atomic>

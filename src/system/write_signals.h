@@ -6,8 +6,8 @@
 // Its end takes back what was raised meanwhile. The call that raised the signal fails with EPIPE or
 // EFBIG all the same.
 //
-// A signal that was pending before stays pending. Where the kernel refuses to take a signal back, it
-// stays blocked in this thread.
+// A signal that was pending before stays pending. Where the kernel refuses to take a signal back,
+// it stays blocked in this thread.
 #pragma once
 
 #include <signal.h>

@@ -1,4 +1,5 @@
-// The way between two ranks, and between devices of theirs, by a link model that nobody has measured:
+// The way between two ranks, and between devices of theirs, by a link model that nobody has
+// measured:
 //   - it crosses the NICs next to the devices, and the PCIe links that these NICs share;
 //   - host memory has a way of its own; the way back crosses the other directions;
 //   - both ranks tell the same, of the other rank's devices too;

@@ -220,8 +220,8 @@ TEST_P(BulkTransfers, ManyAtOnceBothWaysAmongMessages) {
 
 TEST_P(BulkTransfers, AMessageDoesNotWaitForALongPut) {
   if (GetParam().faulty) GTEST_SKIP() << "injected delays have no order";
-  // The kernel may hold 20 MiB for each of three connections while the far side gets no core: the put
-  // is longer than that. Emulated RDMA holds next to nothing, and is slow.
+  // The kernel may hold 20 MiB for each of three connections while the far side gets no core: the
+  // put is longer than that. Emulated RDMA holds next to nothing, and is slow.
   const uint64_t size = uint64_t{GetParam().transport == "rdma" ? 16u : 96u} << 20;
   const auto near = [&](Side& side) {
     Rail& rail = side.connect();

@@ -1,13 +1,13 @@
 // Devices that hang and are given up (hetcomm_device_abandon, HETCOMM_DEVICE_TIMEOUT):
 //
-//   * a cancel, a deadline or an abort does not end an operation whose copy does not end; giving the
-//     device up does, whatever the operation, on whichever rank, and however far it has come
+//   * a cancel, a deadline or an abort does not end an operation whose copy does not end; giving
+//     the device up does, whatever the operation, on whichever rank, and however far it has come
 //   * so does the limit, if it was asked to, and soon; the log names device, copy and operation
 //   * without a limit nothing is told and nothing given up
 //   * the text says which memory must not be used again, whatever had ended the operation before
 //   * the other ranks of a collective operation end soon, and name the rank where the device hangs
-//   * no host memory of the caller is written afterwards, and no chunk is used again before its late
-//     copy has ended; then it is
+//   * no host memory of the caller is written afterwards, and no chunk is used again before its
+//     late copy has ended; then it is
 //   * other devices and memory of the host go on; what names the device is refused
 //   * everything can be destroyed while the copy hangs, and what it uses stays
 #include <algorithm>
@@ -33,7 +33,7 @@ using hetcomm::test::HangingDevice;
 using Way = HangingDevice::Way;
 
 constexpr uint64_t kBytes = 4u << 20;
-// Of DEVICE_TIMEOUT, where a round asks for it.
+// The value of DEVICE_TIMEOUT, where a round asks for it.
 constexpr uint64_t kLimitNs = 100 * kMs;
 
 std::vector<CapiCase> cases() {
@@ -122,7 +122,7 @@ uint64_t time_of_word(Member& me) {
   return took_ns;
 }
 
-// What ends soon ends within this time, where an ordinary operation takes |control_ns|.
+// The limit for an end that comes soon, where an ordinary operation takes |control_ns|.
 uint64_t soon_ns(uint64_t control_ns) { return kSec + 10 * control_ns; }
 
 bool is_pending(hetcomm_request_t* request) {
@@ -310,8 +310,8 @@ class Collectives final : public Kind {
 // Rank 0 has the first half of rank 1's elements, and rank 1 the other one already.
 class Redistributions final : public Kind {
  public:
-  // |converts|: the elements become shorter ones, in several messages, each of which is copied to the
-  // host before it begins.
+  // |converts|: the elements become shorter ones, in several messages, each of which is copied to
+  // the host before it begins.
   explicit Redistributions(bool converts = false) : converts_(converts) {}
   void set_up(Rank& own) override {
     const uint64_t n = own.bytes() / 2 / (converts_ ? sizeof(float) : 1);
@@ -441,7 +441,7 @@ bool run_round(const CapiCase& given, const Round& round) {
       kind->set_up(rank);
       if (!me.meet()) return;
       const uint64_t control_ns = round.by_limit ? time_of_word(me) : 0;
-      // What hangs is given up at the limit, and ends soon then.
+      // A device that hangs is given up at the limit, and its operations end soon then.
       const auto expect_in_time = [&](uint64_t end_ns) {
         if (!round.by_limit || !has_hung) return;
         EXPECT_LE(end_ns, hung_at_ns + kLimitNs + soon_ns(control_ns)) << "rank " << me.rank();
@@ -538,11 +538,12 @@ TEST_P(Abandon, AtTheLimitIfItWasAskedTo) {
   }
 }
 
-// What a round does to an operation whose copy hangs, before the copy ends or its device is given up.
+// The action of a round on an operation whose copy hangs, before the copy ends or its device is
+// given up.
 enum class Try : uint8_t { kNothing, kCancel, kDeadline, kAbortHere, kAbortThere };
 
-// One round in which the first copy after |copies| of rank |hanging|'s device hangs for good, or until
-// it is let go.
+// One round in which the first copy after |copies| of rank |hanging|'s device hangs for good, or
+// until it is let go.
 struct Hang {
   const Row& row;
   int32_t hanging;
@@ -750,8 +751,8 @@ size_t count_of(const std::string& what, const std::string& text) {
   return count;
 }
 
-// On a communicator of its own, with a device of its own. What happens on the host between the ranks
-// goes on.
+// On a communicator of its own, with a device of its own. What happens on the host between the
+// ranks goes on.
 void end_other_rank(Member& me, HangingDevice& device, Collectives& kind, const Moment& moment,
                     std::atomic<uint64_t>& abandoned_at_ns) {
   Rank rank(me, device, kBytes);
@@ -883,8 +884,8 @@ TEST_P(Abandon, ChunksAreUsedAgainWhenTheLateCopyHasEnded) {
       EXPECT_FALSE(me.rank() == 0 && uses(late));
       if (!me.meet()) return;
       if (me.rank() == 0) hung.let_go();
-      // The chunk that was given back last is taken first: two at once take the late one too, wherever
-      // it lies.
+      // The chunk that was given back last is taken first: two at once take the late one too,
+      // wherever it lies.
       const auto send_two = [&] {
         hetcomm_request_t* const one = start_move(me, other.on_device(0, kMessage));
         hetcomm_request_t* const two = start_move(me, other.on_device(kMessage, kMessage));
@@ -951,7 +952,7 @@ TEST_P(Abandon, EndsCallsThatWait) {
   }
 }
 
-// What a read brings is right, whatever its length.
+// A read brings the right bytes, whatever its length.
 TEST_P(Abandon, CallsThatWaitCopyEveryByte) {
   std::array<HangingDevice, 2> devices;
   run_job(GetParam(), 2, [&](Member& me) {

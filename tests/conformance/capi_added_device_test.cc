@@ -1,8 +1,9 @@
-// Devices that the program brings itself (hetcomm_device_add), whose table misbehaves as the test says:
+// Devices that the program brings itself (hetcomm_device_add), whose table misbehaves as the test
+// says:
 //
 //   * memory that was pinned before the device came is pinned for it, too: copies use nothing else
-//   * a device that cannot tell whether a pointer is its own fails the call, by its own status and text;
-//     the pointer never counts as host memory
+//   * a device that cannot tell whether a pointer is its own fails the call, by its own status and
+//     text; the pointer never counts as host memory
 //   * one query finds a pointer among all devices of a kind
 //   * a status that no function of a device may return ends an operation with DEVICE_LOST, on both
 //     ranks, and the text says which it was
@@ -224,7 +225,8 @@ TEST_P(AddedDevices, ThatFailAreNoHostMemory) {
   });
 }
 
-// However many devices there are, one query finds a pointer among them, or that it is none of theirs.
+// However many devices there are, one query finds a pointer among them, or that it is none of
+// theirs.
 TEST_P(AddedDevices, OfOneKindAreAskedAtOnce) {
   static const hetcomm_device_table_t kTable = [] {
     hetcomm_device_table_t table = make_table();

@@ -137,7 +137,7 @@ class Turning {
     }
     return true;
   }
-  // What |times| executions allocate, as rank 0 counts it.
+  // The allocations of |times| executions, as rank 0 counts them.
   int64_t allocations_of(int times) {
     EXPECT_TRUE(me_.meet());
     if (me_.rank() == 0) start_counting_allocations();

@@ -910,8 +910,8 @@ TEST_P(Collectives, WhatAllRefuseFailsNobody) {
 INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(collective_cases(false)),
                          capi_case_name);
 
-// Messages show 16 bits of the number of their operation, and the ranks remember some. Here one rank
-// is so far ahead that the bits of its number stand for another one at the other rank.
+// Messages show 16 bits of the number of their operation, and the ranks remember some. Here one
+// rank is so far ahead that the bits of its number stand for another one at the other rank.
 class CollectivesFarAhead : public ::testing::Test {
  protected:
   static CapiCase over() {

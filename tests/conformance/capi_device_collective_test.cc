@@ -171,7 +171,7 @@ class Region {
   Memory second_;
 };
 
-// What this rank sends and receives.
+// The lengths that this rank sends and receives.
 struct Lengths {
   uint64_t send = 0;
   uint64_t receive = 0;
@@ -296,8 +296,8 @@ hetcomm_status_t call(const Plan& plan, Member& me, hetcomm_communicator_t* c, R
   }
 }
 
-// Numbers whose sums have to be rounded: the order of steps, and where they round, can be seen. They
-// come again after a length that no part of an operation has.
+// Numbers whose sums have to be rounded: the order of steps, and where they round, can be seen.
+// They come again after a length that no part of an operation has.
 std::vector<std::byte> numbers(const Plan& plan, uint64_t size, uint64_t seed) {
   std::vector<std::byte> bytes(size);
   constexpr uint64_t kPeriod = 40'008;
@@ -420,8 +420,8 @@ TEST_P(LongDeviceCollectives, GiveWhatTheHostGives) {
 
 constexpr int32_t kRanks = 3;
 
-// Every kind that goes through long chunks, in both ways of writing, which a new team tries in turn,
-// on two devices of each rank.
+// Every kind that goes through long chunks, in both ways of writing, which a new team tries in
+// turn, on two devices of each rank.
 void compare_both_ways(Member& me, const int32_t (&all_devices)[kRanks][2]) {
   const auto& devices = all_devices[me.rank()];
   Random random(7);

@@ -29,8 +29,8 @@ namespace {
 constexpr int32_t kByHandle = 1;   // no network interface reaches it
 constexpr int32_t kByAddress = 2;  // the kernel can pin it
 
-// How many devices of OpenCL there are. A child counts, because a process that has loaded a vendor's
-// run-time cannot fork.
+// How many devices of OpenCL there are. A child counts, because a process that has loaded a
+// vendor's run-time cannot fork.
 int opencl_devices() {
   static const int count = [] {
     const pid_t child = fork();

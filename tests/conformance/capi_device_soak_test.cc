@@ -1,6 +1,7 @@
-// A thousand contexts with devices, one after the other, and ten thousand transfers between all kinds
-// of memory that they have: what is left at the end is what was there at the start. Over simulated
-// devices and those of OpenCL, whose memory is this process's own where the run-time is for the CPU.
+// A thousand contexts with devices, one after the other, and ten thousand transfers between all
+// kinds of memory that they have: what is left at the end is what was there at the start. Over
+// simulated devices and those of OpenCL, whose memory is this process's own where the run-time is
+// for the CPU.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -88,7 +89,7 @@ void soak(const std::string& devices) {
   const Left after;
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_EQ(after.running, before.running);
-  // What the heap and a vendor's run-time keep is not given back by the byte: 8 KiB for a context,
+  // The heap and a vendor's run-time do not give memory back by the byte: 8 KiB for a context,
   // which has had 2 MB of memory and more.
   const uint64_t allowed = 2 * kJobs * 8192;
   EXPECT_LT(after.resident, before.resident + allowed);

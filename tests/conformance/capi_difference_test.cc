@@ -1,5 +1,5 @@
-// Ranks that make different collective calls, for all pairs of kinds of calls, among 2 to 4 ranks, by
-// shared memory and by messages:
+// Ranks that make different collective calls, for all pairs of kinds of calls, among 2 to 4 ranks,
+// by shared memory and by messages:
 //
 //   * the call ends with MISMATCH, or with OK on a rank that does not wait for the others
 //   * the next call that all ranks have to make ends with MISMATCH on every rank, also where nobody
@@ -274,8 +274,9 @@ struct RootedCall {
 // The calls of all ranks, by rank.
 using RootedCalls = std::array<RootedCall, kMaxRanks>;
 
-// Whether |rank| waits for no rank that has made another call (hetcomm/collective.h). A rank that the
-// root sends to needs the root. The root of a reduction or a gather needs all, some of which differ.
+// Whether |rank| waits for no rank that has made another call (hetcomm/collective.h). A rank that
+// the root sends to needs the root. The root of a reduction or a gather needs all, some of which
+// differ.
 bool may_be_ok(const RootedCalls& calls, int32_t rank) {
   const RootedCall& own = calls[static_cast<size_t>(rank)];
   if (!own.hands_out()) return rank != own.root;
@@ -349,7 +350,7 @@ class Rooted {
   }
 
  private:
-  // What the root has for this rank.
+  // The bytes that the root has for this rank.
   std::vector<std::byte> expected() const {
     const bool is_broadcast = call_.kind == RootedKind::kBroadcast;
     std::vector<std::byte> all(is_broadcast ? call_.bytes : kMaxRanks * call_.bytes);
@@ -394,7 +395,8 @@ void differ_in_root_or_length(Member& me, const RootedDifference& difference) {
   {
     Rooted first(own, me.rank(), calls[static_cast<size_t>(me.rank())]);
     if (difference.waits) first.expect_end(may_end_well);
-    // Of these two ranks know the length of a part, and its data may come after the next call's.
+    // In these operations two ranks know the length of a part, and its data may come after the next
+    // call's.
     const bool is_listed =
         difference.one.kind == RootedKind::kGatherv || difference.one.kind == RootedKind::kScatterv;
     const bool comes_with_data = is_listed && difference.one.root == difference.other.root;

@@ -1,9 +1,10 @@
 // Devices of HETCOMM_DEVICES in a job whose ranks run one command:
 //
-//   * {local_rank} gives each rank of a host a device of its own, by the number that the launcher gives
+//   * {local_rank} gives each rank of a host a device of its own, by the number that the launcher
+//     gives
 //   * without such a number the context is not made, and the text says what to set
-//   * the second process of a host that uses a device warns of the first one; a process does not warn of
-//     itself
+//   * the second process of a host that uses a device warns of the first one; a process does not
+//     warn of itself
 #include <unistd.h>
 
 #include <atomic>

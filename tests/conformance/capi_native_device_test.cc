@@ -6,7 +6,8 @@
 //   * the framework may let go of its context and buffers first
 //   * memory that pointers name moves, too
 //   * what is no context is refused, and the rest goes on
-//   * a handle that no memory names is refused where a pointer is expected, and never written through
+//   * a handle that no memory names is refused where a pointer is expected, and never written
+//     through
 //   * refusals of memory name the rule
 #include <atomic>
 #include <memory>
@@ -184,8 +185,8 @@ TEST_P(NativeDevices, WhatIsNoneIsRefused) {
   });
 }
 
-// A cl_mem that was not wrapped is no pointer to host memory: a receive would overwrite the run-time's
-// own objects.
+// A cl_mem that was not wrapped is no pointer to host memory: a receive would overwrite the
+// run-time's own objects.
 TEST_P(NativeDevices, HandlesThatNoMemoryNames) {
   run(2, [](Member& me) {
     Framework framework(me.rank());

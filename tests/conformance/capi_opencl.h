@@ -1,5 +1,5 @@
-// What a framework of OpenCL has, for the C API suites: a context of one of this machine's vendors,
-// with buffers and queues.
+// A framework of OpenCL for the C API suites: a context of one of this machine's vendors, with
+// buffers and queues.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ bool has_opencl();
 
 class Framework {
  public:
-  // Of one vendor for even numbers and of the other for odd ones.
+  // Even numbers take one vendor, odd ones the other.
   explicit Framework(int32_t number);
   Framework(const Framework&) = delete;
   Framework& operator=(const Framework&) = delete;
@@ -33,7 +33,8 @@ class Framework {
   const OpenCl& api() const { return api_; }
   cl_context context() const { return context_; }
   hetcomm::test::Usm usm() const { return {api_, context_}; }
-  // The vendor tells its objects apart. NVIDIA's (of GPUs) reads through any as what it was given as.
+  // The vendor tells its objects apart. NVIDIA's (of GPUs) reads through any as what it was given
+  // as.
   bool knows_its_objects() const;
   cl_mem buffer(const std::vector<std::byte>& bytes);
   void release(cl_mem buffer) { EXPECT_EQ(api_.ReleaseMemObject(buffer), CL_SUCCESS); }

@@ -71,7 +71,7 @@ struct Tensor {
   std::vector<uint64_t> shape = {kElements};
 };
 
-// What a rank gives to hetcomm_reshard_create().
+// The arguments of a rank for hetcomm_reshard_create().
 struct Draft {
   std::vector<Tensor> tensors;
   hetcomm_reshard_options_t options;
@@ -666,7 +666,7 @@ struct Count {
   std::set<int32_t> senders;
 };
 
-// What |rank| sends and receives of |draft|, element by element. Each element has one holder.
+// The messages and bytes of |rank| in |draft|, element by element. Each element has one holder.
 Count count_for(int32_t rank, const Draft& draft) {
   Count count;
   const auto holds = [](const hetcomm_part_t& part, uint64_t element) {

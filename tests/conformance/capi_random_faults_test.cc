@@ -122,7 +122,7 @@ class OwnDevice {
     hetcomm_memory_t* memory = nullptr;
     EXPECT_EQ(hetcomm_memory_allocate(me_.context(), number_, 8, &memory), HETCOMM_DEVICE_LOST);
   }
-  // What hangs goes on.
+  // Lets copies that hang go on.
   void let_go() { device_.let_go(); }
   // No operation uses it any more.
   void release() {
@@ -233,7 +233,7 @@ class Region {
 
 // --- jobs -------------------------------------------------------------------
 
-// What an operation is for its rank.
+// The role of a rank in an operation.
 enum class Role : uint8_t {
   kReceive,
   kSend,
@@ -298,7 +298,7 @@ struct Codes {
   int32_t elsewhere = HETCOMM_OK;
 };
 
-// What goes wrong.
+// A kind of fault.
 struct FaultKind {
   const char* name = "";
   // Returns whether the victim makes the step all the same.
@@ -405,7 +405,7 @@ struct Target {
             .plan = static_cast<PlanId>(word & 0xff),
             .peer = static_cast<int32_t>(word >> 16 & 0xff) - 1};
   }
-  // What the other rank of the pair has; none for accesses, with which the owner has nothing to do.
+  // The role of the other rank of the pair. None for accesses: the owner takes no part in them.
   std::optional<Role> counterpart() const {
     switch (role) {
       case Role::kReceive:
@@ -935,7 +935,7 @@ class Rank {
       look_after_the_stopped();
       return me_.store().word(kParted) >= living;
     }));
-    // What comes late comes by then.
+    // Late messages have come by then.
     const uint64_t until = clock_ns() + kMs;
     while (clock_ns() < until) EXPECT_EQ(hetcomm_context_progress(me_.context()), HETCOMM_OK);
     for (const auto& region : sealed_) region->check();
@@ -1219,7 +1219,7 @@ hetcomm_status_t reduce_scatterv(Call& call) {
                                  kSum, &call.options, &call.made.request);
 }
 
-// What two ranks send to each other has one length.
+// Two ranks send blocks of one length to each other.
 hetcomm_status_t alltoallv(Call& call) {
   std::vector<hetcomm_buffer_t> sends;
   std::vector<hetcomm_buffer_t> receives;
@@ -1287,7 +1287,7 @@ void start_collective(Rank& rank, const Step& step) {
 
 // --- accesses, queues, redistributions, groups -----------------------------------
 
-// Of the own device's window there are no atomics: the CPU does not touch it.
+// The own device's window has no atomics: the CPU does not touch it.
 void start_access(Rank& rank, const Step& step) {
   const int32_t owner = rank.after(step);
   const uint64_t at = static_cast<uint64_t>(rank.rank()) * kWindowBytes;
@@ -1877,7 +1877,7 @@ void run(const Job& job) {
 
 constexpr int kWorkers = 4;  // jobs wait most of the time
 
-// What the processes that run jobs share.
+// Memory that the processes that run jobs share.
 struct Work {
   std::atomic<uint64_t> next{0};
   std::array<std::atomic<uint64_t>, kWorkers> seeds{};  // of the job that each runs

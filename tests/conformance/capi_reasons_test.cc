@@ -1,8 +1,9 @@
 // The first reason of a failure travels: operations of every kind fail on rank 0, in every way that
-// fails them there only, with memory of the host and of a device, which rank 0 sends or receives. Then
+// fails them there only, with memory of the host and of a device, which rank 0 sends or receives.
+// Then
 //   * rank 0 ends with its own status: CANCELLED, TIMED_OUT or DEVICE_LOST
-//   * every other rank that has to do with it, at the first hop or the second, ends with ABORTED, and
-//     its text has "rank 0: " and that status, once
+//   * every other rank that has to do with it, at the first hop or the second, ends with ABORTED,
+//     and its text has "rank 0: " and that status, once
 //   * where a device of rank 0 has failed, the text on every rank says what that device says
 #include <array>
 #include <atomic>
@@ -162,8 +163,8 @@ hetcomm_layout_t* layout_on(int32_t rank) {
   return layout;
 }
 
-// Tensors go between ranks 0 and 1, and between 1 and 2: rank 2 has nothing to do with rank 0. They go
-// away from rank 0, or towards it.
+// Tensors go between ranks 0 and 1, and between 1 and 2: rank 2 has nothing to do with rank 0. They
+// go away from rank 0, or towards it.
 hetcomm_request_t* start_chain_of(Party& party, bool away, uint64_t timeout_ns) {
   const std::array<hetcomm_layout_t*, 3> on = {layout_on(0), layout_on(1), layout_on(2)};
   std::array<hetcomm_reshard_tensor_t, 2> tensors = {

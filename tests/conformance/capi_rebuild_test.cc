@@ -255,7 +255,7 @@ TEST_P(Rebuild, KeepsAllWhereNobodyDied) {
   });
 }
 
-// What each old rank is from now on; -1: it is lost.
+// The new number of each old rank. -1: it is lost.
 std::vector<int32_t> ranks_now(Launched& me) {
   int32_t rank = 0;
   int32_t size = 0;

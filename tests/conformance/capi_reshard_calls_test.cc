@@ -86,7 +86,7 @@ class Moves {
   ~Moves() { EXPECT_EQ(hetcomm_reshard_destroy(plan_), HETCOMM_OK) << hetcomm_last_error(); }
   hetcomm_reshard_t* plan() const { return plan_; }
 
-  // What one execution sends and receives here.
+  // The values that one execution sends and receives here.
   struct Values {
     std::vector<std::vector<uint32_t>> sent;
     std::vector<std::vector<uint32_t>> got;
@@ -214,7 +214,7 @@ TEST_P(ReshardCalls, OneThatAllRefuseFailsNobody) {
   });
 }
 
-// Of a plan with many messages between two ranks, while the other rank does not come.
+// A plan has many messages between two ranks, and the other rank does not come.
 TEST_P(ReshardCalls, ManyThatAreRefusedInARow) {
   run(2, [](Member& me) {
     for (const int32_t refuses : {0, 1}) {

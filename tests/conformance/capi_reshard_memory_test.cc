@@ -1,9 +1,9 @@
 // The rule on memory of redistributions, in host memory and on devices:
 //
-//   * boxes of one rank that lie over each other in its memory are refused as a destination when the
-//     plan is made, on all ranks, and are allowed as a source
-//   * when an execution starts, a destination that overlaps a source, another destination, or memory
-//     of an execution that is under way is refused; nothing is written and the plan goes on
+//   * boxes of one rank that lie over each other in its memory are refused as a destination when
+//     the plan is made, on all ranks, and are allowed as a source
+//   * when an execution starts, a destination that overlaps a source, another destination, or
+//     memory of an execution that is under way is refused; nothing is written and the plan goes on
 //   * tensors that interleave in one buffer, and what stays in its place, are right
 //   * sources may share memory
 #include <algorithm>

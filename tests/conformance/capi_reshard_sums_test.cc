@@ -1,8 +1,8 @@
 // Numbers of redistributions:
 //
-//   * a sum is formed in float32 (float64), in the order of its terms, divided, and rounded once, for
-//     every type: as the test adds, by every strategy, in slices or whole, with little memory or much,
-//     from host memory or a device, on each rank alike
+//   * a sum is formed in float32 (float64), in the order of its terms, divided, and rounded once,
+//     for every type: as the test adds, by every strategy, in slices or whole, with little memory
+//     or much, from host memory or a device, on each rank alike
 //   * it may have another type than its terms, wider or narrower
 //   * numbers that float8_e4m3fn cannot hold become its largest one, or NaN; a sum that keeps its
 //     type overflows as in collective operations
@@ -82,8 +82,8 @@ size_t size_of(hetcomm_datatype_t type) {
   return size;
 }
 
-// Moves |held|, this rank's memory, and gives what arrives in its rows. False: the strategy does not
-// cover it.
+// Moves |held|, this rank's memory, and gives what arrives in its rows. False: the strategy does
+// not cover it.
 bool move(Member& me, const Grid& from, const Grid& to, Types types, const Way& way,
           const Bytes& held, Bytes* out) {
   const Made source(from);
@@ -148,7 +148,7 @@ float float_of(uint16_t bfloat) {
   return value;
 }
 
-// Of very different sizes, so that each rounding and each order of additions shows.
+// Terms have very different sizes, so that each rounding and each order of additions shows.
 uint16_t bfloat_term(uint32_t term, uint64_t index) {
   Random random(index * kTerms + term + 1);
   const auto mantissa = static_cast<float>(random.below(512)) - 256;
@@ -265,8 +265,7 @@ TEST_P(ReshardingSums, MayHaveAnotherType) {
   });
 }
 
-// What is summed and what is converted is rounded alike: the sum in a type is the conversion of the
-// sum in float32.
+// Sums and conversions round alike: the sum in a type is the conversion of the sum in float32.
 TEST_P(ReshardingSums, OfAllNarrowTypes) {
   run_job(GetParam(), 4, [](Member& me) {
     const auto rank = static_cast<uint64_t>(me.rank());

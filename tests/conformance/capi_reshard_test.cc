@@ -140,7 +140,7 @@ hetcomm_reshard_t* create(Member& me, const Task& task) {
   return made;
 }
 
-// What one rank holds of all tensors of a task in one execution.
+// The values of one rank for all tensors of a task in one execution.
 class Values {
  public:
   Values(const Task& task, int32_t rank, uint32_t salt) : task_(task), rank_(rank), salt_(salt) {
@@ -225,8 +225,8 @@ Task random_task(Random& random, int32_t size, uint64_t row_factor = 1) {
   return task;
 }
 
-// Each rank makes plans of task(random), for |rounds| rounds, and carries each out twice, with values
-// of make(task, salt). Returns how many plans there were.
+// Each rank makes plans of task(random), for |rounds| rounds, and carries each out twice, with
+// values of make(task, salt). Returns how many plans there were.
 template <typename MakeTask, typename MakeValues>
 uint64_t move_in_rounds(Member& me, uint64_t rounds, MakeTask task_of, MakeValues make) {
   uint64_t moved = 0;
@@ -634,7 +634,7 @@ TEST_P(ReshardingOnDevices, TypesThatGrow) {
   });
 }
 
-// What a rank keeps in its place is not copied: a copy would take longer.
+// Elements that a rank keeps in their place are not copied: a copy would take longer.
 TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
   CapiCase slow = GetParam();
   slow.settings += "DEVICES=sim-handle:latency=250ms,sim-address:latency=250ms;";
@@ -667,8 +667,8 @@ TEST_P(ReshardingOnDevices, WhatStaysInItsPlaceStays) {
   });
 }
 
-// What a rank keeps in another place is copied by a device that can, whatever its way to the host
-// is like.
+// A device that can copies elements that a rank keeps in another place, whatever its way to the
+// host is like.
 TEST(ReshardingOnADevice, WhatStaysDoesNotPassThroughTheHost) {
   CapiCase slow = cases().front();
   slow.settings += "DEVICES=sim-address:bandwidth=1M,sim-address:bandwidth=1M;";
@@ -820,7 +820,7 @@ TEST_P(Resharding, WhatIsUnderWayHoldsThePlan) {
   });
 }
 
-// What is left of a plan that the ranks did not agree on is in no later plan's way.
+// Leftovers of a plan that the ranks did not agree on do not disturb a later plan.
 TEST_P(Resharding, AfterAMismatchTheRightPlanWorks) {
   run_job(GetParam(), 2, [](Member& me) {
     const Task task = from_one_to_other(50'000);
@@ -977,8 +977,8 @@ TEST_P(ReshardingOfTheDead, EndsWithTheReason) {
   }
 }
 
-// After one execution rank 1 dies, rank 2 hears of it in the next one and leaves. Rank 0 calls that one
-// when all of this is over.
+// After one execution rank 1 dies, rank 2 hears of it in the next one and leaves. Rank 0 calls that
+// one when all of this is over.
 void end_with_the_dead(const CapiCase& over, const Task& task) {
   run_job(over, 3, [&task](Member& me) {
     hetcomm_reshard_t* plan = create(me, task);
@@ -1050,7 +1050,7 @@ void end_at_any_step(const CapiCase& over, Make make) {
       Outcome outcome = execute(plan, values);
       ASSERT_EQ(outcome.status, HETCOMM_OK) << outcome.text;
       me.meet();
-      // Of time there is less and less, so that it runs out at last.
+      // The time gets less and less, so that it runs out at last.
       for (uint64_t i = 0; i < 2000 && outcome.status == HETCOMM_OK; ++i) {
         if (!is_culprit) {
           outcome = execute(plan, values);

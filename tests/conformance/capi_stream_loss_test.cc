@@ -6,8 +6,8 @@
 //   * memory that its owner has unregistered: it ends within the detection time and 1 s
 //   * the stream goes on as soon as what held it back has ended
 //
-// What is here stays: a message that has arrived is received after its sender died, and a broadcast
-// whose root has left ends well.
+// Data that has arrived stays: a message is received after its sender died, and a broadcast whose
+// root has left ends well.
 //
 // The stream is held back by a receive that rank 2 answers in the end. Rank 1 is lost.
 #include <unistd.h>
@@ -42,7 +42,7 @@ std::vector<CapiCase> cases() {
   return all;
 }
 
-// What operations need, which all ranks make together.
+// Objects that operations need, which all ranks make together.
 class Setting {
  public:
   Setting(Member& me, bool reaches) : me_(me), reaches_(reaches) {
@@ -78,7 +78,7 @@ class Setting {
   Setting& operator=(const Setting&) = delete;
   ~Setting() {
     if (me_.rank() == 0) {
-      // What was held back goes on.
+      // Work that was held back goes on.
       EXPECT_TRUE(me_.until([&] { return hetcomm_stream_destroy(stream_) == HETCOMM_OK; }))
           << hetcomm_last_error();
       EXPECT_EQ(hetcomm_remote_memory_destroy(remote_), HETCOMM_OK) << hetcomm_last_error();

@@ -436,7 +436,7 @@ TEST_P(Streams, ExecutionsOfOneRedistributionKeepTheirOrder) {
   });
 }
 
-// What each rank sends stands before what it receives in one stream.
+// Each rank's sends stand before its receives in one stream.
 TEST_P(Streams, AGroupOfRedistributionsGoesTogether) {
   run(2, [](Member& me) {
     constexpr uint64_t kWords = 50'000;
@@ -515,8 +515,9 @@ TEST_P(Streams, ExecutionsThatEndBehindAStreamEndAlone) {
   });
 }
 
-// An execution of ranks 0 and 1 with rank 2 waits for a stream of rank 0, which stands. Rank 1 destroys
-// its plan, rank 2 hears of it, tells rank 0 and leaves: before rank 0 starts, or afterwards.
+// An execution of ranks 0 and 1 with rank 2 waits for a stream of rank 0, which stands. Rank 1
+// destroys its plan, rank 2 hears of it, tells rank 0 and leaves: before rank 0 starts, or
+// afterwards.
 TEST_P(Streams, AnExecutionBehindAStreamEndsWithTheFirstReason) {
   for (const bool is_late : {false, true}) {
     SCOPED_TRACE(is_late);
@@ -558,8 +559,8 @@ TEST_P(Streams, AnExecutionBehindAStreamEndsWithTheFirstReason) {
   }
 }
 
-// Rank 1 refuses an execution and destroys its plan, as it may. Rank 0 calls that execution behind a
-// stream that stands, before or afterwards.
+// Rank 1 refuses an execution and destroys its plan, as it may. Rank 0 calls that execution behind
+// a stream that stands, before or afterwards.
 TEST_P(Streams, AnExecutionBehindAStreamThatWasRefusedEndsWithThat) {
   for (const bool is_late : {false, true}) {
     SCOPED_TRACE(is_late);
@@ -652,7 +653,8 @@ TEST_P(Streams, ACollectiveOperationThatIsLateFailsOnAllRanks) {
   });
 }
 
-// What was cancelled before its turn holds nobody back, on this communicator or on a later one.
+// An operation that was cancelled before its turn holds no other back, on this communicator or on a
+// later one.
 TEST_P(Streams, OnesThatWereCancelledHoldNobodyBack) {
   run(2, [](Member& me) {
     Framework framework(me.rank());

@@ -1,5 +1,5 @@
-// A network that carries short packets only: connections open, and break as soon as something long is
-// sent.
+// A network that carries short packets only: connections open, and break as soon as something long
+// is sent.
 //   * what is short arrives; what is long ends with UNREACHABLE on both ranks and the reason of the
 //     connection, eagerly or by rendezvous, whichever rank sends, and over every path
 //   * a message that gets through now and then, or another path that carries it, keeps the pair

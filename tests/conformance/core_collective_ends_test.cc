@@ -5,7 +5,8 @@
 //     ranks, as one that could start at once, and as one behind others
 //   * a message of another call that has come before the call
 //   * a rank that was lost before the call
-//   * calls that differ in kind, root or length, which the arena or messages show after both are made
+//   * calls that differ in kind, root or length, which the arena or messages show after both are
+//     made
 //   * every kind of operation, called alone or in a group
 //   * through shared memory, by messages within a host, and by tcp; of memory of the host that no
 //     access is allowed to from the report on, and of memory of a device
@@ -42,14 +43,14 @@ constexpr uint64_t kBytes = 4096;
 constexpr uint64_t kManyBytes = 1u << 20;  // too many to leave before a receive is there
 constexpr uint64_t kLimitNs = 20'000'000'000;
 
-// What the ranks have to agree about.
+// The terms that the ranks have to agree about.
 struct Shape {
   Kind kind = Kind::kAllreduce;
   int32_t root = 0;
   uint64_t block = kBytes / kRanks;  // bytes of one rank's part
 };
 
-// Of a reduction or a gather the late rank, 1, is the root, since the other ranks only send.
+// The late rank, 1, is the root of a reduction or a gather, since the other ranks only send.
 Shape shape_of(Kind kind, uint64_t bytes = kBytes) {
   const bool collects = kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kGatherv;
   return {.kind = kind, .root = collects ? 1 : 0, .block = bytes / kRanks};
@@ -61,8 +62,8 @@ std::vector<Kind> all_kinds() {
   return all;
 }
 
-// Whether |rank| may end a call of this shape with OK though the other rank has made another one: it
-// waits for nobody.
+// Whether |rank| may end a call of this shape with OK though the other rank has made another one:
+// it waits for nobody.
 bool may_end_well(const Shape& own, int rank) {
   switch (own.kind) {
     case Kind::kBroadcast:
@@ -101,7 +102,7 @@ class Pages {
   void* const base_;
 };
 
-// What an operation sends and receives, on the host or on a device.
+// Buffers that an operation sends and receives, on the host or on a device.
 class Buffers {
  public:
   Buffers(CoreMember& me, bool on_device, uint64_t bytes = kBytes)
@@ -157,8 +158,8 @@ class Buffers {
 };
 
 enum class Early : uint8_t { kRefusal, kOtherCall, kBoth };
-// kFirst: nobody has used the list of ranks before. kDirect: it could start at once. kBehind: others
-// are under way, as many as may be.
+// kFirst: nobody has used the list of ranks before. kDirect: it could start at once. kBehind:
+// others are under way, as many as may be.
 enum class Place : uint8_t { kFirst, kDirect, kBehind };
 
 struct Scenario {
@@ -223,7 +224,7 @@ Operation* start(Communicator& communicator, const Shape& shape, Buffers& buffer
   return operation;
 }
 
-// What rank 0 says of operation |sequence|, which rank 1 has not called.
+// Rank 0's note about operation |sequence|, which rank 1 has not called.
 void hear(CoreMember& me, Communicator& on, uint64_t sequence, Early early) {
   uint64_t team = 0;
   for (const int rank : on.ranks()) team = mix64(team, static_cast<uint64_t>(rank) + 1);
@@ -261,7 +262,8 @@ void join(CoreMember& me, Communicator& on) {
   ASSERT_TRUE(status.ok()) << status.text();
 }
 
-// The next operation that waits for all ranks tells every rank, and its memory may be taken away then.
+// The next operation that waits for all ranks tells every rank, and its memory may be taken away
+// then.
 void expect_next_to_tell(CoreMember& me, Communicator& on) {
   Buffers buffers(me, false);
   expect_mismatch(me, start(on, {}, buffers));
@@ -522,7 +524,8 @@ TEST_P(CollectiveEndsByMessages, AMessageOfAnotherCallEndsTheCallThatFollows) {
   });
 }
 
-// --- a rank that is lost before the call ----------------------------------------------------------
+// --- a rank that is lost before the call
+// ----------------------------------------------------------
 
 // A call that rank 1 makes when rank 0 has left.
 struct Late {

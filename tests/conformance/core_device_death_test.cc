@@ -147,7 +147,7 @@ Factories make_factories(const std::string& transport) {
   return factories;
 }
 
-// What a message of rank 0's |out| to rank 1's |in| ended with.
+// Returns the status of a message from rank 0's |out| to rank 1's |in|.
 Status pass(CoreMember& me, const hetcomm_buffer_t& out, const hetcomm_buffer_t& in) {
   return me.finish(me.rank() == 0 ? me.post(OperationKind::kSend, 1, 1, out)
                                   : me.post(OperationKind::kReceive, 0, 1, in));
@@ -186,7 +186,7 @@ void meet(CoreMember& me) {
 class Way {
  public:
   virtual ~Way() = default;
-  // What one try ended with at this rank.
+  // Makes one try, and returns its status at this rank.
   virtual Status go() = 0;
 };
 

@@ -44,7 +44,7 @@ struct Faults {
   std::atomic<int64_t> seen{0};
   std::atomic<int64_t> made{0};  // in the latest round
   std::atomic<int64_t> reductions{0};
-  // So many reductions are not made, which their events tell later.
+  // The number of reductions that are not made, which their events tell later.
   std::atomic<int64_t> late{0};
   std::atomic<const void*> late_stream{nullptr};
   std::atomic<const void*> late_event{nullptr};
@@ -198,7 +198,7 @@ std::vector<Device> make_devices(const std::string& kind, bool unified) {
   return {{&table, device.instance}};
 }
 
-// What a rank has on its device.
+// Buffers of a rank on its device.
 struct Buffers {
   explicit Buffers(CoreMember& me)
       : sent(me, kBytes), received(me, kBytes), sum(me, kLongBytes), all(me, kBytes * kRanks) {}

@@ -1,4 +1,4 @@
-// What lies on a device goes over the network interfaces near that device, on both sides:
+// Data of a device goes over the network interfaces near that device, on both sides:
 //
 //   * the data of each of a rank's devices goes over its own interface and no other, whoever of the
 //     two ranks sends first;
@@ -291,8 +291,8 @@ TEST(CoreDeviceRails, AnInterfaceThatFailsIsReplacedUntilItWorks) {
   });
 }
 
-// The rank runs on a node of the machine whose interface is not that of its device. Messages go over
-// the device's, and what is put into memory of the host over the host's.
+// The rank runs on a node of the machine whose interface is not that of its device. Messages go
+// over the device's, and what is put into memory of the host over the host's.
 TEST(CoreDeviceRails, OneSidedAccessGoesOverTheInterfaceNearTheMemory) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);

@@ -1,5 +1,5 @@
-// Memory of a device goes over RDMA for the first time while a user's stream is held back, on a vendor
-// whose calls wait for that (waiting_devices.h), over fake verbs:
+// Memory of a device goes over RDMA for the first time while a user's stream is held back, on a
+// vendor whose calls wait for that (waiting_devices.h), over fake verbs:
 //
 //   * the operation ends, and its bytes are right
 //   * nothing is tried meanwhile: its memory is staged

@@ -1,14 +1,15 @@
-// Parts of messages that a rank offers in memory which its peer maps, and that the peer takes there.
+// Parts of messages that a rank offers in memory which its peer maps, and that the peer takes
+// there.
 //
 //   * between ranks of one host what was staged is taken where it lies, from device to device, to
 //     the host and from it; where one side maps nothing it is put, and right
 //   * a sender uses what it has offered again when the peer has said that it was taken, and not
-//     before: not after the send was cancelled, nor after the peer was lost, nor when the peer names
-//     an offer that was never made
+//     before: not after the send was cancelled, nor after the peer was lost, nor when the peer
+//     names an offer that was never made
 //   * a receiver copies out of memory that stays mapped until the copy has ended, whatever happens
 //     to the connection
-//   * a receiver that cannot map says so, and gets the bytes by puts: all of a chunk, or the part of
-//     it that was not taken, which does not touch the rest
+//   * a receiver that cannot map says so, and gets the bytes by puts: all of a chunk, or the part
+//     of it that was not taken, which does not touch the rest
 //   * offers outside of what was granted, or of the region, or of more than was granted cost a peer
 //     the connection
 #include <sys/mman.h>
@@ -169,7 +170,8 @@ class OffersOfTheRank : public PlayedPeerWithRegions {
     EXPECT_TRUE(decode_body(message.payload, &body));
     return body;
   }
-  // What a peer that maps the region reads. It keeps the mapping, as the peer may.
+  // Returns the bytes that a peer reads which maps the region. It keeps the mapping, as the peer
+  // may.
   std::vector<std::byte> read(const OfferBody& offer) {
     std::byte*& at = mappings_[offer.region.words[0]];
     if (at == nullptr) {

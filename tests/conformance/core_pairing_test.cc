@@ -133,7 +133,7 @@ TEST(CorePairing, ARankThatWasNotMetIsNotSaidToOfferNothing) {
   });
 }
 
-// What is left of a message when most of it is shared out may be a byte.
+// The rest of a message when most of it is shared out may be a byte.
 TEST(CorePairing, MessagesOfEveryLengthAreShared) {
   constexpr uint64_t kShare = 128u << 10;  // of one interface, at the least
   for (const size_t count : {2u, 3u, 4u}) {

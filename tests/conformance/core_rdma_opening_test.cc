@@ -6,8 +6,10 @@
 //   opens those that share it
 //   * an interface that cannot be opened on either side costs no message: other interfaces, or
 //   another transport, take over, and it is used later if it has recovered
-//   * so does one without shared receive queues, of which no file tells; the log has one line for it
-//   * a pair that sends small messages returns to its interface after a failover, and closes the one
+//   * so does one without shared receive queues, of which no file tells; the log has one line for
+//     it
+//   * a pair that sends small messages returns to its interface after a failover, and closes the
+//     one
 //   that stood in for it
 //   * where nothing else is left, operations fail with a text that names the interface
 //   * memory that was registered while nothing was open is reached directly once its peer has come

@@ -413,7 +413,7 @@ TEST_P(CoreStreams, SumsOfMemoryOfDevices) {
       for (Operation* const each : operations) expect_ok(me, each);
       EXPECT_TRUE(stream.is_done());
       EXPECT_TRUE((*memory).read(0, values.data(), kCount * sizeof(float)).ok());
-      // What was put off is made soon.
+      // Calls that were put off are made soon.
       for (int i = 0; i < 1000 && me.context().devices().calls().may_make(); ++i) {
         Stream::sleep_a_while();
       }
@@ -523,7 +523,7 @@ TEST_P(CoreStreams, RedistributionsOfTwoPlans) {
       EXPECT_TRUE(columns.contents(0, kHalf) == Plan::columns_of(rank, seed));
       EXPECT_EQ(find_mismatch(second.contents(0, kHalf), seed + rank), std::nullopt);
       EXPECT_EQ(find_mismatch(first.contents(0, kHalf), seed + rank), std::nullopt);
-      // What was put off is made soon.
+      // Calls that were put off are made soon.
       for (int i = 0; i < 1000 && me.context().devices().calls().may_make(); ++i) {
         Stream::sleep_a_while();
       }

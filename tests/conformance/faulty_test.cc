@@ -114,7 +114,7 @@ TEST_P(Faults, MasksAreShownAndRefused) {
     EXPECT_FALSE(rail.capabilities().get);
     EXPECT_EQ(rail.capabilities().max_payload_bytes, 100u);
     EXPECT_EQ(side.node().transport().capabilities().max_payload_bytes, 100u);
-    // What reaches registered memory stays.
+    // Bytes that reach registered memory stay.
     if (!rail.capabilities().regions) {
       EXPECT_EQ(rail.abilities().puts, nullptr);
       EXPECT_EQ(rail.abilities().gets, nullptr);

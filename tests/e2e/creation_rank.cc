@@ -4,8 +4,8 @@
 //
 // They find each other by MASTER_ADDR and MASTER_PORT. The process prints what its ranks have sent
 // and received over sockets, by thread, so that the store of rank 0 has a line of its own. Lines on
-// standard input let it go on: after "created" all processes wait for each other, and then each rank
-// sends a message to the one that is half the job away and gets one.
+// standard input let it go on: after "created" all processes wait for each other, and then each
+// rank sends a message to the one that is half the job away and gets one.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/resource.h>

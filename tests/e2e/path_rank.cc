@@ -1,7 +1,7 @@
 // A rank that tells what becomes of its operations over a network that fails (path_test.py).
 //
-//   send SECONDS SIZE...   rank 0 sends messages of these sizes to rank 1, one after the other, which
-//                          then sends one back ("end")
+//   send SECONDS SIZE...   rank 0 sends messages of these sizes to rank 1, one after the other;
+//                          rank 1 then sends one back ("end")
 //   allreduce SECONDS SIZE
 //   put SECONDS SIZE       rank 0 puts to rank 1
 //   busy SECONDS SIZE      messages of that size go both ways all the time

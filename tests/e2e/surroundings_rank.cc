@@ -3,12 +3,13 @@
 //
 //   surroundings_rank [refuse ERRNO CALL | limit NAME VALUE]...
 //
-// CALL: a system call of system_calls.def, or "socket:AF_UNIX" for sockets of one family. NAME: fsize,
-// nofile, memlock, as, data, stack or nproc; VALUE: a number, or +N for N more than there is now. Both
-// hold from before the first call of the library on, so that the start of the process is not touched.
+// CALL: a system call of system_calls.def, or "socket:AF_UNIX" for sockets of one family. NAME:
+// fsize, nofile, memlock, as, data, stack or nproc; VALUE: a number, or +N for N more than there is
+// now. Both hold from before the first call of the library on, so that the start of the process is
+// not touched.
 //
-// Prints "ok", or "FAILED what: status: text" and ends with status 1. What arrives is checked byte by
-// byte. A getpgid() marks in a trace where the library's own calls begin.
+// Prints "ok", or "FAILED what: status: text" and ends with status 1. What arrives is checked byte
+// by byte. A getpgid() marks in a trace where the library's own calls begin.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>

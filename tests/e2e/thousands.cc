@@ -4,9 +4,9 @@
 //
 // Two ranks, which are processes of this program, do ROW with a quarter of MOST items, with half of
 // them and with all of them, ROUNDS times. It prints a line for each: the number of items, and the
-// seconds from the first call to the end of the last operation on both ranks. The last line says how
-// many bytes more a rank has allocated after the last round than after the first ("kept BYTES").
-// Rank 0 listens at MASTER_ADDR and MASTER_PORT, which default to a port of this host.
+// seconds from the first call to the end of the last operation on both ranks. The last line says
+// how many bytes more a rank has allocated after the last round than after the first ("kept
+// BYTES"). Rank 0 listens at MASTER_ADDR and MASTER_PORT, which default to a port of this host.
 //
 //   thousands lost COUNT 1
 //
@@ -186,7 +186,7 @@ void cancelled(size_t count, bool sends) {
   }
   meet();
   if (!sends || rank == 0) return;
-  // What was sent in spite of that is taken.
+  // A message that was sent in spite of that is taken.
   hetcomm_completion_t message{};
   while (hetcomm_probe(world, 0, 0, HETCOMM_ANY_TAG, HETCOMM_TIMEOUT_POLL, &message) ==
          HETCOMM_OK) {
@@ -415,7 +415,8 @@ void plans_at_once(size_t count, bool tags) {
   for (hetcomm_reshard_t* const plan : all) CHECK(hetcomm_reshard_destroy(plan));
 }
 
-// --- groups and communicators ----------------------------------------------------------------------
+// --- groups and communicators
+// ----------------------------------------------------------------------
 
 void groups(size_t count, size_t operations) {
   std::vector<hetcomm_group_t*> all(count);

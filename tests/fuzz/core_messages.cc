@@ -15,8 +15,8 @@
 //    transfer outlives its operation (the buffers are freed then, and the sanitizers look);
 //  * a notification names a range of memory that may be put to;
 //  * every operation that is cancelled ends;
-//  * within some seconds all of this has happened: every kind was taken, puts, gets and atomics were
-//    done and refused, and operations of the rank's own completed (fuzz_incomplete()).
+//  * within some seconds all of this has happened: every kind was taken, puts, gets and atomics
+//    were done and refused, and operations of the rank's own completed (fuzz_incomplete()).
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -1,5 +1,5 @@
-// The functions of a caller who bootstraps by callbacks: a store and an allgather among threads, with
-// faults on demand, and counts of what went through.
+// The functions of a caller who bootstraps by callbacks: a store and an allgather among threads,
+// with faults on demand, and counts of what went through.
 #pragma once
 
 #include <algorithm>
@@ -158,7 +158,8 @@ inline hetcomm_status_t allgather(void* user, const void* value, size_t size, vo
   return caller->world->allgather(caller->rank, value, size, out);
 }
 
-// The options of |caller|, which outlives them, in a job of |size| ranks. They have no functions yet.
+// The options of |caller|, which outlives them, in a job of |size| ranks. They have no functions
+// yet.
 inline hetcomm_bootstrap_options_t options_of(Caller& caller, int size) {
   hetcomm_bootstrap_options_t options{};
   options.struct_size = sizeof(options);

@@ -819,7 +819,7 @@ const char* state_text(ibv_port_state state) {
       return "5: ACTIVE_DEFER";
   }
 }
-// Of four tracks.
+// The rate of a port with four lanes.
 const char* rate_text(uint8_t speed) {
   switch (speed) {
     case 1:

@@ -60,8 +60,8 @@ class FakeFabric {
   static void reset(std::vector<FakeDeviceSpec> devices);
   static const rdma::Verbs& verbs();
 
-  // Writes what the kernel's files would say of the devices into |folder|, which outlives them. From
-  // now on these are the devices' files.
+  // Writes what the kernel's files would say of the devices into |folder|, which outlives them.
+  // From now on these are the devices' files.
   static void show_files(const std::string& folder);
 
   // --- failures on demand

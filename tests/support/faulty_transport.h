@@ -15,8 +15,8 @@
 //                     a copy from some progress() of the initiator; for ranks that are threads.
 //                     When the rail breaks half of a put may have been written; access to what was
 //                     withdrawn breaks the rail
-//   black holes       a message or put that is longer than the network carries is accepted and lost, and
-//                     breaks its connection
+//   black holes       a message or put that is longer than the network carries is accepted and
+//                     lost, and breaks its connection
 //   late writes       what a rail that breaks had under way into such memory lands some calls of
 //                     the owner's progress() later, unless the owner has closed that connection;
 //                     and the owner is told of its end late
@@ -155,8 +155,8 @@ class FaultyRegions {
     }
   }
   uint64_t landed_late() const { return landed_late_; }
-  // What was moved before this call is seen after it. ThreadSanitizer does not follow a message
-  // through memory that one process maps twice.
+  // Bytes that were moved before this call are seen after it. ThreadSanitizer does not follow a
+  // message through memory that one process maps twice.
   void settle() { const std::lock_guard lock(mutex_); }
 
   // Moves the first |length| bytes of |bulk|. False when that is not allowed.
@@ -478,7 +478,7 @@ class FaultyEndpoint final : public Endpoint,
     return call();
   }
 
-  // What would have gone on as |passage| says is lost.
+  // Loses what would have gone on as |passage| says.
   void blocks(Passage& passage) {
     if (passage == Passage::kNothing) passage = Passage::kBlocked;
     break_rail();

@@ -1,8 +1,8 @@
 // A device that a test lets hang: its copies do not end, or nothing tells that they have, until the
 // test lets them go on. They touch their memory then, and not before.
 //
-// As with many vendors, every call that may block waits for all that its streams hold. The CPU cannot
-// touch an address of the device. All functions may be called by any thread.
+// As with many vendors, every call that may block waits for all that its streams hold. The CPU
+// cannot touch an address of the device. All functions may be called by any thread.
 #pragma once
 
 #include <unistd.h>
@@ -28,7 +28,7 @@ namespace hetcomm::test {
 
 class HangingDevice {
  public:
-  // What hangs: copies, which do not begin; or events alone, while copies are made.
+  // Either copies hang, which do not begin, or events alone, while copies are made.
   enum class Way : uint8_t { kCopies, kEvents };
 
   // |unified|: it copies from any host memory as fast.

@@ -33,7 +33,7 @@ struct PlayedMessage {
 
 class PlayedTransport;
 
-// What the transport can do, and the devices of the rank.
+// Abilities of the transport, and the devices of the rank.
 struct PlayedOptions {
   bool maps = false;  // regions, both ways, and loses nothing
   std::vector<Device> devices{};

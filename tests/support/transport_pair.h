@@ -222,7 +222,7 @@ inline void run_side(const PairOptions& options, int rank, Channel& channel, pid
   channel.close();
 }
 
-// What the far process says at its end, so that a failure of it is told even where its own output is
+// The far process's words at its end, so that a failure of it is told even where its own output is
 // lost.
 struct FarEnd {
   bool ran;  // its function has returned

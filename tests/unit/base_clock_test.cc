@@ -18,7 +18,8 @@ TEST(Clock, GoesForward) {
 TEST(Clock, TickRateFitsTheKernelsClock) {
   const uint64_t rate = ticks_per_us();
   ASSERT_GT(rate, 0u);
-  // The ticks lie between two readings of the clock on either side, however long an interruption takes.
+  // The ticks lie between two readings of the clock on either side, however long an interruption
+  // takes.
   const uint64_t before_ns = now_ns();
   const uint64_t start = ticks();
   const uint64_t start_ns = now_ns();

@@ -1,6 +1,6 @@
 // Sets of processors, and threads that are made to use fewer of theirs:
-//   - lists of the kernel are read and written alike, far above 1024 processors too; what is no list
-//     is none;
+//   - lists of the kernel are read and written alike, far above 1024 processors too; what is no
+//     list is none;
 //   - sets are equal whatever they were made from;
 //   - narrow_thread() never gives a thread a processor that it did not have, and leaves it where it
 //     is for masks that say nothing or nothing new.

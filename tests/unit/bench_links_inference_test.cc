@@ -1,7 +1,8 @@
-// The whole of hetcomm_bench links on networks that are known: the rounds of its plan, what transfers
-// get in them, with noise, and the model that is inferred of it.
+// The whole of hetcomm_bench links on networks that are known: the rounds of its plan, what
+// transfers get in them, with noise, and the model that is inferred of it.
 //   - from 9 to 200 hosts, with declared clusters and with found ones, in the order of ranks and
-//     interleaved, the model promises random sets of one to four transfers what they get, within 10 %;
+//     interleaved, the model promises random sets of one to four transfers what they get, within 10
+//     %;
 //   - found clusters are those that slow trunks join.
 #include <algorithm>
 #include <map>
@@ -41,7 +42,7 @@ class Draw {
   std::mt19937_64 random_;
 };
 
-// What a network is like.
+// The shape of a network.
 struct Shape {
   int hosts = 0;
   int clusters = 1;
@@ -111,7 +112,7 @@ class Network {
   std::vector<int> cluster_of_;  // by host
 };
 
-// What |model| says that the transfers of |round| get at once.
+// The rates that the transfers of |round| get at once by |model|.
 std::vector<uint64_t> rates_of(const LinkModel& model, const HostRound& round) {
   std::vector<Route> routes;
   for (const auto& [from, to] : round) {

@@ -560,7 +560,7 @@ TEST_F(RelayChainTest, WhatIsKeptTooLongIsForgotten) {
   relays_[0]->keep("new", bytes_of("new"), in(30));
   EXPECT_FALSE(kept(0, "old").ok());
   EXPECT_TRUE(kept(0, "new").ok());
-  // What is kept again stays for the longer time.
+  // A value that is kept again stays for the longer time.
   relays_[0]->keep("again", bytes_of("again"), now_ns() + kSecond / 4);
   relays_[0]->keep("again", bytes_of("again"), in(30));
   usleep(400'000);

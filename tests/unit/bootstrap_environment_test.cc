@@ -459,7 +459,7 @@ TEST_F(LaunchTest, NamesOfJobs) {
   EXPECT_EQ(launch({{"TORCHELASTIC_RUN_ID", "run"}}, "JOB=mine").job.name, "mine");
 }
 
-// What is left of an earlier start of a job in Slurm belongs to another job.
+// Processes of an earlier start of a job in Slurm belong to another job.
 TEST_F(LaunchTest, SlurmsRestartsHaveNamesOfTheirOwn) {
   setenv("RANK", "0", 1);
   setenv("WORLD_SIZE", "1", 1);

@@ -97,7 +97,7 @@ class StoreGroupsTest : public testing::Test {
   StoreClient::Options options(int rank) const {
     return {.credentials = credentials_, .rank = rank, .addresses = {server_->address()}};
   }
-  // What a rank gets in group |group| of |size| ranks.
+  // Returns the values that a rank gets in group |group| of |size| ranks.
   Result<Values> gather(StoreClient& client, int rank, const RankGroup& group, int size,
                         const std::string& scope = "scope", uint64_t deadline_ns = in(30)) {
     return client.gather(scope, rank, Members::of(group, size), value_of(rank), deadline_ns);

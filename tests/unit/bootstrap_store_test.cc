@@ -711,7 +711,7 @@ TEST_F(StoreTest, AReplyThatWasCutOffIsAskedForAgain) {
   EXPECT_EQ(proxy.connections(), 2);
 }
 
-// What holds the port is another job's store, which ends before this job's begins.
+// Another job's store holds the port, and ends before this job's begins.
 TEST_F(StoreTest, ASecretThatWasToldOnceIsNotTakenForHeardTwice) {
   start();
   const Address address = server_->address();

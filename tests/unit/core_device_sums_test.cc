@@ -2,8 +2,8 @@
 //
 //   * any number of operands, on the host or on the device, give the bits that the host gives, also
 //     where they do not fit into the scratch memory at once
-//   * where both places are measured, the quicker one is taken, and the other one tried now and then,
-//     more rarely each time that this changes nothing
+//   * where both places are measured, the quicker one is taken, and the other one tried now and
+//     then, more rarely each time that this changes nothing
 //   * a device that fails before anything was written leaves the sum to the host
 //   * nothing is allocated while a user's stream is held back
 #include <algorithm>
@@ -211,13 +211,13 @@ TEST_F(DeviceSumsTest, TheQuickerPlaceIsTaken) {
   EXPECT_LT(few, 20);
   EXPECT_GT(few, 0) << "the device is tried again";
   EXPECT_FALSE(sums.takes(brief));
-  // What a trial finds counts at once.
+  // The result of a trial counts at once.
   sums.note(sum, /*on_device=*/true, 20'000);
   EXPECT_TRUE(sums.takes(sum));
 }
 
-// A trial that changes nothing makes the next one later, up to a bound; one that changes something makes
-// it early again.
+// A trial that changes nothing makes the next one later, up to a bound; one that changes something
+// makes it early again.
 TEST_F(DeviceSumsTest, TrialsBecomeRare) {
   constexpr uint32_t kMin = DeviceSums::kMinTrialDistance;
   constexpr uint32_t kMax = DeviceSums::kMaxTrialDistance;
@@ -274,7 +274,8 @@ const DeviceTable& failing_table(const DeviceTable& given) {
   return made;
 }
 
-// The host can make a sum of which nothing was written. Where some may be, its operands may be gone.
+// The host can make a sum of which nothing was written. Where some may be, its operands may be
+// gone.
 TEST_F(DeviceSumsTest, FailBeforeAndAfterTheFirstByte) {
   const Device real = create_sim_device("sim-address", "memory=64M").value();
   const size_t index = devices_.add({&failing_table(*real.table), real.instance}).value();

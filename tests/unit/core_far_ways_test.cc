@@ -1,6 +1,7 @@
 // The choice between direct and staged at both ends of the same transfers:
 //  - the two ends never try another way in the same transfer;
-//  - each finds what is faster beside the way that the other one uses, and not the way that is faster
+//  - each finds what is faster beside the way that the other one uses, and not the way that is
+//    faster
 //  where both change it;
 //  - transfers of which a part has gone another way do not count.
 #include <cstdint>

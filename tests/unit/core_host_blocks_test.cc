@@ -1,5 +1,5 @@
-// Blocks of host memory that are kept: they are used again, those of other sizes are not, and no more
-// is kept than the bound says.
+// Blocks of host memory that are kept: they are used again, those of other sizes are not, and no
+// more is kept than the bound says.
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -61,7 +61,7 @@ TEST(HostBlocks, NoMoreAreKeptThanAllowed) {
   EXPECT_GE(fresh, 10);
 }
 
-// What is longer than all that may be kept is used again, beside the others.
+// A block that is longer than all that may be kept is used again, beside the others.
 TEST(HostBlocks, LargeOnesAreKeptWhileSomebodyUsesThem) {
   HostBlocks blocks(100 * kKiB);
   blocks.add_user();

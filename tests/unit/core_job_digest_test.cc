@@ -5,8 +5,8 @@
 //    ranks that lie in blocks, in turns, one by one or at random on their hosts;
 //  * it tells of each rank what its card told;
 //  * its size at 4,096 ranks allows each rank to pass it on in less than 64 KiB;
-//  * words about the links of hosts that exceed the budget are dropped and counted, and the number of
-//    devices of each rank stays;
+//  * words about the links of hosts that exceed the budget are dropped and counted, and the number
+//    of devices of each rank stays;
 //  * a card with an address that no other host reaches, with links that cannot be read, or of
 //    another version is refused with the reason;
 //  * few bytes never stand for much memory;
@@ -94,7 +94,7 @@ Bytes digest_by_blocks(const std::vector<RankCard>& cards, int block) {
   return maker.digest(parts).value();
 }
 
-// What a digest says of one rank, as text.
+// The entry of one rank in a digest, as text.
 std::string told_of(const JobDigest& digest, size_t rank) {
   const RankClass& its_class = digest.classes[digest.class_of[rank]];
   std::string kinds;

@@ -33,7 +33,7 @@ Values tell(const std::vector<std::vector<OwnJobOffer>>& all) {
   }
   return values;
 }
-// What is made of |told| where blocks have |block| ranks.
+// The digest of |told| where blocks have |block| ranks.
 Result<std::vector<std::byte>> digest_of(const Values& told, size_t block) {
   const JobOfferMaker maker;
   Values parts;

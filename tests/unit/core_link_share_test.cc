@@ -1,11 +1,11 @@
 // Queues to several ranks over one network interface, with pacers over a model of a network whose
 // connections share what is narrow as TCP does, equally or worse, and whose sockets may say that
 // bytes have left which they hold:
-//   * bytes leave in proportion to the weights, on slow links and on fast ones, near and far, whatever
-//     the network prefers
+//   * bytes leave in proportion to the weights, on slow links and on fast ones, near and far,
+//     whatever the network prefers
 //   * a queue whose own way is slow, or stands still, takes little from the others
-//   * what the network can carry is carried: also where ways are shared in parts, where rates change,
-//     where queues come and go, and whatever the network is like
+//   * what the network can carry is carried: also where ways are shared in parts, where rates
+//     change, where queues come and go, and whatever the network is like
 //   * so it is beside other traffic of the rank, after an outage, and whatever sockets hold
 //   * a queue to the same rank that comes later has its part at once, within the host too
 //   * queues within the host do not wait for those to other ranks
@@ -35,7 +35,7 @@ class Nobody final : public Submitter {
   uint64_t sweep(uint64_t /*now_ns*/) override { return kForever; }
 };
 
-// What a queue is, and what its way is like.
+// A queue and its way.
 struct Way {
   uint32_t weight = 1;
   double cap = kAny;       // bytes a second that its own way carries
@@ -506,7 +506,8 @@ TEST(CoreHoldingTrial, APauseSaysNothingOfTheInterface) {
   EXPECT_NEAR(trial.free_rate(), 50e6, 1e6);
 }
 
-// Whatever the network is like, it carries nearly what it would without weights, and nobody starves.
+// Whatever the network is like, it carries nearly what it would without weights, and nobody
+// starves.
 TEST(CoreLinkShare, NoNetworkIsWasted) {
   double worst = 1;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -551,7 +552,8 @@ TEST(CoreLinkShare, NoNetworkIsWasted) {
   RecordProperty("worst", std::to_string(worst));
 }
 
-// Queues to a few ranks come and go, and stop while they wait: whoever has something to send goes on.
+// Queues to a few ranks come and go, and stop while they wait: whoever has something to send goes
+// on.
 TEST(CoreLinkShare, NobodyIsForgotten) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
@@ -561,7 +563,7 @@ TEST(CoreLinkShare, NobodyIsForgotten) {
     for (size_t i = 0; i < ways.size(); ++i) {
       ways[i].weight = static_cast<uint32_t>(random.between(1, 4));
       ways[i].with_last = i > 0 && random.chance(0.6);
-      // What is slow is the way to a rank.
+      // The way to a rank is slow.
       if (ways[i].with_last) {
         ways[i].cap = ways[i - 1].cap;
       } else if (random.chance(0.3)) {

@@ -3,8 +3,8 @@
 //  * an ignore mask accepts exactly the tags that differ in its bits only;
 //  * a receive that was taken out matches nothing, and its neighbours still match in order;
 //  * order survives the growth of the table, for receives and for messages;
-//  * the oldest unexpected message that fits is found by source and tag, by any source, and by mask,
-//    and messages may leave from the middle;
+//  * the oldest unexpected message that fits is found by source and tag, by any source, and by
+//    mask, and messages may leave from the middle;
 //  * what a receive or a message costs does not grow with their number, also with wildcards, and
 //    with several masks by turns;
 //  * many masks that receives had before make messages no dearer;

@@ -218,7 +218,7 @@ TEST_F(CorePacer, AFullConnectionHoldsNobodyUpOnAnother) {
   EXPECT_EQ(take(other, 1), 0u);
   EXPECT_EQ(take(one, 2), kMiB);
   EXPECT_EQ(take(other, 2), kMiB);
-  // What has ended on the other one gives no room on this one.
+  // Pieces that have ended on the other way give no room on this one.
   pacer_.ended(way_.back().paced, now_ns_);
   EXPECT_EQ(pacer_.next(now_ns_), nullptr);
   pacer_.ended(way_.front().paced, now_ns_);

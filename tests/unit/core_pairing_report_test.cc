@@ -1,7 +1,8 @@
 // The report on the pairings of two ranks:
-//   - every pairing is one line and one JSON entry, with distance, rate and share of the device's NICs;
-//   - each verdict says why: the reason of the transport, fabrics, subnets, HETCOMM_RAILS, a quicker
-//     kind, a failure that is being waited out;
+//   - every pairing is one line and one JSON entry, with distance, rate and share of the device's
+//     NICs;
+//   - each verdict says why: the reason of the transport, fabrics, subnets, HETCOMM_RAILS, a
+//     quicker kind, a failure that is being waited out;
 //   - NICs that no transport uses are listed with the reason, and a NIC is listed once;
 //   - names that the peer chose cannot break a line.
 #include <algorithm>
@@ -34,7 +35,7 @@ Pairing pairing(const std::string& transport, const std::string& nic, const std:
           .score_us = 12.5};
 }
 
-// Of accelerator 0 of the machine.
+// The report of accelerator 0 of the machine.
 PairingReport report_on(const std::string& machine) {
   Result<topology::Machine> read = topology::read_machine_file(machine_path(machine + ".xml"));
   EXPECT_TRUE(read.ok()) << read.status().text();

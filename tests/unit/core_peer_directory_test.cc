@@ -1,4 +1,4 @@
-// What ranks conclude of each other's hosts where nobody has measured the links:
+// Ranks draw conclusions on each other's hosts where nobody has measured the links:
 //   - between hosts a link is no quicker than the NICs that are used together, and no quicker than
 //     its transport;
 //   - NICs of unknown rate, and the ranks of one host, leave the figures to the transports;
@@ -141,7 +141,7 @@ TEST(EstimatedLinks, RoutesGoOverTheNicsOfDevices) {
   EXPECT_EQ(peers.placement({0, 1}).across, LinkCost::bounded(5, 1000));
 }
 
-// What a pair of ranks goes by until it has measured.
+// A pair of ranks goes by the model until it has measured.
 TEST(WayTo, IsAsSlowAsTheModelSays) {
   PeerDirectory peers = without_model({rank_on(0, {}), rank_on(1, {}), rank_on(2, {})});
   EXPECT_FALSE(peers.way_to(1, 0, "eth0"));

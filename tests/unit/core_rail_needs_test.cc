@@ -1,7 +1,7 @@
 // Which connections data may go over, by the network interfaces near its memory:
 //  * a transport without a bit, as its number is too large, belongs to every mask;
-//  * a transport that is bound to no interface, and all of a kind that has none near a device, serve
-//    that device;
+//  * a transport that is bound to no interface, and all of a kind that has none near a device,
+//    serve that device;
 //  * needs are noted once and bounded in number, and data waits for each no longer than said.
 #include <vector>
 

@@ -1,4 +1,4 @@
-// What a rank tells the others of a failure, and what they make of it:
+// A rank tells the others of a failure:
 //  - the origin stands in the text, with its status, once, however many ranks it passes;
 //  - PEER_LOST and MISMATCH stay what they are, everything else is ABORTED elsewhere;
 //  - whatever comes over the wire is a failure, and its text is printable and bounded.
@@ -15,7 +15,7 @@ namespace {
 
 ConstByteSpan bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-// What rank 1 makes of what rank 2 tells it.
+// The status at rank 1 of what rank 2 tells it.
 Status hop(const Status& why, int rank) {
   const Status told = reason_for_others(rank, why);
   const std::string text(told.text());

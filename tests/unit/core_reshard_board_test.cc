@@ -1,4 +1,4 @@
-// What two ranks say of their plans (reshard_board.h). Two boards talk to each other here:
+// Two ranks speak of their reshard plans (reshard_board.h). Two boards talk to each other here:
 //  * plans with one tag and hash belong together, whoever made more of them
 //  * plans with one tag and number and different hashes differ, and both ranks hear of that
 //  * who lacks a plan says what it has instead, and says so when it has made it
@@ -196,7 +196,7 @@ TEST_F(ReshardBoardTest, NotesWaitForThePlanAndGoWithIt) {
   EXPECT_EQ(other.heard, (std::vector<uint64_t>{1, 2}));
   EXPECT_EQ(own.lacks, "");
 
-  // What waits of a plan that is gone since says nothing of others.
+  // Waiting notes of a plan that is gone since say nothing of others.
   Plan& gone = make(0, 9, 2);
   start(0, gone);
   boards_[0].remove(gone);

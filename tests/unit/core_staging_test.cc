@@ -6,7 +6,8 @@
 //   * a block that a rank can map is for that rank alone
 //   * a pool is bounded, and whoever has nothing gets something even so
 //   * a copy that may run on has ended before anybody hears that it failed
-//   * copies for callers are as long as drivers stand, and none is started before the last has ended
+//   * copies for callers are as long as drivers stand, and none is started before the last has
+//     ended
 //   * threads that poll yield to processors of this host that copy
 //   * a rate is that of the time in which something was under way, also if each time was short, and
 //     being late once changes it little
@@ -300,8 +301,8 @@ TEST(StagingCopyTest, SleepsEndWhenCopiesDo) {
   EXPECT_EQ(handler.heard, std::vector<Code>(4, Code::kOk));
 }
 
-// The descriptor is made by the first copy that would sleep. Where there is none to be had, copies are
-// polled, and the next one asks again.
+// The descriptor is made by the first copy that would sleep. Where there is none to be had, copies
+// are polled, and the next one asks again.
 TEST(StagingCopyTest, CopiesArePolledWithoutADescriptor) {
   SlowDevice slow;
   Staging& staging = slow.staging;
@@ -390,7 +391,8 @@ TEST(ChunkPoolsTest, ABlockIsForOneReader) {
   receiving.give(chunk);
 }
 
-// What a peer may go on reading is not freed while a stream is held back, and no more is taken for it.
+// Memory that a peer may go on reading is not freed while a stream is held back, and no more is
+// taken for it.
 TEST(ChunkPoolsTest, BlocksThatWaitToGoCount) {
   DeviceSet devices;
   const Device host = create_host_device().value();

@@ -2,8 +2,8 @@
 //
 //   * it is pinned once, and used again for operations of about the same size
 //   * no more is kept than the bound says
-//   * while a user's stream is held back nothing is pinned and nothing unpinned: pageable memory takes
-//     its place, and goes when it may
+//   * while a user's stream is held back nothing is pinned and nothing unpinned: pageable memory
+//     takes its place, and goes when it may
 //   * a vendor that cannot pin is no failure; what is kept goes first
 #include <set>
 #include <utility>

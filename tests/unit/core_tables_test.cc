@@ -9,8 +9,8 @@
 //  * OperationQueue: first in, first out, with insertion in front and removal anywhere;
 //  * RecentCompletions: shows what completed lately, the oldest first, once the list has wrapped
 //    too; what was reported is not shown again;
-//  * OverlapGuard: two receives into overlapping bytes are refused, neighbours are not, and a refused
-//    one leaves nothing behind;
+//  * OverlapGuard: two receives into overlapping bytes are refused, neighbours are not, and a
+//    refused one leaves nothing behind;
 //  * LengthsOfMessages: the number of a channel and a length of 48 bits share a header.
 #include <algorithm>
 #include <array>

@@ -47,8 +47,8 @@ struct Faults {
 };
 Faults faults;
 
-// In place of one function of OpenCL's. It fails without having done anything: a handle is null, and
-// its status, where the last argument takes it, says why.
+// In place of one function of OpenCL's. It fails without having done anything: a handle is null,
+// and its status, where the last argument takes it, says why.
 template <auto kMember, typename Function>
 struct Failing;
 template <auto kMember, typename Value, typename... Arguments>
@@ -187,7 +187,8 @@ class Life {
     table_->event_release(device_, event);
   }
 
-  // What the stream holds has happened: a vendor may read host memory when a copy is submitted.
+  // Waits until the work in the stream is done: a vendor may read host memory when a copy is
+  // submitted.
   bool waited(void* stream) {
     void* event = nullptr;
     if (!ok(table_->event_record(device_, stream, &event))) return false;

@@ -77,7 +77,7 @@ bool is_needed(const std::string& kind, const Case& which) {
   return is_integer || (is_float && which.reduction == HETCOMM_REDUCE_SUM && which.divisor <= 2);
 }
 
-// What the host makes of it.
+// The result of the host.
 std::vector<std::byte> expected(const Case& which, const std::byte* first,
                                 const std::byte* second) {
   const auto type = static_cast<Type>(which.type);
@@ -178,8 +178,8 @@ class DevicesThatReduce : public testing::TestWithParam<std::string> {
     nothing.elements = 0;
     return reduce(nullptr, nothing);
   }
-  // Waits until the device can do all that it needs to. A device may compile its kernels one after the
-  // other, which takes a minute in all where others compute, too: each has a minute for itself.
+  // Waits until the device can do all that it needs to. A device may compile its kernels one after
+  // the other, which takes a minute in all where others compute, too: each has a minute for itself.
   void prepare(const std::vector<Case>& cases) {
     auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     size_t most = 0;

@@ -1,7 +1,7 @@
 // Every device promises this through the table, whatever its kind: data arrives where it was sent,
 // in order; wrong arguments are refused and leave outputs alone; empty things are allowed; all of
-// it from several threads. find() knows what is allocated and no byte more; what is freed is gone; a
-// copy that failed is told.
+// it from several threads. find() knows what is allocated and no byte more; what is freed is gone;
+// a copy that failed is told.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -563,7 +563,7 @@ TEST_P(EveryDevice, OffsetsReachTheRightBytes) {
   device_.free(memory);
 }
 
-// What find() says of |address|, and the allocation that it names.
+// The status of find() for |address|, and the allocation that it names.
 struct Found {
   hetcomm_status_t status = HETCOMM_INTERNAL;
   void* base = nullptr;
@@ -636,8 +636,8 @@ TEST_P(EveryDevice, WhatIsFreedIsGone) {
   device_.destroy_stream(stream);
 }
 
-// Ends the process with 0 if a copy to memory that is not there is told to have failed, and with 3 if
-// its event says that it has not.
+// Ends the process with 0 if a copy to memory that is not there is told to have failed, and with 3
+// if its event says that it has not.
 [[noreturn]] void copy_to_nowhere(TestDevice& device) {
   constexpr size_t kSize = 1u << 20;
   void* const nowhere =
@@ -690,7 +690,7 @@ TEST_P(DevicesThatLocate, AmongSeveral) {
         EXPECT_TRUE(ids.insert(place.allocation_id).second) << "another allocation had this id";
       }
       hetcomm_device_place_t untouched{.device = 77, .base = &place, .size = 1, .allocation_id = 2};
-      // Of a device that is not asked, and of none.
+      // The memory is of a device that is not asked, or of none.
       EXPECT_EQ(locate(memory, i, &untouched), HETCOMM_NOT_FOUND);
       for (const void* const outside :
            {static_cast<const void*>(memory - 1), static_cast<const void*>(memory + 5000),

@@ -730,7 +730,7 @@ TEST(LivenessJudge, TheLastFailureToConnectIsTold) {
   EXPECT_EQ(stage.judge.last_failure(1), "its certificate is not trusted");
 }
 
-// Of 16 ranks, |introduced| is no neighbour of rank 0.
+// |introduced| is no neighbour of rank 0 among 16 ranks.
 TEST(LivenessJudge, AConnectionForAnIntroductionEndsWithTheAnswer) {
   Stage stage(0, 16);
   stage.start({1, 15, 4, 12});

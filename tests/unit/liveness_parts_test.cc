@@ -2,8 +2,8 @@
 //
 //   * a frame comes out as it went in, at every length, and nothing but a frame does;
 //   * a profile may be long, and no other text may;
-//   * the book of addresses finds what a rank has told, before that the one that all know, and keeps
-//     what it knows where a text cannot be read;
+//   * the book of addresses finds what a rank has told, before that the one that all know, and
+//     keeps what it knows where a text cannot be read;
 //   * the newest profile of a rank stays until it is removed;
 //   * the ring: watching is mutual, the graph stays connected when any rank goes, ranks are few
 //     steps apart, and a neighbour on another host is preferred where one is near;

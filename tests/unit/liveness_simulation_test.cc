@@ -31,7 +31,7 @@ using live::Fate;
 
 constexpr uint64_t kT = 3 * kSecond;
 
-// Of the work of a quick run: sanitizers make it six times as slow.
+// The part of the work that a quick run does: sanitizers make it six times as slow.
 #if defined(HETCOMM_ASAN) || defined(HETCOMM_TSAN)
 constexpr int kPart = 4;
 #else

@@ -1,6 +1,6 @@
 // The handshake proves, over any stream socket and however its bytes are cut:
-//  * both sides reach kDone exactly when they agree on secret, role, job, epoch, instance, ranks and
-//    incarnations, and the acceptor then knows what the initiator claimed;
+//  * both sides reach kDone exactly when they agree on secret, role, job, epoch, instance, ranks
+//    and incarnations, and the acceptor then knows what the initiator claimed;
 //  * an initiator that meets another process than the one it looks for learns its incarnation,
 //    proved, and nobody who lacks the secret can make it believe one;
 //  * otherwise both fail, with a code and text that say why, and neither waits for ever;
@@ -710,7 +710,7 @@ TEST_P(HandshakeTest, AnotherVersionFeatureOrByteOrderIsSaidOnBothSides) {
   }
 }
 
-// What follows the prefix may lie otherwise there.
+// The bytes behind the prefix may lie otherwise there.
 static_assert(kProtocolVersion < 6, "the releases of these tests have to be others");
 TEST(HandshakeEndTest, TheEndOfAnotherReleaseSaysThatItIsOne) {
   const std::vector<std::byte> end =

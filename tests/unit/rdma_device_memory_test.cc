@@ -5,7 +5,8 @@
 //  - a registration that succeeds is no proof: where the NIC's write is not what the device reads
 //  back, or the contrary, or does not end, or ends with an error, the way is refused;
 //  - nothing is left behind by trials;
-//  - placeholders stand for attached memory in puts, gets, exposures and regions, of any size, mixed
+//  - placeholders stand for attached memory in puts, gets, exposures and regions, of any size,
+//    mixed
 //  with host memory; keys reach exactly the range that they were made for;
 //  - after detach() nothing is registered any more.
 #include <sched.h>
@@ -254,7 +255,8 @@ TEST_F(RdmaDeviceMemory, AWriteThatDoesNotEndRefusesTheWay) {
   EXPECT_THAT(text(status), HasSubstr("dma-buf: the NIC does not finish the write; plain"));
 }
 
-// The copy is the caller's then, and its memory stays. No other way is tried, which would hang, too.
+// The copy is the caller's then, and its memory stays. No other way is tried, which would hang,
+// too.
 TEST_F(RdmaDeviceMemory, ACopyThatDoesNotEndEndsTheTrial) {
   FakeFabric::accept_dmabufs();
   Accelerator accelerator;

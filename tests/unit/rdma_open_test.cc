@@ -1,12 +1,14 @@
 // The rdma transport opens its device on first use; over a fake: not run on hardware.
-//  - a transport that is made, started, driven, put to sleep and ended without use opens nothing and
+//  - a transport that is made, started, driven, put to sleep and ended without use opens nothing
+//    and
 //  registers nothing, and its contact is that of one whose device is open;
 //  - the first connection that is made, or accepted, opens the device, and so does the first memory
 //  that is to be reached;
 //  - events of a device that has opened late wake a sleeper;
-//  - a device that cannot be opened, or of which a part cannot be made, is an attempt that fails with
-//  a text that names it, or a refusal that tells the peer; nothing of it stays open, and a later try
-//  finds a device that has recovered;
+//  - a device that cannot be opened, or of which a part cannot be made, is an attempt that fails
+//    with
+//  a text that names it, or a refusal that tells the peer; nothing of it stays open, and a later
+//  try finds a device that has recovered;
 //  - it is not asked again and again within a short time;
 //  - addresses that have changed since the contact was made are seen when the device opens.
 #include <sys/mman.h>

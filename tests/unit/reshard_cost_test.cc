@@ -1,7 +1,7 @@
-// What plans cost:
+// Costs of plans:
 //   - a forecast is the time of the busiest resource and of the longest transfer, by hand;
-//   - batched send-receive prefers what is on the rank, then fast links, then senders with little to
-//     do, and is proved over random layouts; it gives the volumes of Hetu's table 2;
+//   - batched send-receive prefers what is on the rank, then fast links, then senders with little
+//     to do, and is proved over random layouts; it gives the volumes of Hetu's table 2;
 //   - auto takes the quickest, at most one copy goes between clusters, and each strategy wins
 //     somewhere.
 #include <algorithm>
@@ -229,8 +229,8 @@ TEST(Bsr, DoesNotAdd) {
 
 // --- Hetu v2, table 2 ---------------------------------------------------------------------------
 
-// A 32B model on 32 GPUs, eight to a host, loses rank 31 (tables 2 and 7). All weights of a layer are
-// one tensor here, whose quarter is 747.5 MB; that of the output layer is 284 MB.
+// A 32B model on 32 GPUs, eight to a host, loses rank 31 (tables 2 and 7). All weights of a layer
+// are one tensor here, whose quarter is 747.5 MB; that of the output layer is 284 MB.
 constexpr uint64_t kLayerQuarter = 7475;  // elements of 0.1 MB
 constexpr uint64_t kHeadQuarter = 2840;
 
@@ -267,7 +267,7 @@ Layout holders(const Pipelines& pipelines, int layer, uint64_t quarter) {
   return layout;
 }
 
-// What each rank sends, in MB, within its host and beyond it.
+// MB that each rank sends within its host and beyond it.
 using Volumes = std::map<int, std::pair<double, double>>;
 
 Volumes volumes_of(bool fused) {

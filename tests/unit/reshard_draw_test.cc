@@ -1,4 +1,4 @@
-// What people see of a plan:
+// Descriptions of a plan for people:
 //   - JSON has every move, the bytes of each resource and why strategies were refused;
 //   - tables and pictures show each message once, and say what they leave out.
 #include <numeric>

@@ -1,9 +1,11 @@
 // Layouts:
-//   - what check() refuses is named: holes, overlaps, boxes outside, strides that let elements meet;
+//   - what check() refuses is named: holes, overlaps, boxes outside, strides that let elements
+//     meet;
 //   - meshes give what PyTorch's placements give, and degrees what HetAuto's section 5.2 says;
 //   - after ranks were lost the others hold what they held, and copies take over what was lost, by
 //     brute force over random cuts; what nobody holds is named;
-//   - every element of a rank's memory is one element of the tensor, by brute force over random meshes.
+//   - every element of a rank's memory is one element of the tensor, by brute force over random
+//     meshes.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -78,7 +80,7 @@ TEST(Layout, IsSoundWhenEveryElementIsHeldOnce) {
   EXPECT_EQ(fault(layout), "");
   layout.parts.push_back(part_of(3, box_of({{0, 4}, {0, 6}}), 1));
   EXPECT_EQ(fault(layout), "");
-  // Of a further copy a part is enough.
+  // A part of a further copy is enough.
   layout.parts.push_back(part_of(4, box_of({{0, 2}, {0, 6}}), 2));
   EXPECT_EQ(fault(layout), "");
 }
@@ -191,7 +193,7 @@ TEST(Mesh, ShardsAsDTensorDoes) {
   // torch.chunk: pieces of 3, 3, 3, 1.
   const Layout uneven = layout_of({10}, {{4}, up_to(4)}, {shard(0)}, Uneven::kCeil).value();
   EXPECT_THAT(boxes(uneven, 3), ElementsAre("[9:10]"));
-  // Of 5 elements in 4 pieces of 2 the last rank has none.
+  // With 5 elements in 4 pieces of 2 the last rank has none.
   const Layout few = layout_of({5}, {{4}, up_to(4)}, {shard(0)}, Uneven::kCeil).value();
   EXPECT_THAT(boxes(few, 2), ElementsAre("[4:5]"));
   EXPECT_TRUE(boxes(few, 3).empty());
@@ -292,8 +294,8 @@ TEST(Degrees, CutActivations) {
   EXPECT_THAT(fault(activations(4, 8, 2, {.data = 2}, up_to(3))), HasSubstr("3 are given"));
 }
 
-// Every rank's memory is filled without holes, and along each cut axis the ranks together hold every
-// element once for each copy and term.
+// Every rank's memory is filled without holes, and along each cut axis the ranks together hold
+// every element once for each copy and term.
 TEST(Mesh, RandomOnesAreSound) {
   std::mt19937 random(1);
   const auto draw = [&](uint64_t least, uint64_t most) {
@@ -411,7 +413,7 @@ TEST(Survivors, KeepWhatTheyHaveAndTakeOverWhatTheyCan) {
             &ranks, &layout);
       }
     }
-    // Of further copies some boxes are missing.
+    // Some boxes of further copies are missing.
     std::erase_if(layout.parts.edit(),
                   [&](const Part& part) { return part.copy > 0 && random() % 5 == 0; });
     ASSERT_EQ(fault(layout), "");

@@ -319,7 +319,8 @@ TEST(Plans, ShapesMustBeEqual) {
   }
 }
 
-// --- what the papers say ---------------------------------------------------------------------------
+// --- what the papers say
+// ---------------------------------------------------------------------------
 
 Layout activations_of(uint64_t data, uint64_t context, int first) {
   constexpr uint64_t kBatch = 5040;  // so many degrees divide it

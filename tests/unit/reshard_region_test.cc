@@ -1,7 +1,7 @@
 // Rows that two regions have in common: cut by them, both give the bytes of the regions in their
-// order; regions of one box always have some, and those that have none are told.
-// Sums are added in a wider type without a loss, across the rows of any regions; the type is that of
-// the wider side. What float8_e4m3fn cannot hold saturates, or is NaN.
+// order; regions of one box always have some, and those that have none are told. Sums are added in
+// a wider type without a loss, across the rows of any regions; the type is that of the wider side.
+// What float8_e4m3fn cannot hold saturates, or is NaN.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -57,7 +57,7 @@ Region make(const std::vector<uint64_t>& extents, std::mt19937& random, uint64_t
     strides[order[i]] = stride;
     stride *= extents[order[i]] + (random() % 3 == 0 ? random() % 3 : 0);
   }
-  // What is dense is often told with fewer dimensions.
+  // A dense region is often told with fewer dimensions.
   for (size_t d = 0; d < extents.size(); ++d) {
     const bool joins = box.dimensions > 0 && random() % 2 == 0 &&
                        box.strides[box.dimensions - 1] == strides[d] * extents[d];

@@ -1,5 +1,5 @@
-/* A plug-in for the suite of the table: kind "strict". Its copies fail where the host's memory is not
- * there, and its events say so. HETCOMM_TEST_WRONG breaks one promise:
+/* A plug-in for the suite of the table: kind "strict". Its copies fail where the host's memory is
+ * not there, and its events say so. HETCOMM_TEST_WRONG breaks one promise:
  *   find    find() knows one byte behind an allocation
  *   leak    free() frees nothing
  *   hide    events say that copies have succeeded that have failed */

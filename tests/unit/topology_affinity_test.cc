@@ -1,8 +1,8 @@
 // Which NICs an accelerator gets:
 //   - the distance of every pair is the one that a person reads off the machine;
 //   - every user's NICs are in the order of distance, and all that are up are there;
-//   - the first ones are an assignment to nearest NICs whose worst share no other one exceeds: every
-//     assignment is tried, on the recorded machines and on random ones;
+//   - the first ones are an assignment to nearest NICs whose worst share no other one exceeds:
+//     every assignment is tried, on the recorded machines and on random ones;
 //   - the result does not depend on the order in which a machine was read;
 //   - a rank uses the NICs of its accelerators, or of its NUMA node;
 //   - HETCOMM_FABRIC puts NICs into the fabrics that it names, or changes nothing and says what is

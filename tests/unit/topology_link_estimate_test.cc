@@ -1,6 +1,6 @@
-// What ranks say of the links of their hosts, and the model that is estimated of it:
-//   - NICs behind one PCIe link share it; the narrowest of several links in a row counts; a link that
-//     carries a part of a bond's bytes limits nothing;
+// The words of ranks about the links of their hosts, and the model that is estimated from them:
+//   - NICs behind one PCIe link share it; the narrowest of several links in a row counts; a link
+//     that carries a part of a bond's bytes limits nothing;
 //   - an unknown rate, and that of a virtual NIC, becomes no resource;
 //   - both directions of a NIC and of a PCIe link are resources of their own;
 //   - what ranks say fits the bound, comes back from bytes, and broken bytes are refused;

@@ -2,7 +2,8 @@
 //   - hosts with equal NICs pair them in order; unequal ones give the full rate of the poorer side;
 //   - subnets and fabrics are kept to, and what may not work is used only where it adds something;
 //   - a pair that has failed is replaced, where others have room;
-//   - together the pairs carry as much as any set of pairs could: checked by all cuts of random hosts;
+//   - together the pairs carry as much as any set of pairs could: checked by all cuts of random
+//     hosts;
 //   - no port carries more than its rate, and there are never more pairs than were asked for.
 #include <algorithm>
 #include <numeric>

@@ -1,8 +1,8 @@
 // Near which NUMA nodes a rank's memory and threads lie:
-//   - a NIC's buffers lie near the NIC, staging memory near its device, and near the NIC for a device
-//     that does not tell its place;
-//   - of several nodes those count that the rank's accelerators, and the processors that it may use,
-//     are near as well;
+//   - a NIC's buffers lie near the NIC, staging memory near its device, and near the NIC for a
+//     device that does not tell its place;
+//   - of several nodes those count that the rank's accelerators, and the processors that it may
+//     use, are near as well;
 //   - nodes are the kernel's numbers, which may have holes;
 //   - a machine of one node, or one that tells no places, has no wish;
 //   - on random machines every node that is named is near what it is named for.

@@ -1,7 +1,9 @@
 // The files below /sys, as a folder that each test makes:
-//   - bonds, VLANs, virtual functions, virtio and Soft-RoCE are found at the function that carries them;
+//   - bonds, VLANs, virtual functions, virtio and Soft-RoCE are found at the function that carries
+//     them;
 //   - an RDMA port and its interface are one NIC; ports, rates and states are read;
-//   - bridges and tunnels are told from physical interfaces; files of another namespace are not believed;
+//   - bridges and tunnels are told from physical interfaces; files of another namespace are not
+//     believed;
 //   - hosts without PCI, without NUMA nodes and without network are ordinary;
 //   - the tree of this host is the one that hwloc sees.
 #include <unistd.h>
@@ -313,7 +315,7 @@ TEST_F(Sysfs, AnEmptyHostIsOrdinary) {
   EXPECT_THAT(nic(read(), "eth0").subnets, ElementsAre("192.0.2.0/24"));
 }
 
-// What a rank without accelerators would decide by is the same as in the whole machine.
+// A rank without accelerators decides as it does in the whole machine.
 TEST_F(Sysfs, OnlyNicIsAsInTheWholeMachine) {
   add_node(0, "0-7", "10");
   write("devices/system/node/online", "0");

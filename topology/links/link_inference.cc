@@ -34,8 +34,8 @@ uint64_t median_of(std::vector<uint64_t> values) {
   return values[(values.size() - 1) / 2];
 }
 
-// What carried |totals|: the mean of those within 5 % of the greatest. The greatest alone would be
-// the one with the most noise.
+// The capacity that carried |totals|: the mean of those within 5 % of the greatest. The greatest
+// alone would be the one with the most noise.
 uint64_t capacity_of(const std::vector<uint64_t>& totals) {
   const uint64_t most = *std::max_element(totals.begin(), totals.end());
   uint64_t sum = 0;
@@ -64,7 +64,7 @@ std::vector<uint64_t> totals_of(const std::vector<Transfers>& rounds, const Cros
   return totals;
 }
 
-// What each host can send and receive, by all rounds. 0: nothing was seen.
+// The rates at which each host can send and receive, by all rounds. 0: nothing was seen.
 struct HostRates {
   explicit HostRates(const LinkMeasurements& measured)
       : out(measured.hosts.size()), in(measured.hosts.size()), inside(measured.hosts.size()) {
@@ -231,7 +231,7 @@ class Inference {
     return {};
   }
 
-  // What the model promises to each transfer of each round.
+  // The rates that the model promises to each transfer of each round.
   std::vector<std::vector<uint64_t>> promises() const {
     std::vector<std::vector<uint64_t>> result;
     for (const Transfers& round : measured_.rounds) {

@@ -1,7 +1,7 @@
 // Makes a LinkModel of what was measured between hosts. Pure: the same measurements give the same
 // model on all ranks.
 //
-// What a resource carries is the most that was ever seen to cross it. The model gets only those
+// The capacity of a resource is the most that was ever seen to cross it. The model gets only those
 // shared resources without which it would promise more than was seen:
 //
 //   NIC      each host has one resource for what it sends and one for what it receives
@@ -58,9 +58,9 @@ Status check(const LinkMeasurements& measured);
 // transfer was measured between two of them.
 Result<LinkModel> infer(const LinkMeasurements& measured);
 
-// What each pair of hosts got at best, of what the two hosts' own NICs can do. A share is compared
-// to find clusters, and not a rate, so that a host with a slow NIC is no cluster of its own. Only
-// those transfers count whose hosts had no other one in the same direction at once.
+// The best share that each pair of hosts got of the rate of their own NICs. Clusters are found by
+// shares and not by rates, so that a host with a slow NIC is no cluster of its own. A transfer
+// counts only if its hosts had no other one in the same direction at once.
 PairShares pair_shares(const LinkMeasurements& measured);
 
 }  // namespace hetcomm::topology

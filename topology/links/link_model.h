@@ -107,7 +107,7 @@ struct LinkEnd {
   std::string_view nic;
 };
 
-// What the bytes from one end to another cross.
+// The resources that bytes from one end to another cross.
 struct Route {
   std::vector<int> resources;  // in the order in which a byte crosses them
   uint64_t latency_ns = 0;

@@ -15,8 +15,8 @@
 namespace hetcomm::topology {
 
 // Sets Nic::fabric of those that |text| names; the others keep what they have. INVALID_ARGUMENT for
-// an entry without a NIC or a fabric, a fabric whose name is too long, and a NIC that two entries put
-// into different fabrics; NOT_FOUND for a name that no NIC has. The text names the entry, and
+// an entry without a NIC or a fabric, a fabric whose name is too long, and a NIC that two entries
+// put into different fabrics; NOT_FOUND for a name that no NIC has. The text names the entry, and
 // |machine| is as it was.
 Status declare_fabrics(std::string_view text, Machine& machine);
 

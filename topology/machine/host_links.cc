@@ -63,7 +63,7 @@ TreeLinks find_links(const Machine& machine, const std::vector<int>& nics) {
   return links;
 }
 
-// Of the links that the same NICs cross the narrowest one. Those of many NICs come first, since
+// The narrowest one of the links that the same NICs cross. Links of many NICs come first, since
 // they are nearer to the memory.
 std::vector<std::pair<std::string, TreeLink>> narrowest(const TreeLinks& links) {
   std::map<std::vector<size_t>, std::pair<std::string, TreeLink>> by_nics;

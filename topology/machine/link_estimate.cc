@@ -53,7 +53,7 @@ class DistinctNames {
   std::map<std::string, int> counts_;  // how often each was wanted
 };
 
-// What all ranks of one host say together.
+// One host, as all of its ranks describe it.
 struct Host {
   std::string_view label;
   int cluster = 0;
@@ -270,7 +270,7 @@ class Estimator {
       result.in.insert(result.in.begin(), add_resource(fmt::format("{} {} in", prefix, nic.name),
                                                        ResourceKind::kNic, rate));
     }
-    // What other hosts reach it by is not known, and limits nothing.
+    // The way by which other hosts reach it is unknown, and limits nothing.
     if (added->nics.empty() && hosts_.size() > 1) added->nics.emplace_back();
   }
 

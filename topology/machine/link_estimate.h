@@ -32,7 +32,8 @@ struct EstimatedTransport {
 
 inline constexpr size_t kMaxEstimatedTransports = 64;
 
-// What one rank says. All that it refers to outlives the call.
+// The links of one rank's host, as the rank describes them. Everything that it refers to outlives
+// the call.
 struct RankLinks {
   HostId host{};
   std::string_view label;            // of its host; may be anything

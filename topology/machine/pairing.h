@@ -1,5 +1,5 @@
-// Which NIC of one host is connected to which NIC of another. Pure: both ends of a pair that call it
-// with the lower rank's ports first have the same result.
+// Which NIC of one host is connected to which NIC of another. Pure: both ends of a pair that call
+// it with the lower rank's ports first have the same result.
 #pragma once
 
 #include <cstddef>

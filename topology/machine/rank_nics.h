@@ -16,11 +16,11 @@ struct RankPlace {
   std::vector<int> numa_nodes;    // on which it may run, as indices of Machine::numa_nodes
 };
 
-// Indices of Machine::nics: the first |most| of each of the rank's accelerators, or of its NUMA node
-// if it uses none (the first one where it may run on several); the first choice of everyone stands
-// before the second ones. One more follows for each subnet or fabric that has none yet: a peer may be
-// there only. A NIC that is much slower than the quickest of them is left out: it would be waited
-// for.
+// Indices of Machine::nics: the first |most| of each of the rank's accelerators, or of its NUMA
+// node if it uses none (the first one where it may run on several); the first choice of everyone
+// stands before the second ones. One more follows for each subnet or fabric that has none yet: a
+// peer may be there only. A NIC that is much slower than the quickest of them is left out: it would
+// be waited for.
 std::vector<int> nics_of_rank(const Machine& machine, const Affinity& affinity,
                               const RankPlace& place, size_t most);
 

@@ -56,8 +56,8 @@ class Chooser {
     const Nodes nodes = nodes_near(machine_, machine_.nics[static_cast<size_t>(nic)]);
     return narrowed(narrowed(nodes, near_accelerators_), place_.numa_nodes);
   }
-  // What the rank's own processors read: near its accelerators, or else where it runs if that is
-  // one node.
+  // The nodes of memory that the rank's own processors read: near its accelerators, or else where
+  // it runs if that is one node.
   Nodes of_rank() const {
     if (!near_accelerators_.empty()) return near_accelerators_;
     return place_.numa_nodes.size() == 1 ? place_.numa_nodes : Nodes();

@@ -1,9 +1,9 @@
 // Near which NUMA nodes the memory and the threads of one rank lie. Pure.
 //
-// Data waits in memory near what moves it: a NIC's buffers lie near the NIC, staging memory near the
-// device. Something may be local to several nodes (a whole package, or a bond over two cards). Then
-// the nodes that it shares with the rank's accelerators count, and of these the ones on which the
-// rank may run.
+// Data waits in memory near what moves it: a NIC's buffers lie near the NIC, staging memory near
+// the device. Something may be local to several nodes (a whole package, or a bond over two cards).
+// Then the nodes that it shares with the rank's accelerators count, and of these the ones on which
+// the rank may run.
 #pragma once
 
 #include <vector>
@@ -26,8 +26,8 @@ struct RankNodes {
   ProcessorSet processors;
 };
 
-// |nics| is what nics_of_rank() has chosen. A machine of one node has nothing to choose: all may lie
-// anywhere.
+// |nics| is what nics_of_rank() has chosen. A machine of one node has nothing to choose: all may
+// lie anywhere.
 RankNodes nodes_of_rank(const Machine& machine, const Affinity& affinity, const RankPlace& place,
                         const std::vector<int>& nics);
 

@@ -35,8 +35,8 @@ class HostTopology {
   HostTopology& operator=(const HostTopology&) = delete;
 
   // A device of the context says that it is at a PCI address. It is an accelerator of the machine
-  // then, even if its PCI class is not that of one, or the tree is hidden: view() counts it from now on.
-  // [any-thread]
+  // then, even if its PCI class is not that of one, or the tree is hidden: view() counts it from
+  // now on. [any-thread]
   void add_device(const PciAddress& address, std::string name);
 
   // Devices that view() counts although the tree does not show them as accelerators: those of this

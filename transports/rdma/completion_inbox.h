@@ -1,7 +1,8 @@
 // Completions that were fetched from the device and not handled yet, in the order of their arrival.
 //
-// Two kinds leave this order. take_all_of() takes all completions of a queue pair that ends. put_aside() keeps completions of a peer that sends before this side's connection is
-// complete, until bring_back() or drop_aside().
+// Two kinds leave this order. take_all_of() takes all completions of a queue pair that ends.
+// put_aside() keeps completions of a peer that sends before this side's connection is complete,
+// until bring_back() or drop_aside().
 #pragma once
 
 #include <algorithm>

@@ -44,8 +44,8 @@ struct DeviceVerdict {
 // Writes to memory of the device's allocator, and from it, through queue pairs of its own on port
 // |nic| ("mlx5_0:1"), which it opens for the purpose. Takes a few milliseconds. A NIC that does not
 // finish is waited for 0.1 s for each way, in addition to what the device's own copies take; for
-// 0.5 s where HETCOMM_DEVICE_PATH=direct makes the operation fail otherwise. A copy of the device that
-// takes over 5 s ends the trial.
+// 0.5 s where HETCOMM_DEVICE_PATH=direct makes the operation fail otherwise. A copy of the device
+// that takes over 5 s ends the trial.
 DeviceVerdict try_device(const Verbs& verbs, const Config& config, const std::string& nic,
                          const ConnectionSettings& settings, const hetcomm::Device& device);
 

@@ -40,8 +40,8 @@ class PendingConnections final : public AcceptHandler, public CmListener {
   bool owns(uint32_t number) const;
   // Queue pairs of the transport, with those of endpoints.
   size_t queue_pairs() const;
-  // Upcalls. Returns the number of things done. The transport calls it every 10 ms, and at once after
-  // connect(): the deadline of an arrival may be seen so much late.
+  // Upcalls. Returns the number of things done. The transport calls it every 10 ms, and at once
+  // after connect(): the deadline of an arrival may be seen so much late.
   int run_timers(uint64_t now);
   uint64_t next_timer_ns() const;
 

@@ -75,7 +75,8 @@ class Port {
   // Notes the first reason, and tells the handler.
   void break_down(std::string_view reason) noexcept;
 
-  // Opens the port. Makes a queue pair with receives behind it, where |count| queue pairs exist with this one.
+  // Opens the port. Makes a queue pair with receives behind it, where |count| queue pairs exist
+  // with this one.
   Result<std::unique_ptr<QueuePair>> make_queue_pair(size_t count);
   Parameters parameters_of(const QueuePair& pair, const Gid& mine, const GidBytes& peer) const;
   // Stops |pair| and takes all its completions. Bounded in time; no upcalls.

@@ -1,5 +1,5 @@
-// What is known of the ports of an RDMA device: told by the device, which has to be open for that,
-// or by the kernel's files, for which nobody has to open it.
+// The ports of an RDMA device, as the device tells them, which has to be open for that, or as the
+// kernel's files do, for which nobody has to open it.
 #pragma once
 
 #include <cstdint>

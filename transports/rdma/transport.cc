@@ -17,8 +17,8 @@ constexpr uint64_t kTimerIntervalNs = 10'000'000;
 // Silent connections are looked at so often in the detection time.
 constexpr uint64_t kProbes = 4;
 constexpr int kMaxRounds = 4;
-// So many used receives are posted again together, or fewer when nothing comes: nobody who waits
-// for a message waits for that.
+// The number of used receives that are posted again together; fewer when nothing comes. No one who
+// waits for a message waits for that.
 constexpr size_t kPostTogether = 8;
 // Unsignalled work of connections that have nothing else to do is looked at in so many passes. To
 // ask costs what a message costs, and shall not come between one and its answer.

@@ -14,8 +14,8 @@ struct Verbs {
   ibv_device** (*get_device_list)(int* count);
   void (*free_device_list)(ibv_device** list);
   const char* (*get_device_name)(ibv_device* device);
-  // These two do not open the device. The first says whether the rights of its file let this process
-  // do so. The second gives the device's folder below /sys; empty: it is not known.
+  // These two do not open the device. The first says whether the rights of its file let this
+  // process do so. The second gives the device's folder below /sys; empty: it is not known.
   bool (*may_open)(ibv_device* device);
   std::string (*files_of)(ibv_device* device);
   ibv_context* (*open_device)(ibv_device* device);

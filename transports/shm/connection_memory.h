@@ -2,8 +2,8 @@
 // behind or guessed.
 //
 // Each ring lies near its reader. A store of the writer waits in a buffer of its processor; a load
-// of the reader stops it until the bytes are there. The reader asks for its node when the connection
-// is set up, before the writer gives the ring its memory.
+// of the reader stops it until the bytes are there. The reader asks for its node when the
+// connection is set up, before the writer gives the ring its memory.
 #pragma once
 
 #include <cstddef>

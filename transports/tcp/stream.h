@@ -72,7 +72,8 @@ class TcpStream final : public Watcher {
     if (!opened_) [[unlikely]]
       end_opening();
   }
-  // What became of what was sent behind the opening; known for good since drop_output() or close().
+  // Returns how far the data behind the opening has come. It is final after drop_output() or
+  // close().
   Passage passage() const;
   // Why it has not arrived; empty: nothing is known.
   std::string trouble() const;

@@ -120,7 +120,7 @@ void TcpTransport::open_stream(TcpEndpoint& endpoint, size_t index) {
 
 void TcpTransport::begin(const Destination& destination, const StreamName& name,
                          std::vector<Address> addresses, Status refused, TcpEndpoint* endpoint) {
-  // What goes to this host itself takes no interface.
+  // Data for this host itself takes no interface.
   const bool same_host = environment_.nic != nullptr && !addresses.empty() &&
                          (addresses.front().is_loopback() || is_local(addresses.front()));
   connecting_.push_back({std::make_unique<ConnectAttempt>(

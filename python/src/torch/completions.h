@@ -30,8 +30,8 @@ class Completions {
   Completions(const Completions&) = delete;
   Completions& operator=(const Completions&) = delete;
 
-  // Whether the calling thread has a scope, of any group. Another thread may wait for it, so that it
-  // must not wait for other threads' scopes.
+  // Whether the calling thread has a scope, of any group. Another thread may wait for it, so that
+  // it must not wait for other threads' scopes.
   static bool any_here() { return innermost_ != nullptr; }
 
   // Returns true when there are |own| scopes, those of the calling thread, and false when there are

@@ -29,8 +29,8 @@ const c10::Stream& stream_of(void* stream) { return *static_cast<const c10::Stre
 // An event is shared with who watches it.
 using Event = std::shared_ptr<const c10::Event>;
 
-// A stream of the library's. Users may have the same stream of torch's, and put into it what waits for
-// the library: only copies are waited for.
+// A stream of the library's. Users may have the same stream of torch's, and put into it what waits
+// for the library: only copies are waited for.
 struct CopyStream {
   c10::Stream stream;
   Event latest;         // recorded last
@@ -40,8 +40,8 @@ CopyStream& copies_of(void* stream) { return *static_cast<CopyStream*>(stream); 
 
 const Event& event_of(void* event) { return *static_cast<const Event*>(event); }
 
-// Returns what |call| returns, a function without arguments. Exceptions of torch mean that |device| has
-// failed.
+// Returns what |call| returns, a function without arguments. Exceptions of torch mean that |device|
+// has failed.
 template <typename Call>
 hetcomm_status_t guarded(void* device, Call&& call) noexcept {
   hetcomm_status_t status = HETCOMM_DEVICE_LOST;
@@ -121,8 +121,8 @@ void stream_destroy(void* device, void* stream) {
   delete &copies_of(stream);
 }
 
-// Puts into |stream| what |call| does with tensors that are not to be tracked. It is the current stream
-// meanwhile. A synchronous device has done it by the end.
+// Puts into |stream| what |call| does with tensors that are not to be tracked. It is the current
+// stream meanwhile. A synchronous device has done it by the end.
 template <typename Call>
 hetcomm_status_t in_stream(void* device, void* stream, Call&& call) {
   return guarded(device, [&] {
@@ -386,7 +386,8 @@ void error_text(void* device, char* text, uint64_t size) {
   }
 }
 
-// Without events a device has no streams: its copies are over when the call returns, and the host sums.
+// Without events a device has no streams: its copies are over when the call returns, and the host
+// sums.
 hetcomm_device_table_t without_streams(hetcomm_device_table_t all) {
   all.stream_create = nullptr;
   all.stream_destroy = nullptr;

@@ -40,9 +40,10 @@ void* DeviceState::add(at::Tensor bytes) {
   return name;
 }
 
-// Torch gives out memory again that was freed while its stream still had work with it, for more work of
-// that stream; the library copies in other streams. So the stream has to be idle, and streams come from
-// a pool that users and the library's copies share: who finds one busy takes the next.
+// Torch gives out memory again that was freed while its stream still had work with it, for more
+// work of that stream; the library copies in other streams. So the stream has to be idle, and
+// streams come from a pool that users and the library's copies share: who finds one busy takes the
+// next.
 void* DeviceState::allocate(size_t size) {
   constexpr int kTries = 32;  // back-ends have pools of about that size
   const auto options = at::TensorOptions().dtype(at::kByte).device(device_);

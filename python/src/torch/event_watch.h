@@ -1,6 +1,6 @@
-// Tells when events of torch complete, for which torch itself has a function that blocks and one that
-// asks, but none that calls back. A thread asks, and sleeps in between: a quarter of the time that it
-// has waited for the latest event.
+// Tells when events of torch complete, for which torch itself has a function that blocks and one
+// that asks, but none that calls back. A thread asks, and sleeps in between: a quarter of the time
+// that it has waited for the latest event.
 #pragma once
 
 #include <c10/core/Event.h>

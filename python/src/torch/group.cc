@@ -143,8 +143,8 @@ void Group::look_after_works() noexcept {
 
 // Returns whether there may be more to look at.
 bool Group::look_at_all() {
-  // Works that are dropped here take objects of Python with them. The end of the interpreter waits for
-  // that.
+  // Works that are dropped here take objects of Python with them. The end of the interpreter waits
+  // for that.
   const Completions::Scope here(completions_);
   size_t place = 0;
   size_t left = pending_count_.load(std::memory_order_relaxed);  // others may post all the time
@@ -242,8 +242,8 @@ void Group::drop_open_groups() {
 namespace {
 
 // Waits until |work| is done, or |deadline|; false where it is not. A thread that runs a hook or a
-// callback is |nested|. It does not wait for a thread that completes the work, because that one's hook
-// may wait for it.
+// callback is |nested|. It does not wait for a thread that completes the work, because that one's
+// hook may wait for it.
 bool wait_for(OperationWork& work, bool nested, std::optional<Clock::time_point> deadline) {
   return nested ? work.wait_for_requests(deadline) : work.wait_until(deadline);
 }
@@ -277,7 +277,7 @@ hetcomm_communicator_t* Group::lend(std::function<void()> forget) {
   return communicator_;
 }
 
-// Whoever has borrowed the communicator lets go of it.
+// Asks those who have borrowed the communicator to let go of it.
 void Group::call_borrowers() noexcept {
   std::vector<std::function<void()>> borrowers;
   {

@@ -72,16 +72,16 @@ class Group : public std::enable_shared_from_this<Group> {
   void forget(OperationWork& work);
   // Lets a watcher complete |work|.
   void watch(const WorkRef& work) { watchers_.watch(work, shared_from_this()); }
-  // Has works completed for which nobody waits, soon after they have ended, from now on and as long as
-  // there are any. Where no thread can be started it logs that, and the next call tries again.
+  // Has works completed for which nobody waits, soon after they have ended, from now on and as long
+  // as there are any. Where no thread can be started it logs that, and the next call tries again.
   // [any-thread]
   void look_after_works() noexcept;
 
-  // The stream in whose order |work| is posted, under the lock of post(): the one that is current for
-  // its device; null where its tensors are in host memory.
+  // The stream in whose order |work| is posted, under the lock of post(): the one that is current
+  // for its device; null where its tensors are in host memory.
   hetcomm_stream_t* stream_of(const OperationWork& work);
-  // Gives that of a message. Messages keep the order of the calls, whatever streams are current: from
-  // the first one of a device on all go through one stream, those of the host too.
+  // Gives that of a message. Messages keep the order of the calls, whatever streams are current:
+  // from the first one of a device on all go through one stream, those of the host too.
   hetcomm_stream_t* stream_of_message(const OperationWork& work);
 
   // Operations collected to start together. Both under the lock of post(): open_group() inside of
@@ -97,8 +97,8 @@ class Group : public std::enable_shared_from_this<Group> {
   bool is_timed() const { return timed_.load(std::memory_order_relaxed); }
   // Works that are not known to be done: somebody may wait for them.
   bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) > 0; }
-  // Returns when all works that there are now are done. A hook or a callback, of this group or another,
-  // does not wait for works that threads are completing, itself or others.
+  // Returns when all works that there are now are done. A hook or a callback, of this group or
+  // another, does not wait for works that threads are completing, itself or others.
   void wait_for_pending();
 
   // The other ranks learn that this one does not make the collective call that they wait for.
@@ -107,11 +107,11 @@ class Group : public std::enable_shared_from_this<Group> {
   void abort(const std::string& reason);
   // Cancels what is pending, and refuses what is posted from now on. close() comes later.
   void cancel_all(const std::string& reason);
-  // Ends what is pending, says goodbye and frees the communicator. Later posts fail with |reason|. A
-  // second call waits for the first one. When it returns no hook and no callback of a work runs any
-  // more, except where it is called by one, of this group or another: then it waits for no other
-  // thread. It throws what a signal handler raises while it waits. Then hooks and callbacks may still
-  // run.
+  // Ends what is pending, says goodbye and frees the communicator. Later posts fail with |reason|.
+  // A second call waits for the first one. When it returns no hook and no callback of a work runs
+  // any more, except where it is called by one, of this group or another: then it waits for no
+  // other thread. It throws what a signal handler raises while it waits. Then hooks and callbacks
+  // may still run.
   void close(const std::string& reason);
   // The threads that complete works of the group.
   Completions& completions() { return completions_; }

@@ -15,10 +15,10 @@ inline constexpr std::chrono::milliseconds kSignalInterval(200);
 // raise: KeyboardInterrupt after Ctrl-C. Nothing on other threads.
 void check_signals();
 
-// Calls |wait| until it returns true. |wait| waits for at most the time that it is given, and returns
-// whether |what| has come about. Signals are checked between the calls. A line of the log says every
-// 10 s that the end of a group waits for |what|. Returns early where the interpreter has ended: hooks
-// and callbacks of Python do not come back then.
+// Calls |wait| until it returns true. |wait| waits for at most the time that it is given, and
+// returns whether |what| has come about. Signals are checked between the calls. A line of the log
+// says every 10 s that the end of a group waits for |what|. Returns early where the interpreter has
+// ended: hooks and callbacks of Python do not come back then.
 void wait_in_steps(const char* what, const std::function<bool(std::chrono::milliseconds)>& wait);
 
 // A thread that waits for an operation, or drops what may be of Python. Where the interpreter ends

@@ -13,8 +13,8 @@ namespace hetcomm::torch_backend {
 
 class Lookout {
  public:
-  // Looks around and returns whether it wants to be called again. What it throws is logged, and it is
-  // called again.
+  // Looks around and returns whether it wants to be called again. What it throws is logged, and it
+  // is called again.
   using Look = std::function<bool()>;
 
   Lookout() = default;
@@ -23,8 +23,8 @@ class Lookout {
   Lookout(const Lookout&) = delete;
   Lookout& operator=(const Lookout&) = delete;
 
-  // Calls |look| on the thread until it returns false: first after kPause, and then after kPause again
-  // or four times the time that all looks took, so that they cost a fifth of a core at most.
+  // Calls |look| on the thread until it returns false: first after kPause, and then after kPause
+  // again or four times the time that all looks took, so that they cost a fifth of a core at most.
   // [any-thread]
   void add(Look look);
 

@@ -58,9 +58,9 @@ class ProcessGroup final : public c10d::Backend {
                c10::intrusive_ptr<Options> options);
   ~ProcessGroup() override;
   // Shuts down all that there are, and returns when their callbacks have run. It first cancels the
-  // operations of all: a callback of one group may wait for an operation of another. Later posts fail
-  // with |reason|. Ranks that wait for this one in a collective operation read |told|, unless that is
-  // empty. It throws what a signal handler raises while it waits for callbacks.
+  // operations of all: a callback of one group may wait for an operation of another. Later posts
+  // fail with |reason|. Ranks that wait for this one in a collective operation read |told|, unless
+  // that is empty. It throws what a signal handler raises while it waits for callbacks.
   static void close_all(const std::string& reason, const std::string& told);
 
   const std::string getBackendName() const override { return "hetcomm"; }

@@ -103,8 +103,8 @@ at::Tensor any_numbers(at::ScalarType type, int64_t count, double bound, uint64_
   return any_bits(at::kInt, count, seed).to(at::kDouble).mul_(bound / kIntegers).to(type);
 }
 
-// Operands of a trial: any bits; numbers of one size, whose sums have to be rounded; numbers so small
-// that sums, or products, are subnormal.
+// Operands of a trial: any bits; numbers of one size, whose sums have to be rounded; numbers so
+// small that sums, or products, are subnormal.
 std::vector<std::array<at::Tensor, 2>> operands_of(at::ScalarType first, at::ScalarType second) {
   constexpr int64_t kCount = 4096;
   std::vector<std::array<at::Tensor, 2>> all = {

@@ -1,8 +1,8 @@
 // Reductions that torch makes on a device: which it can, and how.
 //
 // The library takes only what gives the same bits as the host. Back-ends may flush small numbers to
-// zero or round as they like, so that each combination of type and operator is tried, on a thread of
-// its own, before it is used.
+// zero or round as they like, so that each combination of type and operator is tried, on a thread
+// of its own, before it is used.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,8 +29,9 @@ class Reductions {
   // Waits for a trial under way.
   ~Reductions();
 
-  // Whether |what|, which is well formed, gives the bits that torch's CPU gives. False: it does not, or it has
-  // not been tried yet; then it will be. May throw where there is no memory. [any-thread]
+  // Whether |what|, which is well formed, gives the bits that torch's CPU gives. False: it does
+  // not, or it has not been tried yet; then it will be. May throw where there is no memory.
+  // [any-thread]
   bool are_exact(const hetcomm_device_reduction_t& what);
 
   // Reduces in the current stream. The tensors have one dimension and the types of |what|.

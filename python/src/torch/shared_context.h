@@ -31,18 +31,18 @@ class SharedContext {
   // False in a forked child.
   bool alive() const;
 
-  // Whether |device| has streams that operations wait for. Where it has none the two below wait for what
-  // the current stream holds, and give null. [any-thread]
+  // Whether |device| has streams that operations wait for. Where it has none the two below wait for
+  // what the current stream holds, and give null. [any-thread]
   bool has_streams(c10::Device device);
   // Gives what the library calls the stream |torchs|. It stays the context's. [any-thread]
   hetcomm_stream_t* stream(const c10::Stream& torchs);
-  // Gives a stream that waits for what the current streams of |device|, and of others of its type, held
-  // at this and earlier calls. Operations on several devices go in its order. [any-thread]
+  // Gives a stream that waits for what the current streams of |device|, and of others of its type,
+  // held at this and earlier calls. Operations on several devices go in its order. [any-thread]
   hetcomm_stream_t* joint_stream(c10::Device device);
   // A stream for copies within |device|, the same one for all. [any-thread]
   c10::Stream copy_stream(c10::Device device);
-  // Makes a memory of the contents of |packed|, which is contiguous and lies on a device. It keeps the
-  // tensor. [any-thread]
+  // Makes a memory of the contents of |packed|, which is contiguous and lies on a device. It keeps
+  // the tensor. [any-thread]
   hetcomm_memory_t* wrap(const at::Tensor& packed);
   // Frees what wrap() gave. No operation uses it. [any-thread]
   static void unwrap(hetcomm_memory_t* memory);

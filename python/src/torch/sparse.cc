@@ -55,8 +55,8 @@ at::Tensor empty_like_rows(const at::Tensor& model, int64_t rows) {
   return at::empty(sizes, model.options());
 }
 
-// One operation; lives until its second step has ended. It does not use the process group: a callback
-// of an operation before it may drop the last reference to that.
+// One operation; lives until its second step has ended. It does not use the process group: a
+// callback of an operation before it may drop the last reference to that.
 class SparseAllreduce {
  public:
   using Tensors = ProcessGroup::Tensors;

@@ -10,8 +10,9 @@ namespace hetcomm::torch_backend {
 // streams, of which this takes one of high priority, as fewer do.
 c10::Stream make_stream(c10::Device device);
 
-// Whether |device| is one of a back-end without events, or without streams that others than users have:
-// what is put into its streams is over when finish() returns, and nothing tells so by itself. It tries.
+// Whether |device| is one of a back-end without events, or without streams that others than users
+// have: what is put into its streams is over when finish() returns, and nothing tells so by itself.
+// It tries.
 bool is_synchronous(c10::Device device);
 
 // Waits for what |stream| holds, where the back-end can; where it cannot that is over already.

@@ -40,7 +40,8 @@ class Width {
   uint64_t width_ = 8;
 };
 
-// |elements| of |bytes|, in which they fit, from |offset| on; none: they are not aligned for their type.
+// |elements| of |bytes|, in which they fit, from |offset| on; none: they are not aligned for their
+// type.
 std::optional<at::Tensor> elements_of(const at::Tensor& bytes, uint64_t offset, uint64_t elements,
                                       at::ScalarType type);
 

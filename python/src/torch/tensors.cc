@@ -109,8 +109,8 @@ Packed kept(OperationWork& work, const at::Tensor& contiguous) {
   return {contiguous, work.wrap(contiguous)};
 }
 
-// A view of |tensor| in which each address is there once, and its counterpart in |packed|, which has
-// the same sizes: along a dimension without a stride the last element stands for all.
+// A view of |tensor| in which each address is there once, and its counterpart in |packed|, which
+// has the same sizes: along a dimension without a stride the last element stands for all.
 CopyBack without_repetition(at::Tensor packed, at::Tensor tensor) {
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.stride(d) != 0 || tensor.size(d) < 2) continue;

@@ -36,15 +36,15 @@ Packed packed_input(OperationWork& work, const at::Tensor& tensor);
 // there while others read would be read as well.
 Packed apart_from(OperationWork& work, const Packed& packed, const std::vector<Packed>& results);
 // Returns what takes the elements of |tensor|: itself, or a stand-in that |work| copies back.
-// |with_contents|: it is read as well. Of elements that lie at one address, as in an expanded tensor,
-// the last one counts.
+// |with_contents|: it is read as well. Of elements that lie at one address, as in an expanded
+// tensor, the last one counts.
 Packed packed_output(OperationWork& work, const at::Tensor& tensor, bool with_contents);
 
 hetcomm_buffer_t buffer_of(const Packed& packed);
 // |count| elements from the |first| on.
 hetcomm_buffer_t buffer_of(const Packed& packed, int64_t first, int64_t count);
 std::vector<hetcomm_buffer_t> buffers_of(const std::vector<Packed>& packed);
-// Of a tensor in host memory, which outlives the operation.
+// Returns the buffer of a tensor in host memory, which outlives the operation.
 hetcomm_buffer_t host_buffer_of(const at::Tensor& contiguous);
 
 struct Reduction {

@@ -161,8 +161,8 @@ uint64_t Watchers::pause_ns() const {
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
-// Makes a window of |first| and of works in the list, |from| and those behind it. Returns what follows
-// them. Works that are over go from watched_ to over_.
+// Makes a window of |first| and of works in the list, |from| and those behind it. Returns what
+// follows them. Works that are over go from watched_ to over_.
 Watchers::Works::iterator Watchers::fill(Works::iterator from, hetcomm_request_t* first) {
   window_.requests.assign(1, first);
   window_.parts.clear();
@@ -241,8 +241,8 @@ void Watchers::let_go(bool waits) {
   threads.swap(threads_);
   lock.unlock();
   for (std::thread& thread : threads) {
-    // A callback of one thread may wait for one of another, and a thread may drop the last reference
-    // to the process group.
+    // A callback of one thread may wait for one of another, and a thread may drop the last
+    // reference to the process group.
     if (waits && thread.get_id() != std::this_thread::get_id()) {
       thread.join();
     } else {

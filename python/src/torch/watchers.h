@@ -5,8 +5,8 @@
 // leads then.
 //
 // The leader waits for kWindow requests at once, which costs the same however many works are
-// watched. Where there are more, it goes round all of them in steps of kWindow. It pauses between two
-// rounds for four times the time that the last one took.
+// watched. Where there are more, it goes round all of them in steps of kWindow. It pauses between
+// two rounds for four times the time that the last one took.
 #pragma once
 
 #include <chrono>
@@ -44,8 +44,8 @@ class Watchers {
   void watch(const WorkRef& work, const std::shared_ptr<void>& owner);
   // Ends the threads. Those that are in callbacks end when they come back.
   void stop();
-  // Lets go of the threads after stop(). With |waits| it returns when they have ended. A callback may
-  // call it, without |waits|.
+  // Lets go of the threads after stop(). With |waits| it returns when they have ended. A callback
+  // may call it, without |waits|.
   void let_go(bool waits);
   // Lets go of the threads in a forked child, where they do not run.
   void forget_threads();

@@ -29,8 +29,8 @@ uint64_t nanoseconds_left(std::optional<Clock::time_point> deadline) {
   return static_cast<uint64_t>(std::max<int64_t>(left.count(), 2));
 }
 
-// This names what the thread has posted last, until it asks for that. It is compared only: the work may
-// be gone.
+// This names what the thread has posted last, until it asks for that. It is compared only: the work
+// may be gone.
 constinit thread_local const OperationWork* just_posted = nullptr;
 
 uint64_t make_key() {
@@ -213,7 +213,7 @@ void OperationWork::call_hooks(bool failed) const noexcept {
   hooks.aborts.call();
 }
 
-// Whoever learns that the work is done may use the results in any stream.
+// A thread that learns that the work is done may use the results in any stream.
 void OperationWork::copy_results_back() {
   if (copies_.empty()) return;
   if (!device_) {
@@ -303,8 +303,8 @@ void OperationWork::poll() {
   }
 }
 
-// torch's recorder asks right after the post whether the hooks were called already, and needs no more. A
-// poll that leaves the operation pending would wake the library's thread each time.
+// torch's recorder asks right after the post whether the hooks were called already, and needs no
+// more. A poll that leaves the operation pending would wake the library's thread each time.
 bool OperationWork::isCompleted() {
   const bool recorder_asks =
       std::exchange(just_posted, nullptr) == this && !group_->hooks().completions.empty();

@@ -56,8 +56,8 @@ class OperationWork final : public c10d::Work {
 
   // Before it is posted, or while it is: what has to live until it is done.
   void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
-  // Does so with a contiguous tensor on a device; all of a work's are on one device. Gives the name of
-  // its memory, which is null if it is empty.
+  // Does so with a contiguous tensor on a device; all of a work's are on one device. Gives the name
+  // of its memory, which is null if it is empty.
   hetcomm_memory_t* wrap(const at::Tensor& tensor);
   // It is posted in the order of the current stream of |device|, and has no tensors.
   void follow(c10::Device device) { device_ = device; }
@@ -104,13 +104,13 @@ class OperationWork final : public c10d::Work {
 
   const char* name() const { return name_; }
   bool done() const { return done_.load(std::memory_order_acquire); }
-  // Waits until no request is open, or |deadline|; true if none is. Then it is done, or another thread
-  // completes it. Throws nothing.
+  // Waits until no request is open, or |deadline|; true if none is. Then it is done, or another
+  // thread completes it. Throws nothing.
   bool wait_for_requests(std::optional<std::chrono::steady_clock::time_point> deadline);
   // Waits until it is done, or |deadline|; true if it is. Throws nothing.
   bool wait_until(std::optional<std::chrono::steady_clock::time_point> deadline);
-  // The first part whose request is not reported yet, or null. After the posting parts stay where they
-  // are.
+  // The first part whose request is not reported yet, or null. After the posting parts stay where
+  // they are.
   Part* next_part();
   // Takes reports that are there.
   void poll();

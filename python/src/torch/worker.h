@@ -24,8 +24,8 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Runs |task| after those before it. False once it was stopped. What a task throws is logged. Throws
-  // where there is no memory or no thread; the task is not run then.
+  // Runs |task| after those before it. False once it was stopped. What a task throws is logged.
+  // Throws where there is no memory or no thread; the task is not run then.
   bool run(std::function<void()> task) {
     const std::scoped_lock lock(state_->mutex);
     if (state_->stops) return false;

@@ -10,10 +10,10 @@
 // So all others are done with chunk g - 2 n, and nobody reads what is overwritten. Nothing is
 // locked: a rank that dies leaves no more than a ticket that does not come.
 //
-// Where a rank asks for long chunks with its first ticket, all pass over n chunks when they have seen
-// all first tickets. No rank has given out more of them, none has taken data from them, and all are
-// done with the operation before. The chunks that follow lie elsewhere and have tickets here, under the
-// same rule with a smaller n.
+// Where a rank asks for long chunks with its first ticket, all pass over n chunks when they have
+// seen all first tickets. No rank has given out more of them, none has taken data from them, and
+// all are done with the operation before. The chunks that follow lie elsewhere and have tickets
+// here, under the same rule with a smaller n.
 #pragma once
 
 #include <atomic>
@@ -38,8 +38,8 @@ class ChunkTickets {
   // Ends the operation, which had |chunks| chunks.
   void finish(uint64_t chunks) { done_ += chunks; }
 
-  // Passes over the chunks that ranks may have given out by now, all of whose first one this rank has
-  // seen: what is in them counts for nothing.
+  // Passes over the chunks that ranks may have given out by now, all of whose first one this rank
+  // has seen: what is in them counts for nothing.
   void skip() {
     done_ += window();
     start();

@@ -66,7 +66,7 @@ void Collective::join(Team& team, uint64_t sequence) {
 }
 
 void Collective::start(bool in_arena) {
-  // What other ranks have said of it may have ended it before its turn.
+  // A message of another rank may have ended it before its turn.
   if (state_ != State::kQueued) return;
   in_arena_ = in_arena;
   // Time in the queue does not count: one of many that are queued is not slow.
@@ -203,7 +203,7 @@ void Collective::try_to_end() {
 // The other ranks are told, since they may wait for this one.
 void Collective::withdraw(Code code, const std::string& text) { owner_->fail(code, text); }
 
-// What a rank that has left had to send may be here.
+// The data of a rank that has left may be here already.
 bool Collective::fails_without(int rank, bool has_left) const {
   const JobMember& communicator = owner_->communicator();
   if (has_left || !communicator.contains(rank)) return false;

@@ -5,8 +5,8 @@
 //
 // Buffers of devices are copied to and from host memory while the data moves (task_copies.h): what
 // is loading has to wait for all that it sends, and what is storing for the rest of the results.
-// Steps move data by messages (runner.h), or goes through the arena that the ranks of a
-// host share (arena_runner.h). Objects are used again, so that an operation allocates nothing once there are
+// Steps move data by messages (runner.h), or goes through the arena that the ranks of a host share
+// (arena_runner.h). Objects are used again, so that an operation allocates nothing once there are
 // enough. All under the baton, but for set_up() and attach().
 #pragma once
 
@@ -71,8 +71,8 @@ class Collective final : public CompositeOperation,
   // Whether its data moves: in the arena, whether its turn has come.
   bool moving() const HETCOMM_UNDER_BATON { return state_ == State::kMoving; }
 
-  // Its team calls join() when the operation has come, and start() in its turn. start() does nothing
-  // where the operation has ended by then.
+  // Its team calls join() when the operation has come, and start() in its turn. start() does
+  // nothing where the operation has ended by then.
   void join(Team& team, uint64_t sequence) HETCOMM_UNDER_BATON;
   void start(bool in_arena) HETCOMM_UNDER_BATON;
   // Goes on with what is ready.

@@ -8,9 +8,9 @@
 // Filling and draining run beside each other, chunk by chunk.
 //
 // Lines that lie in the cache of one core are slow to read for a core that shares no cache with it.
-// So a rank can also fill memory of its own, and write what others read past the caches. The machine
-// does not say which is quicker: whole operations are measured in both ways (way_trials.h). Under
-// the baton.
+// So a rank can also fill memory of its own, and write what others read past the caches. The
+// machine does not say which is quicker: whole operations are measured in both ways (way_trials.h).
+// Under the baton.
 #pragma once
 
 #include <cstddef>

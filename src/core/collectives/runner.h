@@ -31,8 +31,8 @@ class RunnerClient {
   virtual void make_steps(uint64_t segment, Steps* steps) HETCOMM_UNDER_BATON = 0;
   // Whether |segment| may begin: its data is there. If not, runner_ready() follows when it is.
   virtual bool may_begin(uint64_t segment) HETCOMM_UNDER_BATON = 0;
-  // Gives |bytes| of scratch memory for the steps in segment slot |slot|, until give_scratch() or the
-  // end of the transfer. Null: there is none.
+  // Gives |bytes| of scratch memory for the steps in segment slot |slot|, until give_scratch() or
+  // the end of the transfer. Null: there is none.
   virtual std::byte* take_scratch(size_t slot, uint64_t bytes) HETCOMM_UNDER_BATON = 0;
   virtual void give_scratch(size_t slot) HETCOMM_UNDER_BATON = 0;
   // Returns the rank in the job of a step's |peer|.

@@ -60,8 +60,8 @@ class Side {
   // many as there are blocks.
   void append_rows(uint64_t offset, uint64_t bytes, StreamDirection direction,
                    std::vector<StagedRows>* rows) const;
-  // Copies |bytes| from |offset| on of a block to |host|, or from there. Appends what devices are to
-  // copy: there is room for it.
+  // Copies |bytes| from |offset| on of a block to |host|, or from there. Appends what devices are
+  // to copy: there is room for it.
   void append_part(uint32_t block, uint64_t offset, uint64_t bytes, std::byte* host,
                    StreamDirection direction, std::vector<StagedRows>* rows) const;
   // Replaces what is sent by a copy whose elements are multiplied by |factor|; false when there is

@@ -20,8 +20,8 @@ class SlowCall {
  public:
   void start(uint64_t now_ns) HETCOMM_UNDER_BATON { at_ns_ = now_ns + kFirstNs; }
   uint64_t next_ns() const HETCOMM_UNDER_BATON { return at_ns_; }
-  // Calls tell(rank) for |next|, the first time, and for some of |awaited|, which are in order. Each
-  // round through these takes twice as long as the one before.
+  // Calls tell(rank) for |next|, the first time, and for some of |awaited|, which are in order.
+  // Each round through these takes twice as long as the one before.
   template <typename Tell>
   void tell(uint64_t now_ns, int next, const std::vector<int>& awaited,
             Tell&& tell) HETCOMM_UNDER_BATON {

@@ -42,7 +42,8 @@ void StepSums::Slot::on_copied(const Status& status) {
 bool StepSums::describe(const Task& task, const Steps& steps, const Step& step,
                         const Addresses& addresses, Slot& slot) {
   const Problem& problem = task.problem();
-  // Factors are the host's business; and so is what ranks have to calculate alike, if it may be a NaN.
+  // Factors are the host's business; and so is what ranks have to calculate alike, if it may be a
+  // NaN.
   if (task.call().reduction == HETCOMM_REDUCE_PREMUL_SUM) return false;
   if (step.is_repeated && task.type() >= reduce::Type::kFloat16) return false;
   slot.operands.clear();

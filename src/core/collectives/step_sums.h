@@ -41,7 +41,7 @@ class StepSums {
            StepSumsClient& client) HETCOMM_UNDER_BATON;
 
  private:
-  // What a device does for one segment.
+  // The work of a device for one segment.
   class Slot final : public CopyHandler {
    public:
     void on_copied(const Status& status) override HETCOMM_UNDER_BATON;

@@ -52,8 +52,8 @@ class Task {
   uint64_t sequence() const { return sequence_; }
   // Number of the operation among those of its team, the same on all ranks.
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
-  // Hash of this call, of all calls of its team before it, and of the refusals between them; 0 where
-  // calls are not compared.
+  // Hash of this call, of all calls of its team before it, and of the refusals between them; 0
+  // where calls are not compared.
   uint64_t history() const { return history_; }
   void set_history(uint64_t history) { history_ = history; }
   // Hash of the link model by which algorithms are chosen.

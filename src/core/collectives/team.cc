@@ -14,8 +14,8 @@
 namespace hetcomm::collectives {
 namespace {
 
-// A tag has a bit for agreements, 22 bits of the list, 16 of the number, 16 of the calls so far, and
-// 8 of the segment.
+// A tag has a bit for agreements, 22 bits of the list, 16 of the number, 16 of the calls so far,
+// and 8 of the segment.
 constexpr uint64_t kAgreementBit = uint64_t{1} << 62;
 constexpr unsigned kListBits = 22;
 constexpr unsigned kListShift = 40;
@@ -370,9 +370,9 @@ void Team::note_unexpected_part(int job_rank, uint64_t tag) {
   const auto at = std::find(ranks_.begin(), ranks_.end(), job_rank);
   if (at == ranks_.end()) return;
   const auto peer = static_cast<uint32_t>(at - ranks_.begin());
-  // The low bits of a number tell which one is meant, if it is near one that is known. Either rank may
-  // have called far more than the other. The messages of a rank are near each other, and none is for
-  // an operation that is over here.
+  // The low bits of a number tell which one is meant, if it is near one that is known. Either rank
+  // may have called far more than the other. The messages of a rank are near each other, and none
+  // is for an operation that is over here.
   uint64_t& newest = parts_.newest[peer];
   const uint64_t near = std::max(newest, oldest_under_way());
   const auto ahead = static_cast<int16_t>(static_cast<uint16_t>((tag >> kSequenceShift) - near));
@@ -412,8 +412,8 @@ void Team::dispute(uint32_t peer, const Remembered& own) {
   tell_own(peer, own);
 }
 
-// Where the other rank does not say in what they differ, since it has left or computes, this one says
-// what it knows.
+// Where the other rank does not say in what they differ, since it has left or computes, this one
+// says what it knows.
 void Team::end_disputes(uint64_t now_ns) {
   if (disputes_.empty() || now_ns < disputes_.front().since_ns + kReasonNs) return;
   const std::string text = text_of(disputes_.front());

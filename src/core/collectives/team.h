@@ -5,10 +5,10 @@
 // that may go there waits until the ranks have found out whether they share an arena. A barrier or
 // a split that is the very first operation goes by messages.
 //
-// A rank takes data only from ranks that have made the same calls so far: tags, and the checks in the
-// arena, have a hash of all of them (ADR 12). A message of another rank that has made other calls
-// shows that they differ. Both then find out in what, and the operations fail on all ranks. All under
-// the baton.
+// A rank takes data only from ranks that have made the same calls so far: tags, and the checks in
+// the arena, have a hash of all of them (ADR 12). A message of another rank that has made other
+// calls shows that they differ. Both then find out in what, and the operations fail on all ranks.
+// All under the baton.
 #pragma once
 
 #include <array>
@@ -48,7 +48,8 @@ class Team final : public JobTask {
   // Tag of the messages of an operation, without the number of a segment.
   uint64_t tag(uint64_t sequence, uint64_t history) const HETCOMM_UNDER_BATON;
   uint64_t agreement_tag() const HETCOMM_UNDER_BATON;
-  // What the tags of its messages have of the list. Two teams with the same one cannot be told apart.
+  // The part of the list that the tags of its messages carry. Two teams with the same mark cannot
+  // be told apart.
   uint64_t mark() const HETCOMM_UNDER_BATON { return mark_of_hash(hash_); }
   static uint64_t mark_of_hash(uint64_t hash);
   static uint64_t mark_of(uint64_t tag);

@@ -1,7 +1,7 @@
 // Chooses the way in which whole operations are written, by what earlier ones took.
 //
-// Operations of about the same length are alike, sums and others apart. One of them now and then goes
-// in the other way. Ranks count alike, so that they try together.
+// Operations of about the same length are alike, sums and others apart. One of them now and then
+// goes in the other way. Ranks count alike, so that they try together.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@ class WayTrials {
     if (now_->count <= kUnsettled) return;  // pages were made
     double& known = cost(way);
     const double sample = static_cast<double>(took_ns) / static_cast<double>(bytes_);
-    // A rank that was suspended in between says little. Of the first ones the least counts, and none
-    // of the others for more than twice of what was known.
+    // A rank that was suspended in between says little. Of the first ones the least counts, and
+    // none of the others for more than twice of what was known.
     if (known == 0 || now_->count <= kFirst) {
       known = known == 0 ? sample : std::min(known, sample);
     } else {

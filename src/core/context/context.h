@@ -51,23 +51,23 @@ class Context final : private Submitter, private CopyWarden {
   Log& log() { return *log_; }
   Engine& engine() { return engine_; }
   DeviceSet& devices() { return devices_; }
-  // The number of the device of |kind| for |native|, which |make| makes if there is none yet. Jobs that
-  // are created from now on choose NICs by it, too; those there are keep theirs, of which it uses the
-  // near ones. [any-thread]
+  // The number of the device of |kind| for |native|, which |make| makes if there is none yet. Jobs
+  // that are created from now on choose NICs by it, too; those there are keep theirs, of which it
+  // uses the near ones. [any-thread]
   Result<size_t> find_or_add_device(std::string_view kind, void* native,
                                     const std::function<Result<Device>()>& make);
   // Takes |device| over, and gives its number; not if it fails. As above else. [any-thread]
   Result<size_t> add_device(const Device& device);
-  // Gives up device |index|, which is not the host: its operations end with DEVICE_LOST and |why|, and
-  // nothing is started on it any more. Copies may go on (DeviceSet::abandoned). [any-thread]
+  // Gives up device |index|, which is not the host: its operations end with DEVICE_LOST and |why|,
+  // and nothing is started on it any more. Copies may go on (DeviceSet::abandoned). [any-thread]
   void abandon_device(size_t index, std::string_view why) HETCOMM_EXCLUDES(baton_role);
   const std::vector<std::unique_ptr<TransportFactory>>& factories() const { return factories_; }
 
   // The machine and its NICs, read when first asked for. [any-thread]
   topology::HostTopology& topology() { return topology_; }
   // Returns what a job goes by. NICs and places are chosen when first asked for, and do not change
-  // but by learn_devices(). No NIC is named where there is nothing to choose, as most often in a job that
-  // |stays_on_host|. Fails for a topology that the user has named and that cannot be used.
+  // but by learn_devices(). No NIC is named where there is nothing to choose, as most often in a
+  // job that |stays_on_host|. Fails for a topology that the user has named and that cannot be used.
   // [any-thread]
   Result<const HostPlaces*> host_places(bool stays_on_host);
   // Devices on this host, of which other ranks do not know by themselves. [any-thread]

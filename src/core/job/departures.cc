@@ -101,8 +101,8 @@ void Departures::take_back(Departure& departure) {
   departure.close();
 }
 
-// Its places are still waited for. Nobody waits for it any more in an order of which it has no other
-// operation, and it waits for nobody there.
+// Its places are still waited for. Nobody waits for it any more in an order of which it has no
+// other operation, and it waits for nobody there.
 void Departures::leave(Operation& operation) {
   Departure& departure = *operation.order.departure;
   departure.operations_[operation.order.index] = nullptr;
@@ -217,8 +217,8 @@ void Departures::on_abandoned(size_t index) {
   std::erase_if(lines_, [](const Line& line) { return line.waiting.empty(); });
 }
 
-// Looks at one order that has changed: lets the first departure go that its streams have come to and
-// that is the first of all its orders.
+// Looks at one order that has changed: lets the first departure go that its streams have come to
+// and that is the first of all its orders.
 int Departures::depart_in_order() {
   const auto own = orders_.find(changed_);
   Order& order = own->second;

@@ -100,7 +100,8 @@ class Departures {
       }
     }
   }
-  // Device |index| was given up, whose streams are not waited for any more: ends what waits for them.
+  // Device |index| was given up, whose streams are not waited for any more: ends what waits for
+  // them.
   void on_abandoned(size_t index) HETCOMM_UNDER_BATON;
   // No stream is waited for, and none may go.
   bool idle() const HETCOMM_UNDER_BATON { return lines_.empty() && !ready(); }
@@ -151,8 +152,8 @@ class Departures {
   std::list<Line> lines_;
   std::unordered_map<const void*, Order> orders_;
   const void* changed_ = nullptr;  // the first of a list of orders that have
-  // The first of a list of departures that have left all of their orders, and that their streams had
-  // come to before: nothing else will look at them.
+  // The first of a list of departures that have left all of their orders, and that their streams
+  // had come to before: nothing else will look at them.
   Departure* released_ = nullptr;
 };
 

@@ -574,7 +574,7 @@ void Job::run_timers(uint64_t now_ns) {
 }
 
 uint64_t Job::next_timer_ns() const {
-  // What was kept for copies that were abandoned goes soon after they have ended.
+  // Memory that was kept for abandoned copies goes soon after they have ended.
   constexpr uint64_t kLookNs = 100'000'000;
   const uint64_t look_ns =
       environment_.devices.abandoned().none() ? kForever : commons_.now_ns() + kLookNs;

@@ -134,7 +134,7 @@ class Job final : public Driven, private DeviceUser {
   struct Meeting {
     JobDigest digest;
     liveness::AddressBook addresses;  // of control planes
-    // Of those ranks that have told them.
+    // The offers that ranks have told.
     std::vector<std::pair<int, std::vector<PeerInfo::Offer>>> offers;
     std::vector<std::byte> profile;  // of this rank, for those that ask for it
   };

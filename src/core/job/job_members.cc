@@ -63,8 +63,8 @@ JobMember* JobMembers::find(int origin, uint32_t channel) const {
 
 // --- failures ---------------------------------------------------------------
 
-// What it ends may abort other communicators, so that it is called again before it is done: each
-// call ends what it has closed itself.
+// An operation that ends here may abort other communicators, which calls this function again before
+// it is done. Each call ends the communicators that it has closed itself.
 void JobMembers::abort(JobMember& communicator, const Status& why, bool publish) {
   if (communicator.channel().closed) return;
   if (publish && commons_.control != nullptr) {

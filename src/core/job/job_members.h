@@ -40,9 +40,9 @@ class JobMembers {
   void close_channel(Channel& channel) HETCOMM_UNDER_BATON;
   // Closes it and tells all ranks: theirs are aborted.
   void give_up_channel(Channel& channel) HETCOMM_UNDER_BATON;
-  // Ends every operation on the communicator, and on those that were split from it, with |why|, here
-  // and (|publish|) on all ranks. Works without memory if it does not publish. Otherwise it may throw
-  // std::bad_alloc, and has then done nothing.
+  // Ends every operation on the communicator, and on those that were split from it, with |why|,
+  // here and (|publish|) on all ranks. Works without memory if it does not publish. Otherwise it
+  // may throw std::bad_alloc, and has then done nothing.
   void abort(JobMember& communicator, const Status& why, bool publish) HETCOMM_UNDER_BATON;
   // Ends the collective operations of a communicator, here and (|publish|) on all ranks.
   void fail_collectives(JobMember& communicator, const Status& why,

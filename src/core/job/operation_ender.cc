@@ -59,8 +59,8 @@ std::string OperationEnder::awaited_text(const Operation& operation) {
   return text;
 }
 
-// What ends for its deadline says whom it waited for. Messages of the library's own have no other
-// name for people than the operation that they belong to.
+// An operation that ends for its deadline names the ranks that it waited for. Messages of the
+// library's own have no other name for people than the operation that they belong to.
 void OperationEnder::end(Operation& operation, Code code, std::string_view why) {
   std::string text = text_or_none([&]() HETCOMM_UNDER_BATON {
     if (operation.end_handler != nullptr && code != Code::kTimedOut) return std::string(why);
@@ -72,8 +72,8 @@ void OperationEnder::end(Operation& operation, Code code, std::string_view why) 
       code == Code::kTimedOut && has_parts ? operation.composite->code_at_deadline() : code;
   switch (operation.phase) {
     case OperationPhase::kCollected:
-      // Its group has not started it. The ranks that wait for a redistribution hear of it; a collective
-      // operation does not count as called.
+      // Its group has not started it. The ranks that wait for a redistribution hear of it; a
+      // collective operation does not count as called.
       if (has_parts && code == Code::kTimedOut && !operation.composite->is_collective_call()) {
         operation.composite->withdraw(code, text);
       }

@@ -73,7 +73,7 @@ void AbandonedCopies::keep(std::unique_ptr<Kept> what) noexcept {
   kept_.back() = std::move(what);
 }
 
-// What nothing uses any more. Its end is not under the mutex.
+// Takes the objects that nothing uses any more. The caller destroys them without the mutex.
 std::list<std::unique_ptr<AbandonedCopies::Kept>> AbandonedCopies::take_unused() {
   std::list<std::unique_ptr<Kept>> unused;
   const std::lock_guard lock(mutex_);

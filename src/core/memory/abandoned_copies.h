@@ -1,8 +1,10 @@
-// Copies of devices that were given up (hetcomm_device_abandon). No operation waits for them any more.
+// Copies of devices that were given up (hetcomm_device_abandon). No operation waits for them any
+// more.
 //
 // Such a copy may end at any time, or never. Until then it may read and write its memory, and calls
-// of its device may wait for it. So whatever it uses is kept here and goes when that is over. What is
-// still in use when this object goes stays as long as the process. All functions are [any-thread].
+// of its device may wait for it. So whatever it uses is kept here and goes when that is over. What
+// is still in use when this object goes stays as long as the process. All functions are
+// [any-thread].
 #pragma once
 
 #include <atomic>

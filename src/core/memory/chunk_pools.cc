@@ -16,9 +16,9 @@ constexpr uint64_t kPage = 4096;
 }  // namespace
 
 // Every stage but one waits for a chunk at the beginning and for one at the end, so chunks should
-// be small. Each chunk costs about kChunkCostS and the start of its copy beside its bytes, so chunks
-// should be few. The sum of both costs is least at the root below. Measurements from 250 MB/s to
-// 14 GB/s, with 256 KiB to 64 MiB, agree with it.
+// be small. Each chunk costs about kChunkCostS and the start of its copy beside its bytes, so
+// chunks should be few. The sum of both costs is least at the root below. Measurements from 250
+// MB/s to 14 GB/s, with 256 KiB to 64 MiB, agree with it.
 StagingShape choose_staging_shape(const StagingOptions& options, uint64_t length,
                                   const CopyCosts& costs) {
   constexpr double kChunkCostS = 5e-6;

@@ -8,8 +8,8 @@
 // A block for sending may be a file that one peer, its reader, can map. The peer reads chunks where
 // these lie (ChunkPlace). Such a block is for messages to that peer alone. A chunk that the peer
 // may still read is not used again, whatever has happened: its block goes, and the peer keeps the
-// pages. A block that a copy may still touch whose device was given up is not used again before that
-// copy has ended. All calls are made under the baton.
+// pages. A block that a copy may still touch whose device was given up is not used again before
+// that copy has ended. All calls are made under the baton.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ struct StagingShape {
   size_t depth = 0;
 };
 
-// What copies of a device cost; 0: unknown.
+// Costs of a device's copies. 0: unknown.
 struct CopyCosts {
   double bytes_per_s = 0;
   double start_s = 0;  // time of the thread that starts a copy
@@ -153,11 +153,12 @@ class ChunkPools {
   void set_publisher(BlockPublisher* publisher) HETCOMM_UNDER_BATON { publisher_ = publisher; }
   // Returns where chunks for device |index| lie, for Share::choose_shape().
   size_t place_of(size_t index) HETCOMM_UNDER_BATON;
-  // Chunks for device |index|, which was added, lie near NUMA node |node|. May throw std::bad_alloc.
+  // Chunks for device |index|, which was added, lie near NUMA node |node|. May throw
+  // std::bad_alloc.
   void set_node(size_t index, int node) HETCOMM_UNDER_BATON;
   const Place& place(size_t number) const HETCOMM_UNDER_BATON { return places_[number]; }
-  // Frees what could not be freed when its use ended. Of regions that readers have not let go of, it
-  // looks at a few each time.
+  // Frees what could not be freed when its use ended. Of regions that readers have not let go of,
+  // it looks at a few each time.
   void tidy() HETCOMM_UNDER_BATON;
   // Makes blocks for device |index|, whose user's streams will be held back. Nothing can be pinned
   // then.

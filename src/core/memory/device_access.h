@@ -3,11 +3,12 @@
 //
 // It tries whether a transport reaches a device when memory of the device is about to go over the
 // transport for the first time. What it finds holds for that transport, which is one network
-// interface, and for good, except where something has failed that passes: then it tries again, after
-// a pause that is long beside the trial and doubles each time. A trial allocates memory of the device and
-// frees it, so there is none while a user's stream is held back: the memory is staged until then. It attaches each memory on its first
-// use. If a transport does not reach a memory, or refuses it, core stages. With
-// HETCOMM_DEVICE_PATH=direct the operation fails instead. All calls are made under the baton.
+// interface, and for good, except where something has failed that passes: then it tries again,
+// after a pause that is long beside the trial and doubles each time. A trial allocates memory of
+// the device and frees it, so there is none while a user's stream is held back: the memory is
+// staged until then. It attaches each memory on its first use. If a transport does not reach a
+// memory, or refuses it, core stages. With HETCOMM_DEVICE_PATH=direct the operation fails instead.
+// All calls are made under the baton.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +41,8 @@ class DeviceAccess final : public MemoryUser {
   // network interface.
   void add(DeviceAttacher* attacher, const std::string& name,
            uint64_t far_devices = 0) HETCOMM_UNDER_BATON;
-  // Notes whether device |device|, which was added, is beyond the root complex of the NIC of transport
-  // number |index|.
+  // Notes whether device |device|, which was added, is beyond the root complex of the NIC of
+  // transport number |index|.
   void set_far(size_t index, size_t device, bool far) HETCOMM_UNDER_BATON;
   // Forgets all transports, before they go. No memory is attached afterwards.
   void close() HETCOMM_UNDER_BATON;
@@ -65,9 +66,9 @@ class DeviceAccess final : public MemoryUser {
   bool insists() const HETCOMM_UNDER_BATON { return insists_; }
   // Says why |operation| cannot go over transport |index| without staging.
   std::string refusal(const Operation& operation, size_t index) HETCOMM_UNDER_BATON;
-  // Users' streams are about to be held back, and nothing is tried then: tries what was not tried yet of
-  // the devices that have such streams, or of all where nothing may be staged, over those transports
-  // that |near| lets their data go over.
+  // Users' streams are about to be held back, and nothing is tried then: tries what was not tried
+  // yet of the devices that have such streams, or of all where nothing may be staged, over those
+  // transports that |near| lets their data go over.
   void prepare_for_holds(const NearTransports& near) HETCOMM_UNDER_BATON;
   // Returns a line for each device and transport, and nothing if there are no devices. Tries what
   // was not tried yet, where |near| lets the device's data go over the transport.
@@ -86,7 +87,8 @@ class DeviceAccess final : public MemoryUser {
     std::string name;
     uint64_t far_devices;
     std::vector<Verdict> verdicts;  // by device; one that was added later has none at first
-    // What has failed lately with one device may fail with all: none is tried before that time.
+    // A trial that has failed lately with one device may fail with all. None is made before this
+    // time.
     uint64_t resume_ns = 0;
     Status failure;
   };

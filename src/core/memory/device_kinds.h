@@ -1,5 +1,5 @@
-// The devices of a context by kind, so that one query tells whether a pointer leads to memory of any of
-// them.
+// The devices of a context by kind, so that one query tells whether a pointer leads to memory of
+// any of them.
 #pragma once
 
 #include <array>
@@ -35,8 +35,8 @@ class DeviceKinds {
   void add(const Device& device, size_t index);
   // Finds the allocation that contains |address|, which may be any number, among the devices whose
   // memory the CPU may not touch. kNotFound: there is none, and no device has failed. Else
-  // |*out_failed| is the number of a device that has failed, or whose memory was freed; or of another
-  // device of its kind. [any-thread]
+  // |*out_failed| is the number of a device that has failed, or whose memory was freed; or of
+  // another device of its kind. [any-thread]
   Code find(const void* address, Place* out_place, size_t* out_failed) const;
   // Returns whether |address|, of which find() has said kNotFound, names an object of a vendor of
   // device |*out_device|, and no host memory. [any-thread]

@@ -48,7 +48,8 @@ class DeviceSums::Work final : public DeviceWork {
   };
   uint64_t width(bool is_wide) const { return is_wide ? sizeof(float) : size_; }
 
-  // Brings |elements| of |operand| to |offset| of the scratch memory, unless they are on the device.
+  // Brings |elements| of |operand| to |offset| of the scratch memory, unless they are on the
+  // device.
   hetcomm_status_t load(const Device& device, void* stream, const SumOperand& operand,
                         uint64_t done, uint64_t elements, bool is_wide, uint64_t offset,
                         Place* out_place) const {

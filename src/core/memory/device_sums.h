@@ -1,9 +1,9 @@
 // Sums that devices make: of operands in host memory, or in memory of the device itself, into host
 // memory. Other reductions than sums are made in the same way.
 //
-// The operands come into scratch memory of the device, which reduces them, and the result goes back;
-// all in one stream, so that parts of a large sum, and all sums, use the same scratch memory one after
-// the other. Under the baton.
+// The operands come into scratch memory of the device, which reduces them, and the result goes
+// back; all in one stream, so that parts of a large sum, and all sums, use the same scratch memory
+// one after the other. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -69,9 +69,9 @@ class DeviceSums {
   }
   // Whether the device can make |sum|, and should. May throw std::bad_alloc.
   bool takes(const DeviceSum& sum) HETCOMM_UNDER_BATON;
-  // Starts what takes() has said yes to. on_copied() follows from the staging's progress(); |job| and
-  // all memory stay until then. False: the device has failed before anything was written, so that
-  // the host can make the sum.
+  // Starts what takes() has said yes to. on_copied() follows from the staging's progress(); |job|
+  // and all memory stay until then. False: the device has failed before anything was written, so
+  // that the host can make the sum.
   bool start(CopyJob& job, const DeviceSum& sum, CopyHandler& handler) HETCOMM_UNDER_BATON;
   // Notes that |sum| took so long, there or on the host.
   void note(const DeviceSum& sum, bool on_device, uint64_t ns) HETCOMM_UNDER_BATON;
@@ -96,7 +96,7 @@ class DeviceSums {
     bool is_trying = false;  // the slower place has been chosen, and no time of it is known yet
     bool is_device_quicker() const { return device != 0 && device < host; }
   };
-  // What a device is asked about a sum.
+  // A question to a device about a sum.
   using Question = std::tuple<size_t, int32_t, int32_t, uint32_t, bool, bool, size_t>;
   struct Scratch {
     void* address = nullptr;  // null: there is none yet

@@ -1,5 +1,5 @@
-// HostBlocks: blocks of host memory that are used for a while, and kept for use again up to a bound,
-// while there is somebody who may use them. Under the baton.
+// HostBlocks: blocks of host memory that are used for a while, and kept for use again up to a
+// bound, while there is somebody who may use them. Under the baton.
 #pragma once
 
 #include <algorithm>
@@ -23,9 +23,8 @@ class HostBlocks {
     uint64_t size = 0;
   };
 
-  // Keeps |most_kept| bytes that nobody uses, and besides as many as the largest block has had. What
-  // copies may touch that are |abandoned|, which outlives this, is not
-  // used again.
+  // Keeps |most_kept| bytes that nobody uses, and besides as many as the largest block has had.
+  // What copies may touch that are |abandoned|, which outlives this, is not used again.
   explicit HostBlocks(uint64_t most_kept, AbandonedCopies* abandoned = nullptr)
       : most_kept_(most_kept), abandoned_(abandoned) {}
   ~HostBlocks() { drop_kept(); }
@@ -110,7 +109,7 @@ class HostBlocks {
     try {
       block.memory.reset(new std::byte[block.size]);
     } catch (const std::bad_alloc&) {
-      // What is kept may be in the way.
+      // Blocks that are kept may be in the way.
       drop_kept();
       block.memory.reset(new std::byte[block.size]);
     }

@@ -39,7 +39,7 @@ Status out_of_range(uint64_t offset, uint64_t length, uint64_t size) {
       fmt::format("offset {} and length {} end past the memory's {} bytes", offset, length, size));
 }
 
-// What a device frees when no call for that can wait any more for a copy that was abandoned.
+// An object that its device frees when that call can no longer wait for an abandoned copy.
 class KeptByDevice : public AbandonedCopies::Kept {
  public:
   explicit KeptByDevice(const Device& device) : device_(device) {}
@@ -146,7 +146,7 @@ void DeviceSet::drop_stream(size_t index, StreamDirection direction) {
 }
 
 bool DeviceSet::ends_sleep(const Device& device, void* event, bool* asked) {
-  // Whoever looked at the descriptor since has taken the notice of what was over.
+  // A thread that looked at the descriptor since may have taken the notice.
   if (*asked) return device.table->event_query(device.instance, event) == HETCOMM_PENDING;
   if (device.table->event_notify == nullptr) return false;
   const int file = notice_.fd();
@@ -300,8 +300,8 @@ Status Memory::read(uint64_t offset, void* destination, uint64_t length) {
   return copy_and_wait(StreamDirection::kToHost, offset, destination, length);
 }
 
-// A copy that its caller waits for, piece by piece through two chunks: while the device copies one of
-// them, the other one is filled or emptied.
+// A copy that its caller waits for, piece by piece through two chunks: while the device copies one
+// of them, the other one is filled or emptied.
 class Memory::BlockingCopy {
  public:
   BlockingCopy(DeviceSet& devices, size_t index, StreamDirection direction, const void* address)

@@ -44,8 +44,8 @@ class DeviceUser {
  public:
   // Device |index| was given up: nothing waits for it any more.
   virtual void on_abandoned(size_t index) HETCOMM_UNDER_BATON = 0;
-  // Describes the oldest copy of device |index| that is under way, if there is one that is older than
-  // |*started_ns|, which is set then.
+  // Describes the oldest copy of device |index| that is under way, if there is one that is older
+  // than |*started_ns|, which is set then.
   virtual void describe_oldest_copy(size_t index, uint64_t now_ns, uint64_t* started_ns,
                                     std::string* text) HETCOMM_UNDER_BATON = 0;
 
@@ -77,8 +77,8 @@ class DeviceSet {
   DeviceSet(const DeviceSet&) = delete;
   DeviceSet& operator=(const DeviceSet&) = delete;
 
-  // Takes ownership of |device|, and gives its number. Does neither if it fails: its table lacks what
-  // is needed, or there is no room. One thread at a time.
+  // Takes ownership of |device|, and gives its number. Does neither if it fails: its table lacks
+  // what is needed, or there is no room. One thread at a time.
   Result<size_t> add(Device device);
   // Copies that complete can end a sleep in the poller of this notice.
   CopyNotice& notice() { return notice_; }
@@ -103,8 +103,8 @@ class DeviceSet {
   }
   // Notes that some transport may reach memory of devices without staging. [any-thread]
   void set_reachable() { reachable_.store(true, std::memory_order_release); }
-  // Copies are watched from now on: |warden| hears where none has ended for |limit_ns|, while some are
-  // under way.
+  // Copies are watched from now on: |warden| hears where none has ended for |limit_ns|, while some
+  // are under way.
   void watch_copies(CopyWarden& warden, uint64_t limit_ns) {
     warden_ = &warden;
     copy_limit_ns_ = limit_ns;
@@ -129,8 +129,8 @@ class DeviceSet {
     std::erase(device_users_, &user);
   }
   const std::vector<DeviceUser*>& device_users() const HETCOMM_UNDER_BATON { return device_users_; }
-  // Gives device |index| up, for |why|: nothing is started on it any more, and nothing waits for it.
-  // False: it was given up before.
+  // Gives device |index| up, for |why|: nothing is started on it any more, and nothing waits for
+  // it. False: it was given up before.
   bool abandon(size_t index, std::string_view why) HETCOMM_UNDER_BATON;
   // [any-thread]
   bool is_abandoned(size_t index) const {
@@ -151,7 +151,8 @@ class DeviceSet {
   // Memory of the library for copies that a caller waits for. [any-thread]
   BlockingChunks& blocking_chunks() { return blocking_chunks_; }
 
-  // What holds back streams of users, and calls of devices that may wait for them. [any-thread]
+  // Knows which users' streams are held back, and which calls of devices may wait for them.
+  // [any-thread]
   WaitingCalls& calls() { return calls_; }
   // Notes that device |index| has had streams of users, which may be held back from now on.
   // [any-thread]
@@ -169,9 +170,9 @@ class DeviceSet {
   void note_memory(size_t index, const void* address, uint64_t size);
   // Devices by kind, to be asked where an address leads. [any-thread]
   const DeviceKinds& kinds() const { return kinds_; }
-  // Says whether the CPU may touch |address|, which a caller takes for host memory: kInvalidArgument if
-  // it lies in memory of a device, and another code if a device cannot tell. Costs one comparison until
-  // this context has had memory that the CPU may not touch. [any-thread]
+  // Says whether the CPU may touch |address|, which a caller takes for host memory:
+  // kInvalidArgument if it lies in memory of a device, and another code if a device cannot tell.
+  // Costs one comparison until this context has had memory that the CPU may not touch. [any-thread]
   Code check_plain(uint64_t address) const {
     if (address < lowest_forbidden_.load(std::memory_order_relaxed)) [[likely]]
       return Code::kOk;
@@ -250,9 +251,9 @@ class Memory {
   bool needs_flush() const { return device().table->flush_remote_writes != nullptr; }
   Status flush_remote_writes() const;
 
-  // Blocking copies for set-up and tests, each on a stream of its own. They go through memory of the
-  // library. DEVICE_LOST: the device was given up, perhaps meanwhile; a copy may still run, which
-  // touches this memory only.
+  // Blocking copies for set-up and tests, each on a stream of its own. They go through memory of
+  // the library. DEVICE_LOST: the device was given up, perhaps meanwhile; a copy may still run,
+  // which touches this memory only.
   Status write(uint64_t offset, const void* source, uint64_t length);
   Status read(uint64_t offset, void* destination, uint64_t length);
 

@@ -1,6 +1,6 @@
 // In debug builds the overlap guard finds receives whose buffers overlap those of other pending
-// receives of the context. The content of such memory would be undefined. Receives in the order of a
-// user's stream are left out, since those before them have ended when they start.
+// receives of the context. The content of such memory would be undefined. Receives in the order of
+// a user's stream are left out, since those before them have ended when they start.
 #pragma once
 
 #include <cstdint>

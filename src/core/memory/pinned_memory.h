@@ -2,8 +2,9 @@
 // it where the device has one, else it is host memory that every device was asked to pin. Copies
 // work without either, more slowly.
 //
-// What is freed while users' streams are held back goes when the last hold has ended (WaitingCalls), and what
-// a copy of a device that was given up may use when that has ended (AbandonedCopies).
+// Memory that is freed while users' streams are held back goes when the last hold has ended
+// (WaitingCalls). Memory that a copy of a given-up device may still use goes when that copy has
+// ended (AbandonedCopies).
 #pragma once
 
 #include <cstddef>
@@ -49,8 +50,8 @@ class PinnedMemory {
   bool allocate_unless_held(DeviceSet& devices, const Device* maker, size_t size, int node,
                             bool* pins, Sharing sharing = Sharing::kNo);
 
-  // Pins the memory for devices that were added since allocate() did, unless users' streams are held
-  // back. Nothing uses it meanwhile.
+  // Pins the memory for devices that were added since allocate() did, unless users' streams are
+  // held back. Nothing uses it meanwhile.
   void meet_devices(DeviceSet& devices) {
     if (met_ != 0 && met_ != devices.size()) [[unlikely]]
       pin_for_more(devices);

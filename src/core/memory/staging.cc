@@ -20,8 +20,8 @@ Status copy_failed(const Device& device, hetcomm_status_t status) {
                             failure_text(device, status)));
 }
 
-// Returns a time that most of the latest ones were not below, from |known|, which is that before the
-// |latest| one. A thread that was held up says little.
+// Returns a time that most of the latest ones were not below, from |known|, which is that before
+// the |latest| one. A thread that was held up says little.
 double least_lately(double known, double latest) {
   constexpr double kRise = 1.05;
   return known == 0 ? latest : std::min(latest, known * kRise);
@@ -265,8 +265,8 @@ void Staging::enlist(CopyJob& job, CopyHandler& handler) {
   job.running_ = true;
 }
 
-// Takes all pieces at the beginning that one device copies, by copy(device, stream, piece). They have
-// one event.
+// Takes all pieces at the beginning that one device copies, by copy(device, stream, piece). They
+// have one event.
 template <typename Piece, typename Copy>
 Status Staging::submit_alike(CopyJob& job, StreamDirection direction,
                              std::span<const Piece>& pieces, Memory* Piece::*memory,

@@ -29,11 +29,11 @@ namespace hetcomm {
 
 class CopyHandler {
  public:
-  // The copy is over, and touches the memory of neither side any more; unless its device was given up
-  // (DeviceSet::is_abandoned): then it may go on. Host memory that it may touch is not used again
-  // before it has ended (DeviceSet::abandoned).
+  // The copy is over, and touches the memory of neither side any more; unless its device was given
+  // up (DeviceSet::is_abandoned): then it may go on. Host memory that it may touch is not used
+  // again before it has ended (DeviceSet::abandoned).
   virtual void on_copied(const Status& status) HETCOMM_UNDER_BATON = 0;
-  // What the copy is for, for people.
+  // Names the purpose of the copy, for people.
   virtual std::string copy_purpose() const HETCOMM_UNDER_BATON = 0;
 
  protected:
@@ -168,9 +168,9 @@ class Staging {
   // Does so for rows that stay on devices, where that is possible: can_copy_between().
   void start(CopyJob& job, std::span<const RowsBetween> pieces,
              CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // Starts |work| of device number |device|, whose results have |bytes|. on_copied() follows. False:
-  // it has failed before it began to write, and nothing runs or follows. Where it has failed then, but
-  // may run as long as a user's stream is held back, on_copied() tells of the failure.
+  // Starts |work| of device number |device|, whose results have |bytes|. on_copied() follows.
+  // False: it has failed before it began to write, and nothing runs or follows. Where it has failed
+  // then, but may run as long as a user's stream is held back, on_copied() tells of the failure.
   bool try_start(CopyJob& job, size_t device, uint64_t bytes, DeviceWork& work,
                  CopyHandler& handler) HETCOMM_UNDER_BATON;
   int progress() HETCOMM_UNDER_BATON;
@@ -186,8 +186,8 @@ class Staging {
   bool prepare_sleep() HETCOMM_UNDER_BATON;
   // Whether they do so for all that runs by now.
   bool may_sleep_on() const HETCOMM_UNDER_BATON;
-  // Makes streams and blocks for device |index|, whose user's streams will be held back. Nothing can
-  // be pinned then.
+  // Makes streams and blocks for device |index|, whose user's streams will be held back. Nothing
+  // can be pinned then.
   void prepare_for_holds(size_t index) HETCOMM_UNDER_BATON;
   // Returns what the latest copies of |pieces|' device have cost.
   CopyCosts costs(StreamDirection direction,
@@ -198,8 +198,8 @@ class Staging {
                        const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
   // Whether copies to |pieces| are as fast from memory of another process as from chunks.
   bool takes_any_memory(const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
-  // Host memory that stands for |pieces|: their device's copies reach it at full speed, where that is
-  // possible. Empty when there is none.
+  // Host memory that stands for |pieces|: their device's copies reach it at full speed, where that
+  // is possible. Empty when there is none.
   StandIns::Memory stand_in(uint64_t size,
                             const std::vector<BufferPiece>& pieces) HETCOMM_UNDER_BATON;
 
@@ -211,7 +211,8 @@ class Staging {
   bool check_first_events(Check&& check) const HETCOMM_UNDER_BATON;
   void end_copies(CopyJob& job) HETCOMM_UNDER_BATON;
   void enlist(CopyJob& job, CopyHandler& handler) HETCOMM_UNDER_BATON;
-  // |job| was started as far as it goes. One for which no event will come is told of in the next pass.
+  // |job| was started as far as it goes. One for which no event will come is told of in the next
+  // pass.
   void note_started(const CopyJob& job) HETCOMM_UNDER_BATON {
     if (!job.has_events() || job.unended_) look_at_all_ = true;
   }

@@ -30,7 +30,7 @@ StandIns::Memory StandIns::take(uint64_t size, const Place& place) {
     const bool made = make(bytes, place, block);
     const bool could_not_pin = made && block->place.pins && !block->bytes.is_pinned();
     if ((!made || could_not_pin) && !kept_.empty()) {
-      // What is kept may be in the way.
+      // Memory that is kept may be in the way.
       if (made) --made_;
       trim(0);
       *block = {};

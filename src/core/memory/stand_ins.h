@@ -1,6 +1,6 @@
-// StandIns: host memory that stands for memory of devices while an operation runs on it. Copy engines
-// reach it at full speed where something could be pinned when it was made. It is kept for use again,
-// up to a bound: to make it costs more than to copy what it holds. Under the baton.
+// StandIns: host memory that stands for memory of devices while an operation runs on it. Copy
+// engines reach it at full speed where something could be pinned when it was made. It is kept for
+// use again, up to a bound: to make it costs more than to copy what it holds. Under the baton.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace hetcomm {
 
 class StandIns {
  public:
-  // What the memory is near to, and whose copies it is for.
+  // The NUMA node that the memory is near, and the device whose copies it is for.
   struct Place {
     int node = kAnyNumaNode;
     const Device* allocator = nullptr;
@@ -58,9 +58,9 @@ class StandIns {
     Block block_;
   };
 
-  // Keeps |most_kept| bytes that nobody uses; or, where a block was larger than half of that, as many
-  // as two of it have: an operation has two sides. The devices outlive this, which outlives what it
-  // has given.
+  // Keeps |most_kept| bytes that nobody uses; or, where a block was larger than half of that, as
+  // many as two of it have: an operation has two sides. The devices outlive this, which outlives
+  // what it has given.
   StandIns(DeviceSet& devices, uint64_t most_kept) : devices_(devices), most_kept_(most_kept) {}
   StandIns(const StandIns&) = delete;
   StandIns& operator=(const StandIns&) = delete;

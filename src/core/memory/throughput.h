@@ -19,7 +19,7 @@ class Throughput {
     constexpr uint64_t kShortestNs = 1'000'000;
     outstanding_ -= bytes;
     done_ += bytes;
-    // What started after the caller looked at the clock may have ended already.
+    // A copy that started after the caller looked at the clock may have ended already.
     if (now_ns > since_ns_) busy_ns_ += now_ns - since_ns_;
     since_ns_ = std::max(since_ns_, now_ns);
     if (busy_ns_ < kShortestNs) return;

@@ -3,8 +3,8 @@
 //   post --> record(): an event after what the stream holds --> hold(): what comes later waits
 //        --> the event completes --> the operations start and end --> the hold ends
 //
-// Where operations wait for several streams all are recorded before the first is held back. Else two
-// threads could each wait for what the other one holds.
+// Where operations wait for several streams all are recorded before the first is held back. Else
+// two threads could each wait for what the other one holds.
 //
 // The library copies nothing in a user's stream.
 #pragma once
@@ -73,8 +73,8 @@ class UserStream {
     void* own = nullptr;
     bool held = true;  // waits for the operations that name it
   };
-  // The stream |native| of device |index|, which is going to be |held| back or not. UNSUPPORTED: the
-  // device has no such streams. INVALID_ARGUMENT: |native| is none of its.
+  // The stream |native| of device |index|, which is going to be |held| back or not. UNSUPPORTED:
+  // the device has no such streams. INVALID_ARGUMENT: |native| is none of its.
   static Result<Opened> open(const DeviceSet& devices, size_t index, void* native, bool held);
   // A new stream of device |index|.
   static Result<Opened> create(const DeviceSet& devices, size_t index, bool held);

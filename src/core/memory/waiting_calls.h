@@ -1,15 +1,15 @@
 // Calls of vendors that may wait until streams of users go on: with many vendors those that free
 // memory, pin and unpin, end a stream or release an event do.
 //
-//   under the baton --> no hold of the context stands (NoHolds) --> made at once; none begins meanwhile
-//                   --> one stands --> put off until the last hold has ended
-//   without the baton, in a call of the user's --> made at once: the call may wait, as its header says
+//   under the baton, and no hold of the context stands (NoHolds) --> made at once; none can begin
+//   under the baton, and one stands      --> put off until the last hold has ended
+//   without it, in a call of the user's  --> made at once: the header says that the call may wait
 //
 // A thread that waited under the baton would wait for ever: the hold ends with an operation, which
 // goes on only under the baton.
 //
-// A device whose copies do not end counts as held back. Calls of one that was given up wait until the
-// copies that were abandoned have ended (AbandonedCopies).
+// A device whose copies do not end counts as held back. Calls of one that was given up wait until
+// the copies that were abandoned have ended (AbandonedCopies).
 //
 // Memory that is put off still counts where it came from. Of events, which nobody counts, at most
 // kMaxEvents wait; the oldest of more are released by a thread of its own, which may wait.
@@ -50,8 +50,8 @@ class WaitingCalls {
   WaitingCalls(const WaitingCalls&) = delete;
   WaitingCalls& operator=(const WaitingCalls&) = delete;
 
-  // Before anything else: |hangs|(|subject|) says whether copies of some device do not end. Both, and
-  // |abandoned|, outlive this.
+  // Before anything else: |hangs|(|subject|) says whether copies of some device do not end. Both,
+  // and |abandoned|, outlive this.
   void set_abandoned(AbandonedCopies& abandoned, bool (*hangs)(const void*), const void* subject) {
     abandoned_ = &abandoned;
     hangs_ = hangs;
@@ -71,8 +71,8 @@ class WaitingCalls {
   // Holds may begin once this has returned and every thread has given up the baton that had it.
   void expect_holds() { may_hold_.store(true, std::memory_order_release); }
 
-  // Makes |call|, or puts it off. Does not wait for what is held back. Without memory to note what is
-  // put off, that is never made.
+  // Makes |call|, or puts it off. Does not wait for what is held back. Without memory to note what
+  // is put off, that is never made.
   void make_or_put_off(EndingCall call);
   void release_event(const Device& device, void* event, const void* owner = nullptr) {
     make_or_put_off({.kind = EndingCall::Kind::kEventRelease,

@@ -60,7 +60,7 @@ class PairConnector {
   virtual bool serves(int rank, const RailMasks& need) HETCOMM_UNDER_BATON = 0;
   // The most bytes per second that this rank's transport |own| is expected to carry to |rank|.
   virtual uint64_t expected_rate(int rank, size_t own) const HETCOMM_UNDER_BATON = 0;
-  // What goes to |rank| does not leave this host, whatever the transport.
+  // Returns whether data for |rank| stays on this host, whatever the transport.
   virtual bool is_beside(int rank) const HETCOMM_UNDER_BATON = 0;
   // The transports of this rank and of |rank| that are of |kind|.
   virtual RailMasks all_of_kind(int rank, std::string_view kind) const HETCOMM_UNDER_BATON = 0;

@@ -20,7 +20,8 @@
 
 namespace hetcomm {
 
-// Whether it pays to poll long for data that is expected: that of a slow link or device comes later.
+// Whether it pays to poll long for data that is expected: that of a slow link or device comes
+// later.
 class LongPolls {
  public:
   // Now and then one is tried, though they do not pay.

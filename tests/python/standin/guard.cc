@@ -1,4 +1,4 @@
-// What torch's device-generic interfaces ask of the stand-in device: the guard and the hooks.
+// The guard and the hooks, which torch's device-generic interfaces ask of the stand-in device.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>

@@ -51,7 +51,7 @@ struct Block {
   size_t poisoned = 0;  // How much of it has ever been poisoned.
   bool allocated = false;
   std::set<Stream*> recorded{};  // The other streams that record_stream has named.
-  Uses uses{};                   // What those had to do when the block was freed.
+  Uses uses{};                   // The work of those when the block was freed.
 
   void poison(size_t from, size_t to) {
     if (from >= to) return;

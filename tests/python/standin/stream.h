@@ -20,7 +20,7 @@ inline constexpr int kStreams = 1 + kPoolStreams;  // The default stream is numb
 
 inline constexpr char kLost[] = "standin: the device is lost";
 
-// What tests set, and what they count.
+// Settings and counters of tests.
 struct Settings {
   std::atomic<int64_t> copy_rate{0};  // Bytes a second; 0 stands for no limit.
   std::atomic<int64_t> jitter_us{0};  // The longest random sleep before each task.

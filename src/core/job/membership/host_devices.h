@@ -17,7 +17,8 @@ namespace hetcomm {
 
 inline constexpr size_t kMaxHiddenDevices = 128;  // of a host; the first ones count
 
-// A number by which ranks find that they know of the same |devices|, which are in order. 0: of none.
+// A number by which ranks find that they know of the same |devices|, which are in order. 0: of
+// none.
 uint32_t name_of_devices(const std::vector<topology::PciAddress>& devices);
 
 // Encodes what one rank tells: the devices that it knows of on |host|.

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint16_t kOfferVersion = 2;
 constexpr size_t kMaxLostBytes = kMaxLostRanks * sizeof(int32_t);
-// Of all lists of one job in a part or digest. A job with more is not shared.
+// The bytes of all lists of one job in a part or digest. A job with more is not shared.
 constexpr size_t kMaxListBytes = 4096;
 
 struct Told {

@@ -56,9 +56,9 @@ class PeerDirectory {
   topology::LinkEnd link_end(const RankDevice& of) const {
     return {model_host(of.rank).label, model_nic(of, 0)};
   }
-  // What the model says of the way to rank |to| over NIC |nic| of rank |from|; nothing where it says
-  // nothing, as within a host. NICs that it does not know limit nothing, and neither do those of
-  // |to| where it has several.
+  // The link model's way to rank |to| over NIC |nic| of rank |from|; nothing where the model has
+  // none, as within a host. NICs that it does not know limit nothing, and neither do those
+  // of |to| where it has several.
   std::optional<LinkCost> way_to(int to, int from, std::string_view nic) const;
   // The devices of the rank's context.
   size_t device_count(int rank) const { return class_of(rank).device_count; }

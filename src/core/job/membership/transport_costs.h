@@ -1,5 +1,5 @@
-// What messages cost over the links of each transport, for choices that all ranks make alike. No
-// rank measures it on its own. Integers make sure that processors of different makers agree.
+// Costs of messages over the links of each transport, for choices that all ranks make alike. No
+// rank measures them on its own. Integers make sure that processors of different makers agree.
 #pragma once
 
 #include <algorithm>

@@ -75,8 +75,8 @@ class KindPairing {
   }
 
  private:
-  // Of pairs that may not work, a transport that is held up by those that do not gets only the first
-  // with the first, the second with the second: most hosts are wired so.
+  // Some pairings of NICs may not work. A transport that is held up by those that do not gets only
+  // the first with the first and the second with the second: most hosts are wired so.
   void assign(size_t most, PairingRole role, bool also_cooling) HETCOMM_UNDER_BATON {
     const auto reach = [&](size_t own, size_t peer) HETCOMM_UNDER_BATON {
       const Candidate& candidate = at(own, peer);

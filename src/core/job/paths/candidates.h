@@ -1,9 +1,9 @@
 // Candidates: every way in which a pair could be connected, each from one of this rank's transports
 // to one of the peer's of the same kind, and which of them shall share the load.
 //
-// A host may have more network interfaces than another, or other ones. topology/machine/pairing.h says
-// which interface serves which, so that together they carry as much as the poorer side can. Under
-// the baton.
+// A host may have more network interfaces than another, or other ones. topology/machine/pairing.h
+// says which interface serves which, so that together they carry as much as the poorer side can.
+// Under the baton.
 #pragma once
 
 #include <cstddef>

@@ -59,7 +59,7 @@ struct JobTransport final : public TransportHandler {
   TransportAbilities abilities;
 };
 
-// What a job knows of this host's addresses.
+// The addresses of this host that a job uses.
 struct JobInterfaces {
   Address route;  // leads to the other ranks; none where that is not known
   ChosenInterfaces chosen = std::vector<InterfaceAddress>();

@@ -20,7 +20,7 @@ namespace {
 // The first connection may be between any transports.
 constexpr std::array<RailMasks, 1> kAnyData{};
 
-// What the pairing of interfaces has made of |candidate|.
+// The verdict of the pairing of interfaces on |candidate|, in words.
 std::string words_of(const Candidate& candidate) {
   std::string words;
   if (candidate.role == PairingRole::kUnused) words = "; others of its kind carry the load";
@@ -239,7 +239,7 @@ std::vector<Pairing> PairPaths::pairings(int rank) {
   return result;
 }
 
-// What is known of |rank| before this one has met it.
+// Explains the ways to |rank| before this rank has met it.
 std::string PairPaths::explain_kinds(int rank) const {
   std::vector<std::string> kinds;
   for (const auto& kind : peers_.class_of(rank).kinds) kinds.push_back(printable(kind.name));
@@ -310,7 +310,7 @@ void PairPaths::connect(int rank) {
     return;
   }
   connect->candidates = candidates(rank, kAnyData);
-  // Of one kind a few suffice: when they fail, others stand in for them in the next attempt.
+  // A few candidates of one kind suffice: when they fail, the next attempt takes others.
   std::erase_if(connect->candidates, [](const Candidate& candidate) {
     return candidate.reach.ok() && candidate.role == PairingRole::kUnused;
   });

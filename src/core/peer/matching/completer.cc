@@ -77,7 +77,8 @@ void Completer::complete_other(Operation& operation) {
   if (access.started) access.ledger->ended(access.batch, code);
 }
 
-// Whatever ends an operation: where a device of its memory was given up, that memory may not be quiet.
+// Whatever ends an operation: where a device of its memory was given up, that memory may not be
+// quiet.
 void Completer::tell_of_abandoned(Operation& operation) {
   for (const BufferPiece& piece : operation.buffers.pieces) {
     if (piece.memory == nullptr || piece.length == 0 || piece.memory->check().ok()) continue;

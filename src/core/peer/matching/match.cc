@@ -215,8 +215,8 @@ void MatchTable::drop_indexes() {
   free_index_places_ = nullptr;
 }
 
-// The last unexpected message has left. An index that was not searched since that was so before only
-// makes messages dearer.
+// The last unexpected message has left. An index that was not searched since that was so before
+// only makes messages dearer.
 void MatchTable::drop_unused_indexes() {
   has_indexes_ = false;
   for (std::optional<Index>& each : indexes_) {

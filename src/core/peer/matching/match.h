@@ -4,9 +4,9 @@
 // keeps it equal to the order in which they were sent); receives are tried in the order in which
 // they were posted. What a receive or a message costs does not grow with the number of those that
 // are outstanding. It grows with the number of different masks that posted receives have at the
-// same time. A mask says whether any source is taken, and which bits of the tag are ignored. Searches
-// for unexpected messages keep this promise while they use at most MatchTable::kMaxIndexes masks by
-// turns.
+// same time. A mask says whether any source is taken, and which bits of the tag are ignored.
+// Searches for unexpected messages keep this promise while they use at most MatchTable::kMaxIndexes
+// masks by turns.
 #pragma once
 
 #include <array>
@@ -108,9 +108,9 @@ class HashedLists {
   // There are lists since the first make_room().
   List& at(uint64_t hash) { return lists_[hash >> shift_]; }
   const List& at(uint64_t hash) const { return lists_[hash >> shift_]; }
-  // Makes more lists if there are too few for |count| things, and has move(list) put what was in one
-  // of them where it belongs. The lists keep their order, since what comes into one of them was in
-  // one list before. Throws std::bad_alloc if there are no lists at all.
+  // Makes more lists if there are too few for |count| things, and has move(list) put what was in
+  // one of them where it belongs. The lists keep their order, since what comes into one of them was
+  // in one list before. Throws std::bad_alloc if there are no lists at all.
   template <typename Move>
   void make_room(size_t count, Move&& move) HETCOMM_UNDER_BATON {
     if (count >= kMaxListLength * lists_.size()) [[unlikely]]
@@ -270,9 +270,8 @@ class MatchTable {
 
   size_t posted_count() const HETCOMM_UNDER_BATON { return posted_count_; }
   Incoming* first_unexpected() const HETCOMM_UNDER_BATON { return arrived_.next_arrived; }
-  // What grows where a search or a message costs more, since the beginning: messages that searches
-  // have passed or put into an index, and tables of receives with wildcards that messages were looked
-  // for in.
+  // Counts the work of searches since the beginning: messages that searches have passed or put into
+  // an index, and tables of receives with wildcards in which messages were looked for.
   uint64_t steps() const HETCOMM_UNDER_BATON { return steps_; }
 
  private:

@@ -76,8 +76,8 @@ void ReshardBoard::unlist(Entry& entry) {
   }
 }
 
-// Which plans of peers belonged to it is remembered until these are gone, too: what they still say of
-// them is for nobody else.
+// Which plans of peers belonged to it is remembered until these are gone, too: what they still say
+// of them is for nobody else.
 void ReshardBoard::remove(BoardedReshard& plan) {
   const auto known = by_plan_.find(&plan);
   if (known == by_plan_.end()) return;
@@ -240,9 +240,9 @@ ReshardBoard::Match ReshardBoard::find_partner(int rank, const NoteKey& key, uin
   return {&entry, &peer};
 }
 
-// The plan, of those that no plan of the peer belongs to, that fits the one that |key| names: with its
-// number, or in its place behind those for |older| plans of the peer. Notes of a lower number that
-// wait have the first choice.
+// The plan, of those that no plan of the peer belongs to, that fits the one that |key| names: with
+// its number, or in its place behind those for |older| plans of the peer. Notes of a lower number
+// that wait have the first choice.
 ReshardBoard::FreePlans::iterator ReshardBoard::find_free(const NoteKey& key, uint16_t older) {
   auto found = free_.find(key);
   if (found != free_.end()) return found;
@@ -274,8 +274,8 @@ ReshardNote ReshardBoard::answer_to(const ReshardNote& note, ReshardAction actio
   return answer;
 }
 
-// Hands |note| to the plan that belongs to its plan. The peer hears of one that stands in its place; if
-// it has its own still, it says so, and both end.
+// Hands |note| to the plan that belongs to its plan. The peer hears of one that stands in its
+// place; if it has its own still, it says so, and both end.
 void ReshardBoard::tell(Entry& entry, int rank, const ReshardNote& note,
                         std::vector<Answer>* answers) {
   if (entry.plan == nullptr) return;
@@ -291,7 +291,7 @@ void ReshardBoard::tell(Entry& entry, int rank, const ReshardNote& note,
   }
 }
 
-// What there is in place of the plan of |note|, for people.
+// Names the plans that there are in place of that of |note|, for people.
 std::string ReshardBoard::others(int rank, const ReshardNote& note) const {
   const auto next_of = [&](uint64_t tag) { return own_.lower_bound({rank, tag, 0}); };
   const auto is_of = [&](auto each) {
@@ -333,8 +333,8 @@ void ReshardBoard::forget(int rank, const ReshardNote& note) {
     while (take_waiting(key, &dropped)) {
     }
   }
-  // A plan that is there stays joined to the one that is gone, if both have the same number: another
-  // one of the peer is not its. One that was joined for want of a better one is free again.
+  // A plan that is there stays joined to the one that is gone, if both have the same number:
+  // another one of the peer is not its. One that was joined for want of a better one is free again.
   for (auto each = theirs_.lower_bound(first); each != theirs_.end() && is_named(each->first);) {
     Entry& entry = *each->second;
     Peer& peer = entry.peers.at(rank);

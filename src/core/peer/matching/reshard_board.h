@@ -83,8 +83,8 @@ class ReshardBoard {
   std::vector<Answer> catch_up(BoardedReshard& plan) HETCOMM_UNDER_BATON;
   // No effect if |plan| is not on the board.
   void remove(BoardedReshard& plan) HETCOMM_UNDER_BATON;
-  // Rank |rank| is told of |plan|. Returns how many plans equal it, are older, and are such that |rank|
-  // has been told nothing of them; at most kMaxOlder.
+  // Rank |rank| is told of |plan|. Returns how many plans equal it, are older, and are such that
+  // |rank| has been told nothing of them; at most kMaxOlder.
   uint16_t note_told(const BoardedReshard& plan, int rank) HETCOMM_UNDER_BATON;
   // False if |plan| is not on the board.
   bool was_told(const BoardedReshard& plan, int rank) const HETCOMM_UNDER_BATON;

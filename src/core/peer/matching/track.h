@@ -243,7 +243,7 @@ class Track {
   // The receiving end. The sender's transports that are near its data, as in an announcement.
   uint64_t transports() const HETCOMM_UNDER_BATON { return transports_; }
   void set_transports(uint64_t transports) HETCOMM_UNDER_BATON { transports_ = transports; }
-  // What comes says nothing of how fast a connection is.
+  // The sender holds its runs to a rate, so that they say nothing of how fast a connection is.
   bool peer_has_rate() const HETCOMM_UNDER_BATON { return peer_has_rate_; }
   void set_peer_has_rate(bool has_rate) HETCOMM_UNDER_BATON { peer_has_rate_ = has_rate; }
   // The sender has started run |run|.

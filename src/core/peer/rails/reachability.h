@@ -51,7 +51,7 @@ class Reachability {
   static constexpr uint64_t kMinPauseNs = 10'000'000;
   static constexpr uint64_t kMaxPauseNs = 1'000'000'000;
   static constexpr uint64_t kMaxBreaks = 8;
-  // So many attempts to connect fail at least before the peer counts as not reached: a rank that
+  // The fewest attempts to connect that fail before the peer counts as not reached. A rank that
   // computes in between makes few of them.
   static constexpr uint64_t kMinFailures = 8;
 

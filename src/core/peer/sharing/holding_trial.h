@@ -1,10 +1,10 @@
 // HoldingTrial: finds out what it costs to hold queues for the sake of others.
 //
-// The ways of queues over one network interface may have bottlenecks of their own beyond it, and those
-// that are held for the sake of a slow one would leave the interface idle. So now and then nobody is
-// held, and what leaves then is measured. While queues are held, what is missing of that is summed up
-// (a cumulative sum test: Page, "Continuous Inspection Schemes", Biometrika 1954). When it has become
-// too much, nobody is held again: if more leaves then, holding is to blame.
+// The ways of queues over one network interface may have bottlenecks of their own beyond it, and
+// those that are held for the sake of a slow one would leave the interface idle. So now and then
+// nobody is held, and what leaves then is measured. While queues are held, what is missing of that
+// is summed up (a cumulative sum test: Page, "Continuous Inspection Schemes", Biometrika 1954).
+// When it has become too much, nobody is held again: if more leaves then, holding is to blame.
 //
 //   off <--> settling --> free --> holding
 //               ^                     |    every kCycleNs, and when too much is missing
@@ -31,8 +31,8 @@ class HoldingTrial {
   static constexpr uint64_t kMaxSettlingNs = 200'000'000;
   // A measurement that is as near to the last one counts half.
   static constexpr double kSimilar = 0.3;
-  // While queues are held so much of that rate is expected. More than this time's worth of it is not
-  // missed without asking why: TCP waits for 200 ms where it has lost the end of what it sent.
+  // While queues are held so much of that rate is expected. More than this time's worth of it is
+  // not missed without asking why: TCP waits for 200 ms where it has lost the end of what it sent.
   static constexpr double kExpected = 0.85;
   static constexpr uint64_t kMissedNs = 250'000'000;
   // Holding is to blame where so much less left.
@@ -68,7 +68,7 @@ class HoldingTrial {
 
   // Bytes a second that leave while nobody is held; 0: not known.
   double free_rate() const HETCOMM_UNDER_BATON { return free_rate_; }
-  // So many bytes leave then in |ns|.
+  // Returns the bytes that leave in |ns| while no queue is held.
   double free_bytes(uint64_t ns) const HETCOMM_UNDER_BATON;
 
  private:

@@ -3,12 +3,12 @@
 //
 // A queue that is ahead of the one that has had least for its weight is held until that one has
 // caught up. This is start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queuing",
-// SIGCOMM 1996). It is tried what that costs (holding_trial.h), since beyond the interface the way of
-// a queue may be slow. Where it costs more than a little, the queue that the others waited for is
-// passed over for some time: it takes what it can, and nobody waits for it.
+// SIGCOMM 1996). It is tried what that costs (holding_trial.h), since beyond the interface the way
+// of a queue may be slow. Where it costs more than a little, the queue that the others waited for
+// is passed over for some time: it takes what it can, and nobody waits for it.
 //
-// What queues had while nobody was held counts, and is made up for. Queues of one pair go in the same
-// order (pacer.h), also where only they use the interface; then nobody is held.
+// Bytes that queues had while none was held count, and are made up for. Queues of one pair go in
+// the same order (pacer.h), also where only they use the interface; then nobody is held.
 //
 // LinkShares: all links of this rank. Under the baton. The unit above is pacer.h.
 #pragma once
@@ -31,7 +31,7 @@ class LinkShare {
  public:
   // Tags count bytes over weight in this fraction. They do not overflow before 2^60 bytes.
   static constexpr uint64_t kTagsPerByte = 16;
-  // So many of its bytes a queue may be ahead.
+  // The most bytes that a queue may be ahead of the others.
   static constexpr uint64_t kLeadBytes = 1u << 20;
   // At most so much is made up for, in time of the rate of the link.
   static constexpr uint64_t kMaxOwedNs = 500'000'000;
@@ -45,8 +45,8 @@ class LinkShare {
   static constexpr uint64_t kPieceNs = 10'000'000;
   static constexpr uint64_t kMinPieceBytes = 64u << 10;
   static constexpr uint64_t kMaxPieceBytes = 1u << 20;
-  // What is under way over a connection takes so long if it has the link alone, within bounds. It is
-  // longer than most ways are, and short enough that holding a queue is felt soon.
+  // The time that the bytes under way over a connection take if it has the link alone, within
+  // bounds. It is longer than most ways are, and short enough that holding a queue is felt soon.
   static constexpr uint64_t kWindowNs = 150'000'000;
   static constexpr uint64_t kMinWindowBytes = 512u << 10;
   static constexpr uint64_t kMaxWindowBytes = 16u << 20;
@@ -78,7 +78,7 @@ class LinkShare {
   // Takes add() back.
   void forget(Member& member) HETCOMM_UNDER_BATON { std::erase(members_, &member); }
 
-  // Of two queues that wait, |one| goes first: it has had less for its weight.
+  // Returns whether |one| goes before |other|: it has had less for its weight.
   bool is_before(const Member& one, const Member& other) const HETCOMM_UNDER_BATON {
     const uint64_t tag = tag_of(one);
     const uint64_t other_tag = tag_of(other);
@@ -152,8 +152,8 @@ class LinkShare {
   Member* suspect_ = nullptr;  // the others waited for it when too much was missing
 };
 
-// The links of this rank, by the low bits of the numbers of its transports: two may be taken for one,
-// which harms little.
+// The links of this rank, by the low bits of the numbers of its transports: two may be taken for
+// one, which harms little.
 class LinkShares {
  public:
   static constexpr size_t kCount = 16;

@@ -143,7 +143,7 @@ void Pacer::stop_waiting(Flow& flow, size_t way) {
   --waiting_;
 }
 
-// Of those that may start a piece, the one with the lowest tag.
+// Returns the flow with the lowest tag among those that may start a piece.
 Pacer::Flow* Pacer::first_waiting(size_t way, uint64_t now_ns) {
   if (ways_[way].waiting == 0) return nullptr;
   Flow* first = nullptr;

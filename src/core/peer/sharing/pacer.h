@@ -22,7 +22,7 @@
 
 namespace hetcomm {
 
-// What a queue may take of the way.
+// The share of the way that a queue may take.
 struct TrackShare {
   uint32_t weight = 1;            // at least 1
   uint64_t bytes_per_second = 0;  // 0: as many as there are
@@ -38,7 +38,7 @@ class Pacer {
     uint64_t rail;  // its number
     size_t link;    // LinkShares::index_of()
   };
-  // What a queue has on one connection.
+  // State of a queue on one connection.
   struct Place {
     uint64_t under_way = 0;  // bytes
     bool waits = false;
@@ -84,8 +84,8 @@ class Pacer {
   void remove(Flow& flow, uint64_t now_ns) HETCOMM_UNDER_BATON;
   void clear(uint64_t now_ns) HETCOMM_UNDER_BATON;
 
-  // So many of the next |wanted| bytes of |flow| may leave now as one piece over |path|. 0: it
-  // waits until next() returns it. |high|: data of high priority.
+  // Returns how many of the next |wanted| bytes of |flow| may leave now as one piece over |path|.
+  // 0: it waits until next() returns it. |high|: data of high priority.
   uint64_t allowed(Flow& flow, const Path& path, uint64_t wanted, bool high,
                    uint64_t now_ns) HETCOMM_UNDER_BATON;
   // A piece that was allowed is under way. ended() is told of what this returns.

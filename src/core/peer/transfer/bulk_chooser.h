@@ -1,8 +1,8 @@
 // BulkChooser: finds out whether put or get moves bulk data faster to this rank from one peer.
 //
-// What is faster depends on the machine, on where the two processes run at the moment, on the size
-// and on the load. So every size class keeps what both cost; the transfers themselves go by the
-// cheaper way, and now and then a few by the other one (two_ways.h).
+// The faster way depends on the machine, on where the two processes run at the moment, on the size
+// and on the load. So every size class keeps the costs of both. Transfers go by the cheaper way,
+// and now and then a few go by the other one (two_ways.h).
 #pragma once
 
 #include <array>

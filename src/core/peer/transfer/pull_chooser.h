@@ -62,7 +62,7 @@ class PullChooser {
   // A trial of pulling ends when so many messages were copied meanwhile: the sender does not
   // follow.
   static constexpr uint32_t kLongestTrial = 256;
-  // So many messages that go the other way after a trial count as its cost.
+  // The number of messages that go the other way after a trial and count as its cost.
   static constexpr uint32_t kMaxAstray = 16;
   // Pulling costs two short messages more.
   static constexpr double kExtraNs = 300;

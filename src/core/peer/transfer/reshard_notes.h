@@ -1,5 +1,5 @@
-// ReshardNotes: notes about plans between this rank and one peer (reshard_board.h). A text goes in front
-// of its note, in pieces. Under the baton.
+// ReshardNotes: notes about plans between this rank and one peer (reshard_board.h). A text goes in
+// front of its note, in pieces. Under the baton.
 #pragma once
 
 #include <string>

@@ -192,7 +192,8 @@ void Tracks::tell_closed(uint64_t end, const Status& why, const TrackClosedBody&
                              payload.data(), sizeof(body) + size);
 }
 
-// What the peer is told of an end that was closed, or never will be opened, without a failure.
+// The reason that the peer is told for an end that was closed, or will never be opened, without a
+// failure.
 Status Tracks::closed_here() {
   return status_or_code(Code::kAborted, [&]() HETCOMM_UNDER_BATON {
     return fmt::format("rank {} closed its end", common().rank);

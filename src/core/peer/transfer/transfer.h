@@ -195,7 +195,7 @@ class ReceiveTransfer final : public Mortal {
     RemoteKey key;
   };
 
-  // What it receives: a message, or a run of a track, which the sender may hold to a rate.
+  // The kind of transfer: a message, or a run of a track, which the sender may hold to a rate.
   enum class Origin : uint8_t { kMessage, kRun, kRunWithRate };
   static Origin origin_of(const Operation& receive) HETCOMM_UNDER_BATON;
   bool of_track() const HETCOMM_UNDER_BATON { return origin_ != Origin::kMessage; }

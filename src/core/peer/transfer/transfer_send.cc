@@ -301,8 +301,8 @@ void SendTransfer::start_pieces() {
   }
 }
 
-// So many of the next |bytes| may leave now; 0: others of the same queue or of other queues come
-// first.
+// Returns how many of the next |bytes| may leave now. 0: others of the same queue or of other
+// queues come first.
 uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
   if (track_ == nullptr || track_->flow().pacer == nullptr) return bytes;
   return track_->flow().pacer->allowed(track_->flow(), {rail.id, association_.link_of(rail)}, bytes,
@@ -310,7 +310,7 @@ uint64_t SendTransfer::allowed(const Rail& rail, uint64_t bytes) {
                                        association_.common().now_ns());
 }
 
-// What has not been started of |grant| goes as one piece, unless the pacer cuts it.
+// Sends the rest of |grant| as one piece, unless the pacer cuts it.
 bool SendTransfer::start_direct(OpenGrant& grant, Rail& rail) {
   while (grant.started < grant.body.length) {
     if (pieces_.full()) return false;

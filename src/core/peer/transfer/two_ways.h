@@ -62,7 +62,7 @@ class TwoWays {
   static constexpr double kShare = 0.015;
   // Messages before a hasty trial double, up to this, as long as it changes nothing.
   static constexpr uint32_t kMaxBeforeHasty = 8192;
-  // So many messages in a row that take twice as long as before: something has changed.
+  // The number of messages in a row that take twice as long as before and show a change.
   static constexpr uint32_t kSlowInRow = 4;
 
   std::array<double, 2> costs_{};

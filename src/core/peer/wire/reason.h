@@ -18,10 +18,10 @@ namespace hetcomm {
 // Longer texts are cut.
 inline constexpr size_t kMaxReasonBytes = 192;
 
-// What the other ranks are told of |why|, by |rank|, this one. Works without memory.
+// The status by which |rank|, this one, tells the other ranks of |why|. Works without memory.
 Status reason_for_others(int rank, const Status& why);
 
-// What |rank| has told: a status other than kOk, which may be of any code, and a text from the
+// The status that |rank| has told: |code|, which is not kOk and may be unknown, and a text from the
 // wire. Works without memory.
 Status told_by(int rank, Code code, ConstByteSpan text);
 
@@ -35,7 +35,7 @@ class PeerReason {
   // |text|: the bytes of the message that are the reason.
   PeerReason(int peer, const WireHeader& header, ConstByteSpan text);
 
-  // What the peer's own status is.
+  // The peer's own status.
   Code code() const { return code_; }
   // The communicator was aborted. Everybody hears of that by another way.
   bool is_abort() const { return code_ == Code::kAborted && text_.empty(); }

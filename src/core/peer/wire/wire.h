@@ -53,10 +53,12 @@ enum class MessageKind : uint8_t {
   kCloseIdle,  // nothing of the sender's is under way: may it close them?
   kMayClose,  // the answer, which names the connection that it goes over by tag; value = 1: nothing
               // is, and the sender holds back until the end of it or kWake; 0: no
-  kRailsWanted,  // to the lower rank, which makes connections: data goes between transports |tag| of
-                 // it and |value| of the sender (masks, as AnnounceBody::transports)
+  // To the lower rank, which makes connections: data goes between its transports |tag| and the
+  // sender's transports |value| (masks, as AnnounceBody::transports).
+  kRailsWanted,
   // Tracks (track.h).
-  kTrackOpen,  // from the sending end; tag = the track's, value = TrackTerms::plan, payload TrackOpenBody
+  // From the sending end. tag = the track's, value = TrackTerms::plan, payload TrackOpenBody.
+  kTrackOpen,
   kTrackLength,  // tag = run_id(); value = length of a message that is shorter than its receive
   kTrackAt,      // tag = the track; value = number of the next run of the sending end
   kTrackClosed,  // tag = closed_end(), value = code, payload TrackClosedBody and why (reason.h)
@@ -217,7 +219,7 @@ struct TrackClosedBody {
   uint64_t unmatched;  // 1: no end of the receiver's rank belongs to it, as plans differ
 };
 
-// What a note says of the sender's plan, or, in an answer, of the receiver's.
+// The content of a note about the sender's plan, or, in an answer, about the receiver's.
 enum class ReshardAction : uint64_t {
   kStarted = 1,  // the sender has started it
   kDiffers,      // answer: the sender's in its place has the hash |content|
