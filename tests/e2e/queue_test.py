@@ -4,7 +4,7 @@
 Properties: what the link takes is hidden behind computation, as far as HetAuto's schedules can hide
 it, and the gain over blocking messages is what the schedule promises. Computation is a timer at
 1 Gbit/s, and a loop that keeps its core at 200 Mbit/s. On a quiet machine both are met within 10 and
-5 % (docs/benchmarks.md); the test allows for others that keep it busy.
+5 % (docs/records/queues.md); the test allows for others that keep it busy.
 
 queue_test.py BENCH            the rows that the test checks
 queue_test.py BENCH --table    more rows, as a table, and no verdict

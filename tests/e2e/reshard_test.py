@@ -4,7 +4,7 @@ between the clusters have limited rates.
 
 Properties: the strategy that auto chooses is no slower than the best one that it may choose, within
 30 %; its forecast is within 50 % of what is measured; it moves the tensor at no less than 0.6 of the rate
-that plain TCP streams reach over the same links. docs/benchmarks.md has what a quiet machine keeps.
+that plain TCP streams reach over the same links. docs/records/resharding.md has what a quiet machine keeps.
 
 reshard_test.py BENCH                    what the test checks
 reshard_test.py BENCH --table [OPTION..] all cases of 64 MiB, as tables, and no verdict; options of
