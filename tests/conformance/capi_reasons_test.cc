@@ -250,10 +250,18 @@ void fail_at_rank_0(Member& me, const Kind& kind, Cause cause, bool on_device) {
   } else {
     EXPECT_EQ(outcome.status, HETCOMM_ABORTED)
         << hetcomm_status_name(outcome.status) << " " << outcome.text;
-    const std::string origin = std::string("rank 0: ") + hetcomm_status_name(own) + ": ";
-    EXPECT_EQ(count_of(origin, outcome.text), 1U) << outcome.text;
-    EXPECT_EQ(count_of("redistribution #", outcome.text), is_redistribution(kind) ? 1U : 0U)
-        << outcome.text;
+    // On a busy machine the others may begin later than that: then no data of it has moved.
+    const std::string given_up =
+        std::string("rank 0 has given up redistribution #0 (") + hetcomm_status_name(own) + "): ";
+    if (is_redistribution(kind) && count_of(given_up, outcome.text) == 1) {
+      EXPECT_NE(cause, Cause::kDevice) << outcome.text;
+      EXPECT_EQ(count_of("redistribution #", outcome.text), 2U) << outcome.text;
+    } else {
+      const std::string origin = std::string("rank 0: ") + hetcomm_status_name(own) + ": ";
+      EXPECT_EQ(count_of(origin, outcome.text), 1U) << outcome.text;
+      EXPECT_EQ(count_of("redistribution #", outcome.text), is_redistribution(kind) ? 1U : 0U)
+          << outcome.text;
+    }
   }
   if (cause == Cause::kDevice) {
     EXPECT_EQ(count_of("failing: a copy or a sum of the device failed", outcome.text), 1U)
