@@ -184,7 +184,7 @@ def ranks_of(communicator: Any) -> tuple[int, ...] | None:
 
 def _communicator_of(group: dist.ProcessGroup) -> Any:
     import hetcomm
-    from hetcomm import reshard
+    from hetcomm import _closing
 
     try:
         backend = group._get_backend(torch.device("cpu"))
@@ -195,7 +195,7 @@ def _communicator_of(group: dist.ProcessGroup) -> Any:
 
         def forget() -> None:
             if made and (own := made[0]()) is not None:
-                reshard.close_plans(own)
+                _closing.closing(own)
                 own.close()
 
         address = backend._lend_communicator(forget)

@@ -1,4 +1,4 @@
-// Layouts and plans of resharding for Python. hetcomm/reshard.py makes them convenient.
+// Layouts and plans of resharding for Python. hetcomm/reshard/ makes them convenient.
 #pragma once
 
 #include <nanobind/nanobind.h>
