@@ -460,7 +460,7 @@ bool Execution::post(size_t phase_index, size_t index, bool sends, bool must) {
     throw;
   }
   shared_.turns.started(message.track);
-  operation->access.id = message_id(phase_index, index, sends);
+  operation->internal.cookie = message_id(phase_index, index, sends);
   state.operation = operation;
   state.started = true;
   ++under_way_;
@@ -526,9 +526,9 @@ void Execution::let_go(MessageState& state, bool sends) {
 }
 
 void Execution::on_end(Operation& message) {
-  const auto phase_index = static_cast<size_t>(message.access.id >> kPhaseShift);
-  const bool sends = (message.access.id & kSends) != 0;
-  const size_t index = message.access.id & (kSends - 1);
+  const auto phase_index = static_cast<size_t>(message.internal.cookie >> kPhaseShift);
+  const bool sends = (message.internal.cookie & kSends) != 0;
+  const size_t index = message.internal.cookie & (kSends - 1);
   const ProgramPhase& phase = shared_.program.phases[phase_index];
   PhaseState& state = phases_[phase_index];
   MessageState& own = messages_[state.first_message + (sends ? index : phase.sends.size() + index)];

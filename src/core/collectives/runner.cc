@@ -125,7 +125,7 @@ void Runner::post_round(Segment& segment, size_t slot) {
            .bytes = {addresses.of(step.to), step.to.length},
            .handler = this});
       if (message == nullptr) throw std::bad_alloc();
-      message->access.id = slot;
+      message->internal.cookie = slot;
       messages_.push_back(message);
       ++segment.pending;
       communicator_->start_internal(*message);
@@ -167,7 +167,7 @@ bool Runner::run_step(const Segment& segment, size_t slot, const Step& step) {
 
 void Runner::on_end(Operation& message) {
   std::erase(messages_, &message);
-  Segment& segment = slots_[message.access.id];
+  Segment& segment = slots_[message.internal.cookie];
   const bool whole =
       message.kind == OperationKind::kSend || message.outcome.bytes_sent == message.length;
   const bool failed = running_ && (message.outcome.code != Code::kOk || !whole);

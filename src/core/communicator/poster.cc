@@ -534,7 +534,7 @@ Operation* Poster::make_internal(const InternalMessage& message) {
     engine_.pool().recycle_locked(operation);
     return nullptr;
   }
-  operation->end_handler = message.handler;
+  operation->internal.handler = message.handler;
   operation->set_state(OperationState::kPending);
   return operation;
 }

@@ -63,7 +63,7 @@ std::string OperationEnder::awaited_text(const Operation& operation) {
 // library's own have no other name for people than the operation that they belong to.
 void OperationEnder::end(Operation& operation, Code code, std::string_view why) {
   std::string text = text_or_none([&]() HETCOMM_UNDER_BATON {
-    if (operation.end_handler != nullptr && code != Code::kTimedOut) return std::string(why);
+    if (operation.internal.handler != nullptr && code != Code::kTimedOut) return std::string(why);
     return fmt::format("{}: {}{}", describe(operation), why,
                        code == Code::kTimedOut ? awaited_text(operation) : "");
   });

@@ -257,6 +257,11 @@ struct alignas(kOperationAlign) Operation {
     Track* track = nullptr;  // nobody looks at it where |on_track| is not set
     uint64_t run = 0;        // place in the track
   };
+  // An internal operation, which is detached, tells |handler| of its end.
+  struct Internal {
+    EndHandler* handler = nullptr;  // null: it is none
+    uint64_t cookie = 0;            // the handler's own
+  };
   // The operation's slot in the pool. All operations that use the slot share these members.
   struct Slot {
     Engine* engine = nullptr;
@@ -284,7 +289,7 @@ struct alignas(kOperationAlign) Operation {
     bool direct_failed = false;  // the owner shall look at it
     bool waiting = false;        // in a TurnQueue
     bool had_turn = false;       // has waited for its turn to be asked
-    bool holds_permit = false;   // counted in Places
+    bool holds_permit = false;   // counted in Permits
     bool awaits_credit = false;  // for its notification, in a list
   };
 
@@ -316,7 +321,7 @@ struct alignas(kOperationAlign) Operation {
   // Seldom used.
   Transfer transfer;
   CompositeOperation* composite = nullptr;  // kCollective: owned until it is started
-  EndHandler* end_handler = nullptr;        // of an internal operation, which is detached
+  Internal internal;
   Slot slot;
   Order order;
   Access access;

@@ -30,7 +30,7 @@ bool is_aborted(const Operation& operation, Code code) {
 
 std::string text_of_told(const Operation& operation, const Status& told) {
   return text_or_none([&]() HETCOMM_UNDER_BATON {
-    return operation.end_handler != nullptr
+    return operation.internal.handler != nullptr
                ? std::string(told.text())
                : fmt::format("{}: {}", describe(operation), told.text());
   });

@@ -74,8 +74,8 @@ class Completer {
       if (operation.detached) engine_.request_released();  // who waits for the track to be empty
     }
     if (operation.detached) [[unlikely]] {
-      if (operation.end_handler != nullptr) {
-        std::exchange(operation.end_handler, nullptr)->on_end(operation);
+      if (operation.internal.handler != nullptr) {
+        std::exchange(operation.internal.handler, nullptr)->on_end(operation);
       }
       engine_.operation_dropped(&operation);
       return;
