@@ -5,6 +5,8 @@ Every source file belongs to the layer with the longest matching path below. It 
 that layer lists, files of its own layer, and the system's headers. The rules:
 
   * a file includes only what its layer lists; a file outside of all layers is an error;
+  * a forward declaration counts as an include: it names only classes of layers that the file may see, but for
+    those of NAMED_UPWARDS, a list that only gets shorter;
   * includes of this tree are written from the repository's root (or <hetcomm/...>), and exist;
   * a library's headers are included only where THIRD_PARTY says, so that a vendor is named in one
     folder;
@@ -122,7 +124,8 @@ LAYERS = {
 THIRD_PARTY = {
     "fmt/": ["src/", "devices/", "transports/", "topology/", "reshard/", "pipeline/", "planner/",
              "bench/", "tests/"],
-    "nlohmann/": ["src/core/job/membership/transport_costs.cc", "src/core/job/paths/pairing_report.cc", "bench/", "tools/", PRESENT, LINKS,
+    "nlohmann/": ["src/core/job/membership/transport_costs.cc", "src/core/job/paths/pairing_report.cc",
+                  "bench/", "tools/", PRESENT, LINKS,
                   "topology/machine/",
                   "reshard/move_plan_json.cc", "planner/", "tests/"],
     "CLI/": ["bench/", "tests/"],
@@ -181,6 +184,20 @@ TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 EXTERN_C = re.compile(r'\bextern\s+"C"')
+# At the beginning of a line, so that nested classes are left out.
+FORWARD = re.compile(r"^(?:class|struct)[ ]+(\w+);", re.MULTILINE)
+DEFINITION = re.compile(
+    r"^(?:class|struct)[ ]+(?:alignas\(\w+\)[ ]+)?(\w+)(?:[ ]+final)?(?:[ ]*:[^:;]|[ ]*\{)", re.MULTILINE)
+
+# Path -> classes of layers above that it still names.
+NAMED_UPWARDS = {
+    "src/core/memory/registration.h": {"Association"},
+    "src/core/peer/matching/match.h": {"MessageReceiver"},
+    "src/core/progress/communicator_base.h": {"Channel", "Registration", "RemoteMemory", "Track"},
+    "src/core/progress/operation.h": {
+        "AccessLedger", "Departure", "DirectAccess", "Incoming", "Memory", "PairBase", "ReceiveTransfer",
+        "Registration", "RemoteMemory", "SendTransfer", "StreamHold", "Track", "UserStream"},
+}
 
 
 @dataclass(frozen=True)
@@ -249,7 +266,31 @@ def check_tree_include(root, path, layer, target):
     return f"{prefix} must not include {target}"
 
 
-def check_file(root, path):
+def definitions(root, paths):
+    """Maps the name of each class to the headers that define one of that name."""
+    found = {}
+    for path in paths:
+        if path.endswith(".h") and not path.startswith("tests/"):
+            text = without_comments((root / path).read_text(encoding="utf-8", errors="replace"))
+            for name in DEFINITION.findall(text):
+                found.setdefault(name, []).append(path)
+    return found
+
+
+def check_forward(path, layer, name, defined):
+    """What is wrong with |path| naming class |name|."""
+    prefix, allowed = layer
+    places = defined.get(name, [])
+    for place in places:
+        target = layer_of(place)
+        if starts_with_any(place, allowed) or (target is not None and target[0] == prefix):
+            return None
+    if not places or name in NAMED_UPWARDS.get(path, ()):
+        return None
+    return f"{prefix} must not name {name} of {places[0]}"
+
+
+def check_file(root, path, defined):
     layer = layer_of(path)
     if layer is None:
         return [Violation(path, 1, "belongs to no layer: add its folder to LAYERS")]
@@ -270,6 +311,14 @@ def check_file(root, path):
             problem = check_library_include(path, name)
         if problem:
             report(match.start(), problem)
+    if not path.startswith("tests/"):
+        named = set(FORWARD.findall(text))
+        for name in sorted(NAMED_UPWARDS.get(path, set()) - named):
+            report(0, f"NAMED_UPWARDS still lists {name}")
+        for match in FORWARD.finditer(text):
+            problem = check_forward(path, layer, match.group(1), defined)
+            if problem:
+                report(match.start(), problem)
     if not path.startswith(C_ABI_FOLDERS):
         for match in EXTERN_C.finditer(text):
             report(match.start(), 'extern "C" stands only in ' + ", ".join(C_ABI_FOLDERS[:3]))
@@ -286,7 +335,8 @@ def sources(root):
 def check_tree(root):
     root = Path(root)
     paths = list(sources(root))
-    return len(paths), [violation for path in paths for violation in check_file(root, path)]
+    defined = definitions(root, paths)
+    return len(paths), [violation for path in paths for violation in check_file(root, path, defined)]
 
 
 def main(arguments):

@@ -50,6 +50,17 @@ class CheckLayersTest(unittest.TestCase):
         self.assertIn(path, violations[0])
         self.assertIn(expected, violations[0])
 
+    def test_a_forward_declaration_upwards_is_caught(self):
+        violations = self.check(**{"src/net/a.h": "class Core;\n",
+                                   "src/core/job/core.h": "class Core final : public Other {\n};\n"})
+        self.assertEqual(len(violations), 1, violations)
+        self.assertIn("src/net/a.h", violations[0])
+        self.assertIn("must not name Core of src/core/job/core.h", violations[0])
+
+    def test_a_forward_declaration_downwards_passes(self):
+        self.assertEqual(self.check(**{"src/net/poller.h": "class Poller {\n};\n",
+                                       "src/core/job/a.h": "class Poller;\n"}), [])
+
     def test_good_tree_passes(self):
         self.assertEqual(self.check(), [])
 
