@@ -9,7 +9,7 @@
 //   * the explanation names each way that was tried and why it was refused.
 //
 // Over rdma this runs on real verbs: directly by plain registration. Dma-bufs are not run on
-// hardware (tests/unit/rdma_device_memory_test.cc).
+// hardware (tests/unit/rdma/device_memory_test.cc).
 //
 // The suite runs over simulated devices, and over those of OpenCL: of two vendors where the machine
 // has two, both in each process, in the same order in both ranks or in different ones.

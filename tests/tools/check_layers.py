@@ -136,7 +136,7 @@ THIRD_PARTY = {
     "gtest/": ["tests/"],
     "gmock/": ["tests/"],
     "benchmark/": ["tests/", "bench/"],
-    "hwy/": ["src/reduce/", "tests/unit/reduce_"],
+    "hwy/": ["src/reduce/", "tests/unit/reduce/"],
     "infiniband/": ["transports/rdma/", "tests/e2e/failover/queue_pairs"],
     "rdma/": ["transports/rdma/"],
     "ucp/": ["transports/ucx/", "bench/peers/runner_ucx"],

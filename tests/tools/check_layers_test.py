@@ -28,7 +28,7 @@ GOOD = {
     "src/capi/context.cc": '#include "src/core/job/core.h"\n#include "transports/tcp/tcp.h"\nextern "C" {}\n',
     "src/mpi/mpi.cc": "#include <mpi.h>\n#include <hetcomm/hetcomm.h>\n",
     "bench/main.cc": "#include <CLI/CLI.hpp>\n#include <hetcomm/hetcomm.h>\n",
-    "tests/unit/core_test.cc": '#include <gtest/gtest.h>\n#include "src/core/job/core.h"\n',
+    "tests/unit/core/core_test.cc": '#include <gtest/gtest.h>\n#include "src/core/job/core.h"\n',
 }
 
 

@@ -1,0 +1,80 @@
+// The rounds of hetcomm_bench links, from few hosts to more than are measured pair by pair:
+//   - hosts of one round are disjoint; each pair is there once, up to 64 hosts;
+//   - each host is measured with others, both ways, beyond 64 hosts too;
+//   - at the end every two clusters have been measured, both ways, however many there are.
+#include "bench/links_plan.h"
+
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace bench {
+namespace {
+
+constexpr int kHosts[] = {2, 3, 8, 9, 16, 64, 65, 200};
+
+TEST(LinksPlan, PairsOfARoundAreDisjointAndEachIsThereOnce) {
+  for (const int hosts : kHosts) {
+    std::set<HostPair> pairs;
+    for (const HostRound& round : tournament(hosts)) {
+      std::set<int> busy;
+      for (const HostPair& pair : round) {
+        EXPECT_TRUE(busy.insert(pair.first).second) << hosts;
+        EXPECT_TRUE(busy.insert(pair.second).second) << hosts;
+        EXPECT_TRUE(pairs.insert(pair).second) << hosts;
+      }
+    }
+    if (hosts > kMaxTournament) continue;
+    EXPECT_EQ(pairs.size(), static_cast<size_t>(hosts * (hosts - 1) / 2));
+  }
+}
+
+TEST(LinksPlan, EachHostSendsAndReceives) {
+  for (const int hosts : kHosts) {
+    std::set<int> senders;
+    std::set<int> receivers;
+    for (const HostRound& round : first_rounds(hosts)) {
+      for (const HostPair& pair : round) {
+        senders.insert(pair.first);
+        receivers.insert(pair.second);
+      }
+    }
+    EXPECT_EQ(senders.size(), static_cast<size_t>(hosts));
+    EXPECT_EQ(receivers.size(), static_cast<size_t>(hosts));
+  }
+}
+
+TEST(LinksPlan, EveryTwoClustersAreMeasured) {
+  for (const int hosts : kHosts) {
+    for (const int clusters : {1, 2, 3, 16, 17, 20, 100}) {
+      if (clusters > hosts) continue;
+      std::vector<int> cluster_of;
+      for (int host = 0; host < hosts; ++host) cluster_of.push_back(host % clusters);
+      std::vector<int> sizes(static_cast<size_t>(clusters), 0);
+      for (const int cluster : cluster_of) ++sizes[static_cast<size_t>(cluster)];
+      std::set<HostPair> measured;
+      std::vector<HostRound> rounds = first_rounds(hosts);
+      const std::vector<HostRound> further = further_rounds(cluster_of);
+      rounds.insert(rounds.end(), further.begin(), further.end());
+      for (const HostRound& round : rounds) {
+        EXPECT_FALSE(round.empty());
+        for (const auto& [from, to] : round) {
+          EXPECT_NE(from, to);
+          measured.emplace(cluster_of[static_cast<size_t>(from)],
+                           cluster_of[static_cast<size_t>(to)]);
+        }
+      }
+      for (int from = 0; from < clusters; ++from) {
+        for (int to = 0; to < clusters; ++to) {
+          if (from == to && sizes[static_cast<size_t>(from)] < 2) continue;
+          EXPECT_TRUE(measured.count({from, to}) == 1)
+              << hosts << " hosts, " << clusters << " clusters: " << from << " to " << to;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bench

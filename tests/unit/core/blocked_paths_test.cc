@@ -1,0 +1,130 @@
+// Which breaks of connections say that a peer is unreachable:
+//  - a break counts only if data behind the opening was under way and none of it was acknowledged;
+//  - an acknowledgement on any path clears the counts of all;
+//  - breaks of connections that carried nothing change nothing, however many there are;
+//  - the third break on every path is one too many, whatever their order; a path that is open, or
+//    was lately, is a way as long as it has not failed so often;
+//  - a path that cannot be opened any more is none.
+#include "src/core/peer/rails/blocked_paths.h"
+
+#include <set>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace hetcomm::test {
+namespace {
+
+constexpr RailEnds kOne{.own = 0, .peer = 0};
+constexpr RailEnds kTwo{.own = 1, .peer = 1};
+
+// The paths of a pair; a connection that breaks is opened again.
+class Paths {
+ public:
+  void open(const RailEnds& ends) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
+    paths_.opened(ends);
+    open_.insert({ends.own, ends.peer});
+  }
+  // Returns whether the pair is given up.
+  bool breaks(const RailEnds& ends, Passage passage) HETCOMM_NO_THREAD_SAFETY_ANALYSIS {
+    open_.erase({ends.own, ends.peer});
+    const bool counts = paths_.broke(ends, passage);
+    EXPECT_EQ(counts, passage == Passage::kBlocked);
+    return counts && paths_.all_blocked([&](const RailEnds& each) {
+      return open_.contains({each.own, each.peer});
+    });
+  }
+  // Opens it, and it breaks.
+  bool fails(const RailEnds& ends, Passage passage = Passage::kBlocked) {
+    open(ends);
+    return breaks(ends, passage);
+  }
+
+ private:
+  BlockedPaths paths_;
+  std::set<std::pair<size_t, size_t>> open_;
+};
+
+TEST(BlockedPaths, TheThirdBreakIsOneTooMany) {
+  Paths paths;
+  EXPECT_FALSE(paths.fails(kOne));
+  EXPECT_FALSE(paths.fails(kOne));
+  EXPECT_TRUE(paths.fails(kOne));
+}
+
+TEST(BlockedPaths, BreaksWithoutDataCountNothing) {
+  Paths paths;
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(paths.fails(kOne, Passage::kNothing));
+  EXPECT_FALSE(paths.fails(kOne));
+  EXPECT_FALSE(paths.fails(kOne));
+  // They clear nothing either.
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(paths.fails(kOne, Passage::kNothing));
+  EXPECT_TRUE(paths.fails(kOne));
+}
+
+TEST(BlockedPaths, AnAcknowledgementClearsTheCount) {
+  Paths paths;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(paths.fails(kOne));
+    EXPECT_FALSE(paths.fails(kOne));
+    EXPECT_FALSE(paths.fails(kOne, Passage::kPassed));
+  }
+}
+
+TEST(BlockedPaths, AnAcknowledgementOnOnePathClearsAll) {
+  Paths paths;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(paths.fails(kOne));
+    EXPECT_FALSE(paths.fails(kTwo));
+    EXPECT_FALSE(paths.fails(kOne));
+    EXPECT_FALSE(paths.fails(kTwo, Passage::kPassed));
+  }
+}
+
+TEST(BlockedPaths, EveryPathHasToFail) {
+  Paths paths;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(paths.fails(kOne));
+    EXPECT_FALSE(paths.fails(kTwo));
+  }
+  EXPECT_FALSE(paths.fails(kOne));
+  EXPECT_TRUE(paths.fails(kTwo));
+}
+
+TEST(BlockedPaths, APathThatIsOpenIsAWay) {
+  Paths paths;
+  paths.open(kTwo);
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(paths.fails(kOne));
+  // It was idle, and does not open again.
+  EXPECT_FALSE(paths.breaks(kTwo, Passage::kNothing));
+  EXPECT_TRUE(paths.fails(kOne));
+}
+
+TEST(BlockedPaths, APathThatWasOpenLatelyIsAWay) {
+  Paths paths;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(paths.fails(kOne));
+    EXPECT_FALSE(paths.fails(kTwo, Passage::kNothing));
+  }
+}
+
+TEST(BlockedPaths, APathThatDoesNotOpenIsNone) {
+  Paths paths;
+  EXPECT_FALSE(paths.fails(kTwo));
+  EXPECT_FALSE(paths.fails(kOne));
+  EXPECT_FALSE(paths.fails(kOne));
+  EXPECT_TRUE(paths.fails(kOne));
+}
+
+// Interfaces that go and come in turn: what is opened last carries data until it goes.
+TEST(BlockedPaths, InterfacesThatFlapInTurnLoseNobody) {
+  Paths paths;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_FALSE(paths.fails(i % 2 == 0 ? kOne : kTwo, Passage::kBlocked));
+    EXPECT_FALSE(
+        paths.fails(i % 2 == 0 ? kTwo : kOne, i % 3 == 0 ? Passage::kNothing : Passage::kPassed));
+  }
+}
+
+}  // namespace
+}  // namespace hetcomm::test

@@ -1,0 +1,274 @@
+// Introductions, with a clock that is an argument and a control plane that only takes notes:
+//  * a profile that has come makes a rank known, whoever looks first, late or in time;
+//  * an ask without an answer is overdue a tenth of the detection time after it went out, and one
+//    that waits to go out is never overdue;
+//  * few ranks are asked at a time, and those that do not answer give way;
+//  * a profile that cannot be taken is told with its reason at once;
+//  * a rank that has lost this one's profile is asked again before it counts as known;
+//  * want of memory leaves everything as it was or done.
+#include "src/core/job/membership/introductions.h"
+
+#include <map>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/core/job/membership/job_digest.h"
+#include "src/core/job/membership/rank_card.h"
+#include "src/core/job/membership/rank_profile.h"
+#include "tests/support/counting_allocator.h"
+
+namespace hetcomm {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kT = 3000 * kMs;
+constexpr uint64_t kPatience = kT / 10;
+constexpr int kSize = 100;
+constexpr size_t kAtOnce = 16;
+
+RankProfile profile_of(int rank) {
+  RankProfile profile;
+  profile.info.incarnation = 1000 + static_cast<uint32_t>(rank);
+  profile.control = {Address::parse_numeric("10.0.0.1", 77).value()};
+  profile.info.offers.push_back(
+      {.name = "tcp", .within_host = false, .link = {}, .port = {}, .contact = {}});
+  return profile;
+}
+
+std::string text_of(const RankProfile& profile) {
+  const std::vector<std::byte> bytes = encode_profile(profile);
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+PeerDirectory directory() {
+  std::vector<RankCard> cards;
+  for (int rank = 0; rank < kSize; ++rank) cards.push_back(card_of(profile_of(rank)));
+  PeerDirectory peers(kSize);
+  peers.set(gather(0, cards).value());
+  return peers;
+}
+
+// Rank 0 of a large job. The baton needs no lock here: there is one thread.
+class CoreIntroductions : public testing::Test, protected Introducer {
+ protected:
+  CoreIntroductions() {
+    log_.set_level(LogLevel::kError);
+    auto incarnations = std::make_shared<std::vector<uint64_t>>();
+    for (int rank = 0; rank < kSize; ++rank) {
+      incarnations->push_back(1000 + static_cast<uint64_t>(rank));
+    }
+    credentials_.incarnations = incarnations;
+  }
+
+  void ask_profile(int rank) override { asked_.push_back(rank); }
+  std::string find_profile(int rank) override {
+    const auto found = book_.find(rank);
+    return found != book_.end() ? found->second : std::string();
+  }
+  void remove_profile(int rank) override { book_.erase(rank); }
+  void learn_addresses(int rank, std::vector<Address> addresses) override {
+    addresses_[rank] = std::move(addresses);
+  }
+
+  void answer(int rank) { book_[rank] = text_of(profile_of(rank)); }
+  void ask(int rank) {
+    introductions_.ask(rank);
+    introductions_.send_next(now_);
+  }
+  std::vector<int> asked() { return std::exchange(asked_, {}); }
+
+  uint64_t now_ = 1000 * kT;
+  Log log_;
+  Credentials credentials_;
+  PeerDirectory peers_ = directory();
+  std::vector<int> asked_;
+  std::map<int, std::string> book_;
+  std::map<int, std::vector<Address>> addresses_;
+  Introductions introductions_{{.rank = 0, .detection_ns = kT}, log_, peers_, credentials_, *this};
+};
+
+TEST_F(CoreIntroductions, AnAnswerMakesARankKnown) {
+  EXPECT_FALSE(introductions_.knows(5));
+  ask(5);
+  EXPECT_THAT(asked(), ElementsAre(5));
+  EXPECT_FALSE(introductions_.knows(5));
+  answer(5);
+  EXPECT_TRUE(introductions_.knows(5));
+  EXPECT_TRUE(peers_.knows(5));
+  EXPECT_EQ(peers_.offers(5).size(), 1U);
+  EXPECT_EQ(addresses_[5].size(), 1U);
+  EXPECT_THAT(book_, IsEmpty());
+  EXPECT_THAT(introductions_.take_overdue(now_ + kT), IsEmpty());
+  EXPECT_EQ(introductions_.next_timer_ns(), kForever);
+}
+
+// An explanation may look between the answer and the pass that reads the mail.
+TEST_F(CoreIntroductions, WhoeverLooksFirstTakesTheProfile) {
+  ask(5);
+  answer(5);
+  EXPECT_TRUE(introductions_.knows(5));  // explain
+  EXPECT_TRUE(introductions_.knows(5));  // the mail
+  answer(5);                             // it was asked for twice
+  EXPECT_TRUE(introductions_.knows(5));
+  EXPECT_THAT(book_, IsEmpty());
+}
+
+TEST_F(CoreIntroductions, ALostAnswerIsAskedForAgain) {
+  ask(5);
+  EXPECT_EQ(introductions_.next_timer_ns(), now_ + kPatience);
+  EXPECT_THAT(introductions_.take_overdue(now_ + kPatience - 1), IsEmpty());
+  EXPECT_THAT(introductions_.take_overdue(now_ + kPatience), ElementsAre(5));
+  EXPECT_THAT(std::string(introductions_.why(5).text()), HasSubstr("has not said how it is reach"));
+  EXPECT_THAT(introductions_.take_overdue(now_ + kT), IsEmpty());
+  asked();
+  now_ += kPatience;
+  ask(5);
+  EXPECT_THAT(asked(), ElementsAre(5));
+  EXPECT_EQ(introductions_.next_timer_ns(), now_ + kPatience);
+}
+
+TEST_F(CoreIntroductions, ALateAnswerCounts) {
+  ask(5);
+  EXPECT_THAT(introductions_.take_overdue(now_ + kPatience), ElementsAre(5));
+  answer(5);
+  EXPECT_TRUE(introductions_.knows(5));
+  EXPECT_EQ(introductions_.next_timer_ns(), kForever);
+}
+
+TEST_F(CoreIntroductions, AProfileOfNoUseIsToldAtOnce) {
+  ask(5);
+  book_[5] = text_of(profile_of(6));
+  EXPECT_FALSE(introductions_.knows(5));
+  EXPECT_THAT(book_, IsEmpty());
+  EXPECT_THAT(introductions_.take_overdue(now_), ElementsAre(5));
+  EXPECT_THAT(std::string(introductions_.why(5).text()), HasSubstr("that of another process"));
+  ask(5);
+  book_[5] = "garbage";
+  EXPECT_FALSE(introductions_.knows(5));
+  EXPECT_THAT(introductions_.take_overdue(now_), ElementsAre(5));
+  EXPECT_THAT(std::string(introductions_.why(5).text()), HasSubstr("another version of hetcomm"));
+  ask(5);
+  answer(5);
+  EXPECT_TRUE(introductions_.knows(5));
+}
+
+TEST_F(CoreIntroductions, WhatWaitsIsNeverOverdue) {
+  for (int rank = 1; rank < kSize; ++rank) ask(rank);
+  EXPECT_EQ(asked().size(), kAtOnce);
+  // The first ones answer one by one, and as many others are asked.
+  for (int rank = 1; rank <= 2; ++rank) {
+    now_ += kPatience / 2;
+    answer(rank);
+    EXPECT_TRUE(introductions_.knows(rank));
+    EXPECT_EQ(introductions_.next_timer_ns(), 0U);  // there is room
+    EXPECT_TRUE(introductions_.send_next(now_));
+    EXPECT_THAT(asked(), ElementsAre(rank + 16));
+    if (rank == 1) {
+      EXPECT_THAT(introductions_.take_overdue(now_), IsEmpty());
+    }
+  }
+  // 14 of the first 16 have not answered, and those that were asked later have time.
+  EXPECT_EQ(introductions_.take_overdue(now_).size(), 14U);
+  EXPECT_EQ(introductions_.next_timer_ns(), now_ - kPatience / 2 + kPatience);
+}
+
+TEST_F(CoreIntroductions, WhoDoesNotAnswerKeepsItsPlaceForAnAttemptAndGivesWay) {
+  for (int rank = 1; rank <= 20; ++rank) ask(rank);
+  asked();
+  now_ += kPatience;
+  for (const int rank : introductions_.take_overdue(now_)) ask(rank);  // as a pair does
+  // The control plane still tries to connect to all of them.
+  EXPECT_THAT(asked(), IsEmpty());
+  EXPECT_EQ(introductions_.next_timer_ns(), now_ - kPatience + kT / 3);
+  now_ += kT / 3 - kPatience;
+  EXPECT_TRUE(introductions_.send_next(now_));
+  const std::vector<int> next = asked();
+  ASSERT_EQ(next.size(), kAtOnce);
+  EXPECT_EQ(std::vector<int>(next.begin(), next.begin() + 4), (std::vector<int>{17, 18, 19, 20}));
+}
+
+TEST_F(CoreIntroductions, WhoIsAskedAgainTakesOnePlace) {
+  for (int times = 0; times < 5; ++times) {
+    ask(5);
+    ask(5);
+    EXPECT_THAT(asked(), ElementsAre(5)) << times;
+    EXPECT_THAT(introductions_.take_overdue(now_ += kPatience), ElementsAre(5));
+  }
+  for (int rank = 10; rank < 50; ++rank) ask(rank);
+  EXPECT_EQ(asked().size(), kAtOnce - 1);
+}
+
+TEST_F(CoreIntroductions, ALostRankMakesRoom) {
+  for (int rank = 1; rank <= 20; ++rank) ask(rank);
+  asked();
+  introductions_.forget(18);  // it waited
+  introductions_.forget(3);
+  EXPECT_EQ(introductions_.next_timer_ns(), 0U);
+  EXPECT_TRUE(introductions_.send_next(now_));
+  EXPECT_THAT(asked(), ElementsAre(17));
+  introductions_.forget(4);
+  EXPECT_TRUE(introductions_.send_next(now_));
+  EXPECT_THAT(asked(), ElementsAre(19));
+}
+
+TEST_F(CoreIntroductions, WhoHasForgottenThisRankIsAskedAgain) {
+  ask(5);
+  answer(5);
+  ASSERT_TRUE(introductions_.knows(5));
+  introductions_.forgotten_by(5);
+  EXPECT_FALSE(introductions_.knows(5));
+  EXPECT_TRUE(peers_.knows(5));
+  asked();
+  ask(5);
+  EXPECT_THAT(asked(), ElementsAre(5));
+  answer(5);
+  EXPECT_TRUE(introductions_.knows(5));
+  EXPECT_THAT(introductions_.take_overdue(now_ + kT), IsEmpty());
+  EXPECT_TRUE(introductions_.knows(5));
+}
+
+// Fails the first allocation, then the second, and so on, until |action| needs no more.
+template <typename Action>
+void with_little_memory(Action&& action) {
+  for (int64_t count = 0;; ++count) {
+    ASSERT_LT(count, 10'000);
+    test::fail_allocation_after(count);
+    try {
+      action();
+      test::fail_allocation_after(-1);
+      return;
+    } catch (const std::bad_alloc&) {
+      test::fail_allocation_after(-1);
+    }
+  }
+}
+
+TEST_F(CoreIntroductions, WantOfMemoryLosesNothing) {
+  with_little_memory([&] { introductions_.ask(5); });
+  introductions_.ask(5);  // as the pair does again
+  with_little_memory([&] { introductions_.send_next(now_); });
+  // The rank was asked, or is asked again when its time is over.
+  std::vector<int> overdue;
+  overdue.reserve(1);
+  with_little_memory([&] {
+    for (const int rank : introductions_.take_overdue(now_ + kPatience)) overdue.push_back(rank);
+  });
+  EXPECT_THAT(overdue, ElementsAre(5));
+  answer(5);
+  bool knows = false;
+  with_little_memory([&] { knows = introductions_.knows(5); });
+  EXPECT_TRUE(knows);
+  EXPECT_EQ(peers_.offers(5).size(), 1U);
+  EXPECT_THAT(book_, IsEmpty());
+}
+
+}  // namespace
+}  // namespace hetcomm

@@ -1,0 +1,159 @@
+// Claims of host memory:
+//   - a destination over a source, over another destination, or over memory of another claim is
+//     refused, and the text names both; sources may share memory
+//   - elements count, not ranges, and not what lies where it was before
+//   - nothing is allocated once a claim was made
+#include "src/reshard/claim.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/counting_allocator.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kElements = 16;
+
+// A vector of kElements on rank 0, whose elements lie |stride| apart.
+Layout vector_of(uint64_t stride) {
+  Layout layout;
+  layout.shape = {kElements};
+  Part part;
+  part.box = layout.whole();
+  part.strides[0] = stride;
+  layout.parts.push_back(part);
+  return layout;
+}
+
+// Tensors of float whose destinations have |stride|.
+Program program_of(size_t tensors, uint64_t stride) {
+  Program program;
+  for (size_t i = 0; i < tensors; ++i) {
+    program.sources.push_back({.bytes = kElements * 4, .boxes = footprint_of(vector_of(1), 0, 4)});
+    program.sources.back().stays = true;
+    program.destinations.push_back(
+        {.bytes = kElements * stride * 4, .boxes = footprint_of(vector_of(stride), 0, 4)});
+  }
+  return program;
+}
+
+class Claiming : public ::testing::Test {
+ protected:
+  // Elements of |memory_| at which buffers begin.
+  Code place(Claim& claim, const std::vector<size_t>& sources,
+             const std::vector<size_t>& destinations) {
+    std::vector<hetcomm_buffer_t> from;
+    std::vector<hetcomm_buffer_t> to;
+    for (const size_t at : sources) from.push_back(buffer(at));
+    for (const size_t at : destinations) to.push_back(buffer(at));
+    return claim.place(from.data(), to.data(), nullptr, &text_);
+  }
+  hetcomm_buffer_t buffer(size_t at) {
+    return hetcomm_buffer_host(memory_.data() + at, (memory_.size() - at) * 4);
+  }
+
+  std::array<float, 4096> memory_{};
+  std::string text_;
+};
+
+TEST_F(Claiming, ComparesAllTensors) {
+  const Program program = program_of(3, 1);
+  Claim claim(program);
+  EXPECT_EQ(place(claim, {0, 0, 8}, {100, 116, 132}), Code::kOk) << text_;
+  EXPECT_EQ(place(claim, {0, 0, 8}, {100, 116, 131}), Code::kInvalidArgument);
+  EXPECT_THAT(text_, HasSubstr("destination of tensor 2 overlaps the destination of tensor 1"));
+  EXPECT_EQ(place(claim, {0, 0, 101}, {100, 200, 300}), Code::kInvalidArgument);
+  EXPECT_THAT(text_, HasSubstr("destination of tensor 0 overlaps the source of tensor 2"));
+  EXPECT_EQ(place(claim, {0, 0, 101}, {100, 200, 300}), Code::kInvalidArgument);
+  // Where it was is where it may be, but for other tensors.
+  EXPECT_EQ(place(claim, {0, 20, 40}, {0, 20, 40}), Code::kOk) << text_;
+  EXPECT_EQ(place(claim, {0, 20, 40}, {20, 0, 40}), Code::kInvalidArgument);
+  EXPECT_EQ(place(claim, {0, 20, 40}, {1, 20, 40}), Code::kInvalidArgument);
+}
+
+TEST_F(Claiming, TellsInterleavedElementsApart) {
+  const Program program = program_of(3, 3);
+  Claim claim(program);
+  EXPECT_EQ(place(claim, {1000, 1000, 1000}, {0, 1, 2}), Code::kOk) << text_;
+  EXPECT_EQ(place(claim, {1000, 1000, 1000}, {0, 1, 3}), Code::kInvalidArgument);
+  EXPECT_THAT(text_, HasSubstr("destination of tensor 2 overlaps the destination of tensor 0"));
+}
+
+TEST_F(Claiming, KeepsExecutionsApart) {
+  const Program program = program_of(1, 1);
+  Claims claims(2);
+  Claim first(program);
+  Claim second(program);
+  ASSERT_EQ(place(first, {0}, {100}), Code::kOk);
+  ASSERT_EQ(claims.enter(first, &text_), Code::kOk);
+  for (const auto& [source, destination] :
+       std::vector<std::pair<size_t, size_t>>{{0, 115}, {90, 200}, {50, 15}}) {
+    ASSERT_EQ(place(second, {source}, {destination}), Code::kOk) << text_;
+    EXPECT_EQ(claims.enter(second, &text_), Code::kInvalidArgument) << source;
+    EXPECT_THAT(text_, HasSubstr("under way"));
+  }
+  ASSERT_EQ(place(second, {0}, {116}), Code::kOk);
+  EXPECT_EQ(claims.enter(second, &text_), Code::kOk) << text_;
+  claims.leave(second);
+  claims.leave(first);
+  ASSERT_EQ(place(second, {0}, {100}), Code::kOk);
+  EXPECT_EQ(claims.enter(second, &text_), Code::kOk) << text_;
+}
+
+// Two executions in the order of one stream follow each other.
+TEST_F(Claiming, LetsAStreamUseMemoryAgain) {
+  const Program program = program_of(1, 1);
+  Claims claims(2);
+  Claim first(program);
+  Claim second(program);
+  int streams[2] = {};
+  const auto on_stream = [&](Claim& claim, int which) {
+    const hetcomm_buffer_t from = buffer(0);
+    const hetcomm_buffer_t to = buffer(100);
+    const auto* stream = reinterpret_cast<const UserStream*>(&streams[which]);
+    return claim.place(&from, &to, stream, &text_);
+  };
+  ASSERT_EQ(on_stream(first, 0), Code::kOk);
+  ASSERT_EQ(claims.enter(first, &text_), Code::kOk);
+  ASSERT_EQ(on_stream(second, 1), Code::kOk);
+  EXPECT_EQ(claims.enter(second, &text_), Code::kInvalidArgument);
+  ASSERT_EQ(on_stream(second, 0), Code::kOk);
+  EXPECT_EQ(claims.enter(second, &text_), Code::kOk) << text_;
+}
+
+TEST_F(Claiming, AllocatesNothing) {
+  constexpr size_t kTensors = 40;
+  const Program program = program_of(kTensors, 2);
+  Claims claims(2);
+  Claim first(program);
+  Claim second(program);
+  std::vector<hetcomm_buffer_t> from;
+  std::vector<hetcomm_buffer_t> to[2];
+  for (size_t i = 0; i < kTensors; ++i) {
+    from.push_back(buffer(0));
+    // Pairs of tensors interleave.
+    to[0].push_back(buffer(100 + i / 2 * 40 + i % 2));
+    to[1].push_back(buffer(1000 + i / 2 * 40 + i % 2));
+  }
+  test::start_counting_allocations();
+  for (int round = 0; round < 4; ++round) {
+    ASSERT_EQ(first.place(from.data(), to[round % 2].data(), nullptr, &text_), Code::kOk) << text_;
+    ASSERT_EQ(claims.enter(first, &text_), Code::kOk);
+    ASSERT_EQ(second.place(from.data(), to[1 - round % 2].data(), nullptr, &text_), Code::kOk);
+    ASSERT_EQ(claims.enter(second, &text_), Code::kOk);
+    claims.leave(first);
+    claims.leave(second);
+  }
+  test::stop_counting_allocations();
+  EXPECT_EQ(test::allocations_counted(), 0);
+}
+
+}  // namespace
+}  // namespace hetcomm::reshard

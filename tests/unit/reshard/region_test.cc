@@ -1,0 +1,197 @@
+// Rows that two regions have in common: cut by them, both give the bytes of the regions in their
+// order; regions of one box always have some, and those that have none are told. Sums are added in
+// a wider type without a loss, across the rows of any regions; the type is that of the wider side.
+// What float8_e4m3fn cannot hold saturates, or is NaN.
+#include "src/reshard/region.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace hetcomm::reshard {
+namespace {
+
+std::vector<uint64_t> bytes_of(const Region& region) {
+  std::vector<uint64_t> bytes;
+  for (RowCursor row(region); row.left() > 0; row.advance(1)) bytes.push_back(row.offset());
+  return bytes;
+}
+
+// Both sides by |rows|.
+void list(const CommonRows& rows, const Region& from, const Region& to,
+          std::vector<uint64_t>* out_from, std::vector<uint64_t>* out_to) {
+  uint64_t count = 1;
+  for (size_t d = 0; d < rows.dimensions; ++d) count *= rows.extents[d];
+  for (uint64_t row = 0; row < count; ++row) {
+    uint64_t rest = row;
+    uint64_t from_at = from.offset;
+    uint64_t to_at = to.offset;
+    for (size_t d = rows.dimensions; d-- > 0;) {
+      from_at += rest % rows.extents[d] * rows.from_strides[d];
+      to_at += rest % rows.extents[d] * rows.to_strides[d];
+      rest /= rows.extents[d];
+    }
+    for (uint64_t byte = 0; byte < rows.row_bytes; ++byte) {
+      out_from->push_back(from_at + byte);
+      out_to->push_back(to_at + byte);
+    }
+  }
+}
+
+// A box with these extents in a memory whose dimensions are larger, or in another order.
+Region make(const std::vector<uint64_t>& extents, std::mt19937& random, uint64_t element_bytes) {
+  StridedBox box;
+  box.memory = Space::kSource;
+  box.offset = random() % 5;
+  std::vector<size_t> order(extents.size());
+  for (size_t d = 0; d < order.size(); ++d) order[d] = d;
+  if (random() % 4 == 0) std::shuffle(order.begin(), order.end(), random);
+  std::vector<uint64_t> strides(extents.size());
+  uint64_t stride = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = stride;
+    stride *= extents[order[i]] + (random() % 3 == 0 ? random() % 3 : 0);
+  }
+  // A dense region is often told with fewer dimensions.
+  for (size_t d = 0; d < extents.size(); ++d) {
+    const bool joins = box.dimensions > 0 && random() % 2 == 0 &&
+                       box.strides[box.dimensions - 1] == strides[d] * extents[d];
+    if (joins) {
+      box.extents[box.dimensions - 1] *= extents[d];
+      box.strides[box.dimensions - 1] = strides[d];
+    } else {
+      box.extents[box.dimensions] = extents[d];
+      box.strides[box.dimensions++] = strides[d];
+    }
+  }
+  return region_of(box, 0, element_bytes, random() % 7);
+}
+
+TEST(CommonRows, OfOneBox) {
+  std::mt19937 random(3);
+  size_t in_one_row = 0;
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<uint64_t> extents(1 + random() % 5);
+    for (uint64_t& extent : extents) extent = 1 + random() % 4;
+    const uint64_t element_bytes = uint64_t{1} << random() % 4;
+    const Region from = make(extents, random, element_bytes);
+    const Region to = make(extents, random, element_bytes);
+    CommonRows rows;
+    ASSERT_TRUE(find_common_rows(from, to, &rows)) << round;
+    std::vector<uint64_t> from_bytes;
+    std::vector<uint64_t> to_bytes;
+    list(rows, from, to, &from_bytes, &to_bytes);
+    ASSERT_EQ(from_bytes, bytes_of(from)) << round;
+    ASSERT_EQ(to_bytes, bytes_of(to)) << round;
+    // They are as long as can be.
+    const auto goes_on = [](const std::vector<uint64_t>& bytes, size_t at) {
+      return bytes[at] == bytes[at - 1] + 1;
+    };
+    size_t together = 1;
+    while (together < from_bytes.size() && goes_on(from_bytes, together) &&
+           goes_on(to_bytes, together)) {
+      ++together;
+    }
+    ASSERT_EQ(rows.row_bytes, together) << round;
+    if (rows.dimensions == 0) ++in_one_row;
+  }
+  EXPECT_GT(in_one_row, 100u);
+  EXPECT_LT(in_one_row, 4900u);
+}
+
+TEST(CommonRows, ThereAreNone) {
+  Region from;
+  from.row_bytes = 6;
+  from.rows = from.extents[0] = 2;
+  from.dimensions = 1;
+  from.strides[0] = 10;
+  Region to = from;
+  to.row_bytes = 4;
+  to.rows = to.extents[0] = 3;
+  CommonRows rows;
+  EXPECT_FALSE(find_common_rows(from, to, &rows));
+  EXPECT_FALSE(find_common_rows(to, from, &rows));
+  EXPECT_TRUE(find_common_rows(to, to, &rows));
+}
+
+TEST(Sums, AreFormedInTheWiderType) {
+  using enum reduce::Type;
+  EXPECT_EQ(sum_type_of(kBfloat16, kBfloat16), kFloat32);
+  EXPECT_EQ(sum_type_of(kFloat8E5M2, kFloat32), kFloat32);
+  EXPECT_EQ(sum_type_of(kFloat32, kFloat16), kFloat32);
+  EXPECT_EQ(sum_type_of(kFloat32, kFloat64), kFloat64);
+  EXPECT_EQ(sum_type_of(kFloat64, kFloat32), kFloat64);
+  EXPECT_EQ(sum_type_of(kInt8, kInt8), kInt8);
+  EXPECT_EQ(sum_type_of(kBool, kBool), kBool);
+  EXPECT_EQ(sum_type_of(kComplex64, kComplex64), kComplex64);
+}
+
+// Rows of bfloat16 are added to rows of float32 of another length.
+TEST(Sums, AddNarrowToWide) {
+  StridedBox box;
+  box.dimensions = 2;
+  box.extents = {300, 13};
+  box.strides = {20, 1};
+  const Region from = region_of(box, 0, 2, 6);
+  box.extents = {13, 300};
+  box.strides = {301, 1};
+  const Region to = region_of(box, 0, 4, 8);
+  std::vector<std::byte> narrow(from.end());
+  std::vector<std::byte> wide(to.end());
+  std::vector<float> terms;
+  std::vector<float> sums;
+  for (RowCursor row(from); row.left() > 0; row.advance(2)) {
+    const float term = static_cast<float>(terms.size() % 251) - 100;
+    const auto bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(term) >> 16);
+    std::memcpy(narrow.data() + row.offset(), &bits, 2);
+    terms.push_back(term);
+  }
+  for (RowCursor row(to); row.left() > 0; row.advance(4)) {
+    const float sum = 0.001f * static_cast<float>(sums.size());
+    std::memcpy(wide.data() + row.offset(), &sum, 4);
+    sums.push_back(sum);
+  }
+  add({narrow.data(), &from, ElementType::kBfloat16}, {wide.data(), &to, ElementType::kFloat32});
+  size_t at = 0;
+  for (RowCursor row(to); row.left() > 0; row.advance(4)) {
+    float sum = 0;
+    std::memcpy(&sum, wide.data() + row.offset(), 4);
+    ASSERT_EQ(sum, sums[at] + terms[at]) << at;
+    ++at;
+  }
+}
+
+TEST(Conversions, SaturateOrAreNan) {
+  const std::vector<float> numbers = {448,
+                                      464.1f,
+                                      -1e30f,
+                                      std::numeric_limits<float>::infinity(),
+                                      std::numeric_limits<float>::quiet_NaN(),
+                                      -3};
+  StridedBox box;
+  box.dimensions = 1;
+  box.extents[0] = numbers.size();
+  box.strides[0] = 1;
+  const Region from = region_of(box, 0, 4, 0);
+  const Region to = region_of(box, 0, 1, 0);
+  std::vector<std::byte> wide(from.end());
+  std::memcpy(wide.data(), numbers.data(), wide.size());
+  const auto converted = [&](Overflow overflow) {
+    std::vector<std::byte> narrow(to.end());
+    copy({wide.data(), &from, ElementType::kFloat32},
+         {narrow.data(), &to, ElementType::kFloat8E4M3fn}, overflow);
+    std::vector<int> bits;
+    for (const std::byte byte : narrow) bits.push_back(static_cast<int>(byte));
+    return bits;
+  };
+  EXPECT_EQ(converted(Overflow::kSaturates), (std::vector{0x7e, 0x7e, 0xfe, 0x7e, 0x7f, 0xc4}));
+  EXPECT_EQ(converted(Overflow::kIsNan), (std::vector{0x7e, 0x7f, 0xff, 0x7f, 0x7f, 0xc4}));
+}
+
+}  // namespace
+}  // namespace hetcomm::reshard

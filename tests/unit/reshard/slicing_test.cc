@@ -1,0 +1,301 @@
+// Slicings:
+//   - carried out by all ranks, in any order that one message between two ranks allows, they give
+//     the right tensor, over random layouts, strategies and slices, and write nothing else;
+//   - both ends of a message count the same elements;
+//   - every rank has a share of each slice, and boxes that lie behind each other are one.
+#include "reshard/slicing.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "reshard/mesh.h"
+#include "reshard/strategies.h"
+
+namespace hetcomm::reshard {
+namespace {
+
+constexpr int64_t kUntouched = -77;
+
+std::vector<int> ranks_from(int first, uint64_t count) {
+  std::vector<int> ranks(count);
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks;
+}
+
+// Calls use(place, index) for all elements of |part|, by their index in the tensor.
+template <typename Use>
+void for_each_element(const Part& part, Use&& use) {
+  const uint64_t elements = part.box.elements();
+  std::vector<uint64_t> index(part.box.dimensions);
+  for (uint64_t i = 0; i < elements; ++i) {
+    uint64_t rest = i;
+    uint64_t place = part.offset;
+    for (size_t d = part.box.dimensions; d-- > 0;) {
+      const uint64_t at = rest % part.box.extent(d);
+      rest /= part.box.extent(d);
+      index[d] = part.box.begin[d] + at;
+      place += at * part.strides[d];
+    }
+    use(place, index);
+  }
+}
+
+template <typename Use>
+void for_each_place(const StridedBox& box, Use&& use) {
+  const uint64_t elements = box.elements();
+  for (uint64_t i = 0; i < elements; ++i) {
+    uint64_t rest = i;
+    uint64_t place = box.offset;
+    for (size_t d = box.dimensions; d-- > 0;) {
+      place += rest % box.extents[d] * box.strides[d];
+      rest /= box.extents[d];
+    }
+    use(place);
+  }
+}
+
+// All ranks of a plan, with their memories, in one thread.
+class Machine {
+ public:
+  Machine(const MovePlan& plan, int ranks, uint32_t slices, std::mt19937& random)
+      : plan_(plan), random_(random), states_(static_cast<size_t>(ranks)) {
+    const bool rounds = random() % 2 == 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      State& state = states_[static_cast<size_t>(rank)];
+      state.slicing = slicing_of(plan, rank, slices, rounds);
+      state.memory[2].assign(state.slicing.scratch_elements, kUntouched);
+    }
+    for (const Part& part : plan.source.parts) {
+      for_each_element(part, [&](uint64_t place, const std::vector<uint64_t>& index) {
+        write(part.rank, 0, place, is_padding(index) ? kUntouched : value(index, part.term));
+      });
+    }
+    for (const Part& part : plan.destination().parts) {
+      for_each_element(part, [&](uint64_t place, const std::vector<uint64_t>&) {
+        write(part.rank, 1, place, kUntouched);
+      });
+    }
+    for (State& state : states_) state.before = state.memory[0];
+  }
+
+  // False: nobody can go on.
+  bool run() {
+    for (;;) {
+      std::vector<size_t> unfinished;
+      for (size_t rank = 0; rank < states_.size(); ++rank) {
+        if (states_[rank].phase < states_[rank].slicing.phases.size()) unfinished.push_back(rank);
+      }
+      if (unfinished.empty()) return true;
+      std::shuffle(unfinished.begin(), unfinished.end(), random_);
+      if (std::none_of(unfinished.begin(), unfinished.end(),
+                       [&](size_t rank) { return step(static_cast<int>(rank)); })) {
+        return false;
+      }
+    }
+  }
+
+  void expect_destination() {
+    for (const auto& [ends, ring] : rings_) EXPECT_TRUE(ring.empty());
+    for (State& state : states_) EXPECT_EQ(state.memory[0], state.before) << "the source changed";
+    const Layout& to = plan_.destination();
+    for (const Part& part : to.parts) {
+      const std::vector<int64_t>& memory = states_[static_cast<size_t>(part.rank)].memory[1];
+      for_each_element(part, [&](uint64_t place, const std::vector<uint64_t>& index) {
+        int64_t expected = 0;
+        for (uint32_t term = 0; term < plan_.source.terms; ++term) expected += value(index, term);
+        EXPECT_EQ(memory[place], is_padding(index) ? kUntouched : expected);
+      });
+    }
+  }
+
+  size_t phases(int rank) const { return states_[static_cast<size_t>(rank)].slicing.phases.size(); }
+
+ private:
+  struct State {
+    Slicing slicing;
+    std::vector<int64_t> memory[4];
+    std::vector<int64_t> before;  // of the source
+    size_t phase = 0;
+    size_t sent = 0;  // of the phase
+  };
+
+  bool is_padding(const std::vector<uint64_t>& index) const {
+    for (size_t d = 0; d < index.size(); ++d) {
+      if (index[d] >= plan_.source.shape[d]) return true;
+    }
+    return false;
+  }
+  int64_t value(const std::vector<uint64_t>& index, uint32_t term) const {
+    uint64_t number = 0;
+    for (size_t d = 0; d < index.size(); ++d) number = number * plan_.source.shape[d] + index[d];
+    return static_cast<int64_t>((number + 1) * (7 * term + 1));
+  }
+  void write(int rank, int memory, uint64_t place, int64_t to) {
+    std::vector<int64_t>& values = states_[static_cast<size_t>(rank)].memory[memory];
+    if (values.size() <= place) values.resize(place + 1, kUntouched);
+    values[place] = to;
+  }
+  std::vector<int64_t>& memory_of(State& state, const StridedBox& box) {
+    return state.memory[box.memory == Space::kSource        ? 0
+                        : box.memory == Space::kDestination ? 1
+                        : box.memory == Space::kScratch     ? 2
+                                                            : 3];
+  }
+  std::vector<int64_t> pack(State& state, const std::vector<StridedBox>& boxes) {
+    std::vector<int64_t> packed;
+    for (const StridedBox& box : boxes) {
+      for_each_place(box,
+                     [&](uint64_t place) { packed.push_back(memory_of(state, box).at(place)); });
+    }
+    return packed;
+  }
+
+  // One message, or all arrivals of a phase.
+  bool step(int rank) {
+    State& state = states_[static_cast<size_t>(rank)];
+    const Phase& phase = state.slicing.phases[state.phase];
+    if (state.sent < phase.sends.size()) {
+      const Message& message = phase.sends[state.sent];
+      auto& ring = rings_[{rank, message.peer}];
+      if (!ring.empty()) return false;
+      ring.push_back(pack(state, message.boxes));
+      EXPECT_EQ(ring.back().size(), message.elements);
+      EXPECT_LE(message.elements, state.slicing.largest_message);
+      ++state.sent;
+      return true;
+    }
+    for (const Message& message : phase.receives) {
+      if (rings_[{message.peer, rank}].empty()) return false;
+    }
+    std::vector<std::vector<int64_t>> received;
+    for (const Message& message : phase.receives) {
+      auto& ring = rings_[{message.peer, rank}];
+      received.push_back(std::move(ring.front()));
+      ring.pop_front();
+      EXPECT_EQ(received.back().size(), message.elements);
+    }
+    state.memory[3].assign(phase.sum_elements, kUntouched);
+    for (const Arrival& arrival : phase.arrivals) {
+      const std::vector<int64_t> own =
+          arrival.receive < 0 ? pack(state, {arrival.from}) : std::vector<int64_t>();
+      size_t at = arrival.position;
+      for_each_place(arrival.to, [&](uint64_t place) {
+        const int64_t moved = arrival.receive < 0
+                                  ? own.at(at++)
+                                  : received[static_cast<size_t>(arrival.receive)].at(at++);
+        int64_t& target = memory_of(state, arrival.to).at(place);
+        target = arrival.adds ? target + moved : moved;
+      });
+    }
+    // Sums leave no gap, and terms are added nowhere else.
+    EXPECT_EQ(std::count(state.memory[3].begin(), state.memory[3].end(), kUntouched), 0);
+    ++state.phase;
+    state.sent = 0;
+    return true;
+  }
+
+  const MovePlan& plan_;
+  std::mt19937& random_;
+  std::vector<State> states_;
+  std::map<std::pair<int, int>, std::deque<std::vector<int64_t>>> rings_;
+};
+
+TEST(Slicings, RandomOnesGiveTheRightTensor) {
+  std::mt19937 random(1);
+  const auto draw = [&](uint64_t least, uint64_t most) {
+    return std::uniform_int_distribution<uint64_t>(least, most)(random);
+  };
+  const int runs = std::getenv("HETCOMM_TEST_LONG") != nullptr ? 50'000 : 1000;
+  for (int run = 0; run < runs; ++run) {
+    std::vector<uint64_t> shape(draw(1, 3));
+    for (uint64_t& extent : shape) extent = draw(1, 12);
+    const auto layout = [&](int first, bool may_be_partial) {
+      Mesh mesh;
+      std::vector<Placement> placements;
+      uint64_t ranks = 1;
+      for (uint64_t axes = draw(1, 3); axes > 0; --axes) {
+        mesh.axes.push_back(draw(1, 3));
+        ranks *= mesh.axes.back();
+        const size_t dimension = draw(0, shape.size() - 1);
+        const std::vector<Placement> kinds = {replicate(), shard(dimension), zigzag(dimension),
+                                              strided_shard(dimension, draw(1, 3)), partial()};
+        placements.push_back(kinds[draw(0, may_be_partial ? 4 : 3)]);
+      }
+      mesh.ranks = ranks_from(first, ranks);
+      std::shuffle(mesh.ranks.begin(), mesh.ranks.end(), random);
+      Layout made = layout_of(shape, mesh, placements, Uneven::kCeil).value();
+      // Some lie in a larger tensor, last dimension slowest.
+      if (draw(0, 2) == 0) {
+        for (Part& part : made.parts.edit()) {
+          part.offset = 3 + part.offset * 2;
+          for (uint64_t& stride : part.strides) stride *= 2;
+        }
+      }
+      return made;
+    };
+    const Layout source = layout(0, true);
+    const Layout destination = layout(static_cast<int>(draw(0, 27)), false);
+    const Result<MovePlan> plans[] = {
+        plan_direct(source, destination), plan_leader(source, destination),
+        plan_gather_p2p_scatter(source, destination), plan_sendrecv_allgather(source, destination)};
+    for (const Result<MovePlan>& plan : plans) {
+      if (!plan.ok()) continue;
+      Machine machine(plan.value(), 54, static_cast<uint32_t>(draw(1, 5)), random);
+      ASSERT_TRUE(machine.run()) << "nobody can go on: " << plan.value().strategy;
+      machine.expect_destination();
+      if (HasFailure()) {
+        FAIL() << plan.value().strategy << " " << to_table(source) << to_table(destination);
+      }
+    }
+  }
+}
+
+TEST(Slicings, EveryRankHasAShareOfEachSlice) {
+  const Layout source = activations(8, 16, 64, {.data = 4, .context = 2}, ranks_from(0, 8)).value();
+  const Layout destination =
+      activations(8, 16, 64, {.data = 2, .tensor = 4}, ranks_from(8, 8)).value();
+  const MovePlan plan = plan_gather_p2p_scatter(source, destination).value();
+  for (int rank = 0; rank < 16; ++rank) {
+    const Slicing slicing = slicing_of(plan, rank, 4);
+    std::map<uint32_t, int> phases;
+    for (const Phase& phase : slicing.phases) ++phases[phase.slice];
+    EXPECT_EQ(phases.size(), 4u) << rank;
+    // The hidden dimension, which nobody cuts, is sliced: a message has few boxes.
+    for (const Phase& phase : slicing.phases) {
+      for (const Message& message : phase.sends) EXPECT_EQ(message.boxes.size(), 1u);
+    }
+  }
+}
+
+TEST(Slicings, WhatLiesBehindEachOtherIsOneBox) {
+  const Layout source = layout_of({4, 6, 8}, {{2}, {0, 1}}, {shard(0)}).value();
+  const Layout destination = layout_of({4, 6, 8}, {{1}, {2}}, {replicate()}).value();
+  const Slicing slicing = slicing_of(plan_direct(source, destination).value(), 1, 1);
+  ASSERT_EQ(slicing.phases.size(), 1u);
+  const StridedBox& sent = slicing.phases[0].sends[0].boxes[0];
+  EXPECT_EQ(sent.dimensions, 1u);
+  EXPECT_EQ(sent.extents[0], 96u);
+  EXPECT_EQ(sent.strides[0], 1u);
+  EXPECT_EQ(slicing.scratch_elements, 0u);
+  // Columns have a stride.
+  const Layout columns = layout_of({4, 6}, {{2}, {0, 1}}, {shard(1)}).value();
+  const Layout rows = layout_of({4, 6}, {{1}, {2}}, {replicate()}).value();
+  const Slicing received = slicing_of(plan_direct(columns, rows).value(), 2, 1);
+  ASSERT_EQ(received.phases[0].arrivals.size(), 2u);
+  const StridedBox& to = received.phases[0].arrivals[1].to;
+  EXPECT_EQ(to.dimensions, 2u);
+  EXPECT_EQ(to.offset, 3u);
+  EXPECT_EQ(to.strides[0], 6u);
+}
+
+}  // namespace
+}  // namespace hetcomm::reshard

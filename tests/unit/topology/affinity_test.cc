@@ -1,0 +1,570 @@
+// Which NICs an accelerator gets:
+//   - the distance of every pair is the one that a person reads off the machine;
+//   - every user's NICs are in the order of distance, and all that are up are there;
+//   - the first ones are an assignment to nearest NICs whose worst share no other one exceeds:
+//     every assignment is tried, on the recorded machines and on random ones;
+//   - the result does not depend on the order in which a machine was read;
+//   - a rank uses the NICs of its accelerators, or of its NUMA node;
+//   - HETCOMM_FABRIC puts NICs into the fabrics that it names, or changes nothing and says what is
+//     wrong;
+//   - HETCOMM_NIC leaves what it says, for everybody or for one, and says what is wrong with it.
+#include "topology/machine/affinity.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/machines.h"
+#include "topology/machine/fabrics.h"
+#include "topology/machine/rank_nics.h"
+#include "topology/read/machine_file.h"
+
+namespace hetcomm::topology {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+Machine read(const std::string& name) {
+  Result<Machine> machine = read_machine_file(machine_path(name + ".xml"));
+  EXPECT_TRUE(machine.ok()) << machine.status().text();
+  return machine.ok() ? *machine : Machine();
+}
+
+NicRules rules(const std::string& text) {
+  Result<NicRules> parsed = NicRules::parse(text);
+  EXPECT_TRUE(parsed.ok()) << parsed.status().text();
+  return parsed.ok() ? *parsed : NicRules();
+}
+
+std::vector<std::string> names(const Machine& machine, const NicOrder& order) {
+  std::vector<std::string> result;
+  for (const NicChoice& choice : order) {
+    result.push_back(machine.nics[static_cast<size_t>(choice.nic)].name());
+  }
+  return result;
+}
+
+// The first NIC of every accelerator.
+std::vector<std::string> first_nics(const Machine& machine) {
+  std::vector<std::string> result;
+  for (const NicOrder& order : assign_nics(machine, {}).accelerators) {
+    result.push_back(order.empty() ? "" : names(machine, order).front());
+  }
+  return result;
+}
+
+const char* word(const Machine& machine, const char* accelerator, const char* nic) {
+  const int user = machine.find_accelerator(*parse_pci_address(accelerator));
+  const int port = machine.find_nic(nic);
+  if (user == kNone || port == kNone) return "missing";
+  return matrix_word(machine, place_of(machine.accelerators[static_cast<size_t>(user)]),
+                     machine.nics[static_cast<size_t>(port)]);
+}
+
+TEST(Distance, IsWhatTheMachineShows) {
+  const Machine switches = read("eight_nics");
+  EXPECT_STREQ(word(switches, "0000:13:00.0", "mlx5_1"), "PIX");
+  EXPECT_STREQ(word(switches, "0000:13:00.0", "mlx5_2"), "NODE");
+  EXPECT_STREQ(word(switches, "0000:13:00.0", "mlx5_4"), "SYS");
+  const Machine ports = read("unequal_rates");
+  EXPECT_STREQ(word(ports, "0000:11:00.0", "mlx5_0"), "PHB");
+  const Machine nodes = read("four_nodes");
+  EXPECT_STREQ(word(nodes, "0000:11:00.0", "mlx5_0"), "PHB");
+  EXPECT_STREQ(word(nodes, "0000:11:00.0", "mlx5_1"), "SYS");   // another node of the socket
+  EXPECT_STREQ(word(nodes, "0000:11:00.0", "mlx5_3"), "NODE");  // near the whole socket
+  EXPECT_STREQ(word(nodes, "0000:a1:00.0", "mlx5_3"), "SYS");
+}
+
+TEST(Distance, OfSwitchesInARowIsPxb) {
+  Machine machine = read("two_ports");
+  // One more switch between the first downstream port and its accelerator.
+  const int accelerator = machine.accelerators[0].function;
+  const int port = machine.pci[static_cast<size_t>(accelerator)].parent;
+  int above = port;
+  for (const uint8_t bus : {uint8_t{0x70}, uint8_t{0x71}}) {
+    PciNode bridge;
+    bridge.kind = PciKind::kBridge;
+    bridge.address = {0, bus, 0, 0};
+    bridge.parent = above;
+    above = static_cast<int>(machine.pci.size());
+    machine.pci.push_back(bridge);
+  }
+  PciNode moved = machine.pci[static_cast<size_t>(accelerator)];
+  moved.parent = above;
+  moved.address = {0, 0x72, 0, 0};
+  machine.accelerators[0].function = static_cast<int>(machine.pci.size());
+  machine.accelerators[0].address = moved.address;
+  machine.pci.push_back(moved);
+  ASSERT_TRUE(check(machine).ok()) << check(machine).text();
+  normalize(machine);
+  EXPECT_STREQ(word(machine, "0000:72:00.0", "eth0"), "PXB");
+  EXPECT_STREQ(word(machine, "0000:15:00.0", "eth0"), "PIX");
+}
+
+TEST(Distance, OfABondIsThatOfItsFarthestPort) {
+  Machine machine = read("eight_nics");
+  Nic bond;
+  bond.interface = "bond0";
+  bond.functions = {machine.nics[0].functions[0], machine.nics[4].functions[0]};
+  machine.nics.push_back(bond);
+  EXPECT_STREQ(word(machine, "0000:13:00.0", "bond0"), "SYS");
+}
+
+TEST(Distance, WhereTheTreeIsHiddenGoesByNumaNodes) {
+  Machine machine = read("eight_nics");
+  for (Accelerator& each : machine.accelerators) {
+    each.numa_nodes = numa_nodes_of(machine, each.function);
+    each.function = kNone;
+  }
+  EXPECT_STREQ(word(machine, "0000:13:00.0", "mlx5_0"), "NODE");
+  EXPECT_STREQ(word(machine, "0000:13:00.0", "mlx5_7"), "SYS");
+  for (Accelerator& each : machine.accelerators) each.numa_nodes.clear();
+  EXPECT_STREQ(word(machine, "0000:13:00.0", "mlx5_0"), "SYS");
+}
+
+TEST(Affinity, OfTheRecordedMachines) {
+  EXPECT_THAT(first_nics(read("eight_nics")),
+              ElementsAre("mlx5_0:1", "mlx5_1:1", "mlx5_2:1", "mlx5_3:1", "mlx5_4:1", "mlx5_5:1",
+                          "mlx5_6:1", "mlx5_7:1"));
+  EXPECT_THAT(first_nics(read("four_nics")),
+              ElementsAre("mlx5_0:1", "mlx5_0:1", "mlx5_1:1", "mlx5_1:1", "mlx5_2:1", "mlx5_2:1",
+                          "mlx5_3:1", "mlx5_3:1"));
+  EXPECT_THAT(first_nics(read("switch_without_nic")),
+              ElementsAre("mlx5_0:1", "mlx5_1:1", "mlx5_0:1", "mlx5_1:1", "mlx5_2:1"));
+  // The second accelerator's near NIC is down.
+  EXPECT_THAT(first_nics(read("nic_down")), ElementsAre("mlx5_0:1", "mlx5_0:1"));
+  EXPECT_THAT(first_nics(read("four_nodes")),
+              ElementsAre("mlx5_0:1", "mlx5_3:1", "mlx5_1:1", "mlx5_2:1"));
+}
+
+TEST(Affinity, ASharedNicIsDividedAndSecondOnesAreSharedEvenly) {
+  const Machine machine = read("four_nics");
+  const Affinity affinity = assign_nics(machine, {});
+  for (const NicOrder& order : affinity.accelerators) {
+    EXPECT_EQ(order[0].share_mbit_per_s, 100'000u);  // two share 200 Gbit/s
+  }
+  const Machine eight = read("eight_nics");
+  std::vector<int> seconds(eight.nics.size());
+  for (const NicOrder& order : assign_nics(eight, {}).accelerators) {
+    EXPECT_EQ(order[0].share_mbit_per_s, 200'000u);
+    ++seconds[static_cast<size_t>(order[1].nic)];
+  }
+  EXPECT_EQ(seconds, std::vector<int>(eight.nics.size(), 1));
+}
+
+TEST(Affinity, ANicThatDoesNotTellItsRateCountsAsTheSlowest) {
+  Machine machine;
+  for (const uint64_t rate : {100'000u, 0u, 25'000u}) {
+    machine.nics.push_back({});
+    machine.nics.back().interface = "eth" + std::to_string(machine.nics.size());
+    machine.nics.back().mbit_per_s = rate;
+  }
+  EXPECT_EQ(counted_mbit_per_s(machine, machine.nics[0]), 100'000u);
+  EXPECT_EQ(counted_mbit_per_s(machine, machine.nics[1]), 25'000u);
+  machine.nics = {machine.nics[1]};
+  EXPECT_EQ(counted_mbit_per_s(machine, machine.nics[0]), 1u);
+}
+
+TEST(Affinity, HostMemoryGetsTheNicsOfItsNode) {
+  const Machine machine = read("four_nics");
+  const Affinity affinity = assign_nics(machine, {});
+  ASSERT_EQ(affinity.numa_nodes.size(), 2u);
+  EXPECT_THAT(names(machine, affinity.numa_nodes[0]),
+              ElementsAre("mlx5_0:1", "mlx5_1:1", "mlx5_2:1", "mlx5_3:1", "eno1"));
+  EXPECT_THAT(names(machine, affinity.numa_nodes[1]),
+              ElementsAre("mlx5_2:1", "mlx5_3:1", "eno1", "mlx5_0:1", "mlx5_1:1"));
+}
+
+TEST(Affinity, AMachineWithoutNodesOrNicsIsAnOrdinaryOne) {
+  Machine machine;
+  Affinity affinity = assign_nics(machine, {});
+  EXPECT_TRUE(affinity.accelerators.empty());
+  ASSERT_EQ(affinity.numa_nodes.size(), 1u);
+  EXPECT_TRUE(affinity.numa_nodes[0].empty());
+  machine.nics.push_back({});
+  machine.nics.back().interface = "eth0";
+  EXPECT_THAT(names(machine, assign_nics(machine, {}).numa_nodes[0]), ElementsAre("eth0"));
+}
+
+// The best worst share of all assignments of users to NICs of their nearest class. Shares are
+// compared as rate / users, in parts of kParts.
+constexpr uint64_t kParts = 720720;  // divisible by every count up to 14
+uint64_t best_worst_share(const Machine& machine, const std::vector<std::vector<int>>& nearest) {
+  std::vector<size_t> pick(nearest.size(), 0);
+  uint64_t best = 0;
+  while (true) {
+    std::vector<uint64_t> users(machine.nics.size(), 0);
+    for (size_t i = 0; i < nearest.size(); ++i) ++users[static_cast<size_t>(nearest[i][pick[i]])];
+    uint64_t worst = UINT64_MAX;
+    for (size_t i = 0; i < users.size(); ++i) {
+      if (users[i] == 0) continue;
+      worst = std::min(worst, counted_mbit_per_s(machine, machine.nics[i]) * kParts / users[i]);
+    }
+    best = std::max(best, worst);
+    size_t at = 0;
+    while (at < pick.size() && ++pick[at] == nearest[at].size()) pick[at++] = 0;
+    if (at == pick.size()) return best;
+  }
+}
+
+void expect_best(const Machine& machine, const std::string& what) {
+  const Affinity affinity = assign_nics(machine, {});
+  size_t usable = 0;
+  for (const Nic& nic : machine.nics) {
+    if (NicRules().allows_numa_node(machine, 0, nic)) ++usable;
+  }
+  std::vector<std::vector<int>> nearest;
+  std::vector<uint64_t> users(machine.nics.size(), 0);
+  for (size_t i = 0; i < machine.accelerators.size(); ++i) {
+    const NicOrder& order = affinity.accelerators[i];
+    ASSERT_EQ(order.size(), usable) << what;
+    std::vector<int>& near = nearest.emplace_back();
+    for (size_t k = 0; k < order.size(); ++k) {
+      const Nic& nic = machine.nics[static_cast<size_t>(order[k].nic)];
+      ASSERT_EQ(order[k].distance, distance(machine, place_of(machine.accelerators[i]), nic))
+          << what;
+      if (k > 0) {
+        ASSERT_LE(order[k - 1].distance, order[k].distance) << what;
+      }
+      if (k > 1 && order[k - 1].distance == order[k].distance) {
+        const Nic& before = machine.nics[static_cast<size_t>(order[k - 1].nic)];
+        ASSERT_GE(counted_mbit_per_s(machine, before), counted_mbit_per_s(machine, nic)) << what;
+      }
+      if (order[k].distance == order[0].distance) near.push_back(order[k].nic);
+    }
+    if (!order.empty()) ++users[static_cast<size_t>(order[0].nic)];
+  }
+  if (usable == 0 || machine.accelerators.empty()) return;
+  uint64_t worst = UINT64_MAX;
+  for (size_t i = 0; i < users.size(); ++i) {
+    if (users[i] == 0) continue;
+    worst = std::min(worst, counted_mbit_per_s(machine, machine.nics[i]) * kParts / users[i]);
+  }
+  ASSERT_EQ(worst, best_worst_share(machine, nearest)) << what;
+}
+
+TEST(Affinity, HasTheBestWorstShareOfAllAssignments) {
+  for (const char* name : kMachines) expect_best(read(name), name);
+}
+
+// Up to two sockets with root complexes, below them switches, accelerators and NICs of unequal
+// rates.
+Machine random_machine(std::mt19937& random) {
+  const auto below = [&random](int n) {
+    return static_cast<int>(random() % static_cast<unsigned>(n));
+  };
+  Machine machine;
+  const int nodes = 1 + below(2);
+  for (int i = 0; i < nodes; ++i) {
+    machine.numa_nodes.emplace_back();
+    machine.numa_nodes.back().number = static_cast<uint32_t>(i);
+  }
+  uint8_t bus = 0;
+  std::vector<int> parents;
+  const int roots = 1 + below(3);
+  for (int i = 0; i < roots; ++i) {
+    PciNode root;
+    root.kind = PciKind::kRootComplex;
+    root.address = {static_cast<uint32_t>(i), bus++, 0, 0};
+    if (below(4) != 0) root.numa_nodes = {below(nodes)};
+    parents.push_back(static_cast<int>(machine.pci.size()));
+    machine.pci.push_back(root);
+  }
+  for (int i = below(4); i > 0; --i) {
+    PciNode bridge;
+    bridge.kind = PciKind::kBridge;
+    bridge.address = {9, bus++, 0, 0};
+    bridge.parent = parents[static_cast<size_t>(below(static_cast<int>(parents.size())))];
+    parents.push_back(static_cast<int>(machine.pci.size()));
+    machine.pci.push_back(bridge);
+  }
+  const auto add_function = [&] {
+    PciNode function;
+    function.address = {7, bus++, 0, 0};
+    function.parent = parents[static_cast<size_t>(below(static_cast<int>(parents.size())))];
+    machine.pci.push_back(function);
+    return static_cast<int>(machine.pci.size()) - 1;
+  };
+  for (int i = 1 + below(6); i > 0; --i) {
+    Accelerator accelerator;
+    accelerator.function = add_function();
+    accelerator.address = machine.pci.back().address;
+    machine.accelerators.push_back(accelerator);
+  }
+  constexpr uint64_t kRates[] = {0, 25'000, 100'000, 100'000, 200'000, 400'000};
+  for (int i = below(5); i > 0; --i) {
+    Nic nic;
+    nic.rdma_device = "mlx5_" + std::to_string(i);
+    nic.rdma_port = 1;
+    nic.functions = {add_function()};
+    nic.mbit_per_s = kRates[below(6)];
+    nic.state = below(6) == 0 ? NicState::kDown : NicState::kUp;
+    machine.nics.push_back(nic);
+  }
+  normalize(machine);
+  return machine;
+}
+
+TEST(Affinity, HasTheBestWorstShareOnRandomMachines) {
+  for (unsigned int seed = 0; seed < 3000; ++seed) {
+    std::mt19937 random(seed);
+    const Machine machine = random_machine(random);
+    ASSERT_TRUE(check(machine).ok()) << seed << ": " << check(machine).text();
+    expect_best(machine, "seed " + std::to_string(seed));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(NicRules, ListsAllowAndExclude) {
+  const Machine machine = read("four_nics");
+  const auto of_first = [&](const std::string& text) {
+    return names(machine, assign_nics(machine, rules(text)).accelerators[0]);
+  };
+  EXPECT_THAT(of_first("mlx5_2,mlx5_1:1"), ElementsAre("mlx5_1:1", "mlx5_2:1"));
+  EXPECT_EQ(of_first("^mlx5_0,eno*").front(), "mlx5_1:1");
+  EXPECT_THAT(of_first("^mlx5_0,eno*"), UnorderedElementsAre("mlx5_1:1", "mlx5_2:1", "mlx5_3:1"));
+  EXPECT_THAT(of_first(" mlx5_3 , c5:00.0 "), ElementsAre("mlx5_3:1"));
+  EXPECT_THAT(of_first("eno1"), ElementsAre("eno1"));
+}
+
+TEST(NicRules, AListForOneUserReplacesTheOthers) {
+  const Machine machine = read("four_nics");
+  const Affinity affinity =
+      assign_nics(machine, rules("^eno1|acc1=mlx5_3|0000:43:00.0=^mlx5_1|numa1=eno1"));
+  EXPECT_EQ(affinity.accelerators[0].size(), 4u);
+  EXPECT_THAT(names(machine, affinity.accelerators[1]), ElementsAre("mlx5_3:1"));
+  EXPECT_EQ(names(machine, affinity.accelerators[2]).front(), "mlx5_0:1");
+  EXPECT_EQ(affinity.accelerators[2].size(), 4u);  // its own list does not exclude eno1
+  EXPECT_THAT(names(machine, affinity.numa_nodes[1]), ElementsAre("eno1"));
+}
+
+TEST(NicRules, TheGeneralListHasItsOwnOrder) {
+  const Machine machine = read("unequal_rates");
+  const auto general = [&](const std::string& text) {
+    std::vector<std::string> result;
+    for (const int nic : rules(text).general(machine)) {
+      result.push_back(machine.nics[static_cast<size_t>(nic)].name());
+    }
+    return result;
+  };
+  EXPECT_THAT(general("mlx5_2,mlx5_0"), ElementsAre("mlx5_2:1", "mlx5_0:1"));
+  EXPECT_THAT(general("mlx5_2,mlx5_*"), ElementsAre("mlx5_2:1", "mlx5_0:1", "mlx5_1:1"));
+  EXPECT_THAT(general("^mlx5_0"), ElementsAre("mlx5_1:1", "mlx5_2:1"));
+  EXPECT_TRUE(rules("^mlx5_0|acc0=mlx5_1").has_general());
+  EXPECT_FALSE(rules("acc0=mlx5_1").has_general());
+}
+
+TEST(NicRules, WhatIsWrongIsNamed) {
+  const auto error = [](const std::string& text) {
+    const Result<NicRules> parsed = NicRules::parse(text);
+    return parsed.ok() ? "none" : std::string(parsed.status().text());
+  };
+  EXPECT_THAT(error(","), HasSubstr("names no NIC"));
+  EXPECT_THAT(error("^"), HasSubstr("names no NIC"));
+  EXPECT_THAT(error("acc0=eth0|acc00=eth1"), HasSubstr("two lists for acc0"));
+  EXPECT_THAT(error("acc0="), HasSubstr("acc0 names no NIC"));
+  EXPECT_THAT(error("gpu0=eth0"), HasSubstr("'gpu0' is no accelerator"));
+  EXPECT_THAT(error("eth0|eth1"), HasSubstr("two lists for everybody"));
+  EXPECT_THAT(error("acc0=eth0|acc0=eth1"), HasSubstr("two lists for acc0"));
+  EXPECT_EQ(error(""), "none");
+}
+
+TEST(NicRules, WhatTheMachineLacksIsNamed) {
+  const Machine machine = read("nic_down");
+  const auto error = [&](const std::string& text) {
+    return std::string(rules(text).check(machine).text());
+  };
+  EXPECT_TRUE(rules("mlx5_0|acc1=mlx5_2|numa1=mlx5_3").check(machine).ok());
+  EXPECT_THAT(error("mlx5_0,mlx5_9"),
+              HasSubstr("no NIC is called 'mlx5_9'; this host has mlx5_0:1"));
+  EXPECT_THAT(error("acc2=mlx5_0"), HasSubstr("no acc2"));
+  EXPECT_THAT(error("numa2=mlx5_0"), HasSubstr("no numa2"));
+  EXPECT_THAT(error("0000:99:00.0=mlx5_0"), HasSubstr("no 0000:99:00.0"));
+  EXPECT_THAT(error("mlx5_1"), HasSubstr("no NIC is left that is up"));
+  EXPECT_THAT(error("^mlx5_*"), HasSubstr("no NIC is left that is up"));
+}
+
+TEST(NicRules, BridgesCountOnlyWhenNamedAndVirtualOnesWhereThereIsNothingElse) {
+  Machine machine;
+  for (const auto& [name, kind] :
+       {std::pair("eth0", NicKind::kVirtual), {"docker0", NicKind::kBridge}}) {
+    machine.nics.push_back({});
+    machine.nics.back().interface = name;
+    machine.nics.back().kind = kind;
+    machine.nics.back().state = NicState::kUp;
+  }
+  const auto of_host = [&](const std::string& text) {
+    return names(machine, assign_nics(machine, rules(text)).numa_nodes[0]);
+  };
+  EXPECT_THAT(of_host(""), ElementsAre("eth0"));
+  EXPECT_THAT(of_host("docker*"), ElementsAre("docker0"));
+  machine.nics[0].kind = NicKind::kPhysical;
+  machine.nics[1].kind = NicKind::kVirtual;
+  EXPECT_THAT(of_host(""), ElementsAre("eth0"));
+  machine.nics[0].state = NicState::kDown;
+  EXPECT_THAT(of_host(""), ElementsAre("docker0"));
+}
+
+std::vector<std::string> nics_of(const Machine& machine, const RankPlace& place, size_t most) {
+  std::vector<std::string> result;
+  for (const int nic : nics_of_rank(machine, assign_nics(machine, {}), place, most)) {
+    result.push_back(machine.nics[static_cast<size_t>(nic)].name());
+  }
+  return result;
+}
+
+TEST(RankNics, OneAcceleratorHasTheFirstOfItsOrder) {
+  const Machine machine = read("eight_nics");
+  const Affinity affinity = assign_nics(machine, {});
+  for (size_t i = 0; i < machine.accelerators.size(); ++i) {
+    const RankPlace place{.accelerators = {static_cast<int>(i)}};
+    for (const size_t most : {size_t{1}, size_t{4}}) {
+      std::vector<std::string> expected = names(machine, affinity.accelerators[i]);
+      expected.resize(most);
+      std::vector<std::string> chosen = nics_of(machine, place, most);
+      ASSERT_GE(chosen.size(), most);
+      chosen.resize(most);
+      EXPECT_EQ(chosen, expected);
+    }
+  }
+}
+
+TEST(RankNics, SeveralAcceleratorsGetTheirFirstBeforeAnySecond) {
+  const Machine machine = read("eight_nics");
+  const Affinity affinity = assign_nics(machine, {});
+  const std::vector<std::string> chosen = nics_of(machine, {.accelerators = {0, 5}}, 2);
+  ASSERT_GE(chosen.size(), 3u);
+  EXPECT_EQ(chosen[0], names(machine, affinity.accelerators[0]).front());
+  EXPECT_EQ(chosen[1], names(machine, affinity.accelerators[5]).front());
+}
+
+TEST(RankNics, ARankWithoutAcceleratorHasThoseOfItsNode) {
+  const Machine machine = read("four_nodes");
+  const Affinity affinity = assign_nics(machine, {});
+  for (size_t node = 0; node < machine.numa_nodes.size(); ++node) {
+    const std::vector<std::string> chosen =
+        nics_of(machine, {.numa_nodes = {static_cast<int>(node)}}, 1);
+    EXPECT_EQ(chosen.front(), names(machine, affinity.numa_nodes[node]).front());
+  }
+  EXPECT_FALSE(nics_of(machine, {}, 1).empty()) << "a rank that does not know where it runs";
+}
+
+// Ranks of different hosts may have chosen otherwise, and meet in a subnet all the same.
+TEST(RankNics, EverySubnetHasOne) {
+  Machine machine;
+  for (const char* subnet : {"a", "a", "b", "c"}) {
+    Nic& nic = machine.nics.emplace_back();
+    nic.interface = "eth" + std::to_string(machine.nics.size());
+    nic.state = NicState::kUp;
+    nic.mbit_per_s = 100'000;
+    nic.subnets = {subnet};
+  }
+  EXPECT_THAT(nics_of(machine, {}, 1), UnorderedElementsAre("eth1", "eth3", "eth4"));
+  EXPECT_EQ(nics_of(machine, {}, 4).size(), 4u);
+}
+
+TEST(RankNics, EveryFabricHasOne) {
+  Machine machine;
+  for (const char* fabric : {"a", "a", "b", ""}) {
+    Nic& nic = machine.nics.emplace_back();
+    nic.rdma_device = "mlx5_" + std::to_string(machine.nics.size());
+    nic.rdma_port = 1;
+    nic.state = NicState::kUp;
+    nic.mbit_per_s = 100'000;
+    nic.fabric = fabric;
+  }
+  EXPECT_THAT(nics_of(machine, {}, 1), UnorderedElementsAre("mlx5_1:1", "mlx5_3:1"));
+}
+
+Machine with_nics(const std::vector<std::string>& names) {
+  Machine machine;
+  for (const std::string& name : names) machine.nics.emplace_back().interface = name;
+  return machine;
+}
+
+std::vector<std::string> fabrics_of(const Machine& machine) {
+  std::vector<std::string> result;
+  for (const Nic& nic : machine.nics) result.push_back(nic.fabric);
+  return result;
+}
+
+TEST(Fabrics, AreThoseThatTheListNames) {
+  Machine machine = with_nics({"eth0", "eth1", "ib0"});
+  machine.nics[2].fabric = "of the file";
+  EXPECT_TRUE(declare_fabrics("", machine).ok());
+  EXPECT_THAT(fabrics_of(machine), ElementsAre("", "", "of the file"));
+  ASSERT_TRUE(declare_fabrics(" eth0 = red , eth1=blue", machine).ok());
+  EXPECT_THAT(fabrics_of(machine), ElementsAre("red", "blue", "of the file"));
+  ASSERT_TRUE(declare_fabrics("eth*=one,ib0=two", machine).ok());
+  EXPECT_THAT(fabrics_of(machine), ElementsAre("one", "one", "two"));
+}
+
+TEST(Fabrics, WhatIsWrongIsNamedAndChangesNothing) {
+  struct Case {
+    std::string text;
+    Code code;
+    std::string told;
+  };
+  const std::vector<Case> cases{
+      {"eth0", Code::kInvalidArgument, "'eth0' is not of the form NIC=FABRIC"},
+      {"eth0=", Code::kInvalidArgument, "'eth0=' is not of the form"},
+      {"=red", Code::kInvalidArgument, "'=red' is not of the form"},
+      {"eth0=red,eth*=blue", Code::kInvalidArgument, "eth0 is in two fabrics: 'red' and 'blue'"},
+      {"eth0=" + std::string(64, 'x'), Code::kInvalidArgument, "64 characters"},
+      {"eth0=red,eth7=red", Code::kNotFound, "no NIC is called 'eth7'; this host has eth0, eth1"},
+  };
+  for (const Case& each : cases) {
+    Machine machine = with_nics({"eth0", "eth1"});
+    const Status status = declare_fabrics(each.text, machine);
+    EXPECT_EQ(status.code(), each.code) << each.text;
+    EXPECT_THAT(std::string(status.text()), HasSubstr(each.told));
+    EXPECT_THAT(std::string(status.text()), HasSubstr("HETCOMM_FABRIC"));
+    EXPECT_THAT(fabrics_of(machine), ElementsAre("", "")) << each.text;
+  }
+}
+
+TEST(RankNics, ANicThatIsMuchSlowerIsLeftOut) {
+  Machine machine;
+  for (const uint64_t rate : {100'000u, 25'000u, 10'000u}) {
+    Nic& nic = machine.nics.emplace_back();
+    nic.interface = "eth" + std::to_string(rate);
+    nic.state = NicState::kUp;
+    nic.mbit_per_s = rate;
+  }
+  EXPECT_THAT(nics_of(machine, {}, 4), ElementsAre("eth100000", "eth25000"));
+}
+
+TEST(RankNics, EachUserTakesTheFirstOfItsOrderThatWereChosen) {
+  const NicOrder order = {{.nic = 3}, {.nic = 0}, {.nic = 2}, {.nic = 1}};
+  EXPECT_THAT(nics_of_user(order, {0, 1, 2}, 2), ElementsAre(0, 2)) << "places in what was chosen";
+  EXPECT_THAT(nics_of_user(order, {2, 3}, 1), ElementsAre(1));
+  EXPECT_THAT(nics_of_user(order, {2, 3}, 8), ElementsAre(1, 0));
+  EXPECT_THAT(nics_of_user(order, {7}, 8), ElementsAre());
+  EXPECT_THAT(nics_of_user({}, {1, 2}, 8), ElementsAre());
+}
+
+TEST(RankNics, ProcessorsAreInTheNodesWhoseListsHaveThem) {
+  Machine machine;
+  for (const char* processors : {"0-3,8-11", "4-7,12,2000", "", "no list"}) {
+    machine.numa_nodes.emplace_back().processors = processors;
+  }
+  const auto nodes = [&](const char* processors) {
+    return numa_nodes_of_processors(machine, *ProcessorSet::parse(processors));
+  };
+  EXPECT_THAT(nodes("0"), ElementsAre(0));
+  EXPECT_THAT(nodes("11"), ElementsAre(0));
+  EXPECT_THAT(nodes("4"), ElementsAre(1));
+  EXPECT_THAT(nodes("2000"), ElementsAre(1));
+  EXPECT_THAT(nodes("3-4"), ElementsAre(0, 1));
+  EXPECT_THAT(nodes("13"), ElementsAre());
+  EXPECT_THAT(nodes(""), ElementsAre());
+}
+
+}  // namespace
+}  // namespace hetcomm::topology
