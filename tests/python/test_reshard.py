@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 import hetcomm
 import hetcomm.torch
 from hetcomm import reshard
+from hetcomm.reshard.joined import number_copies
 from ranks import init, run
 
 
@@ -258,7 +259,7 @@ def one_rank(rank, size, folder):
     durations = []
     for _ in range(5):  # a busy machine does not delay each
         start = time.monotonic()
-        numbered = reshard._number_copies(boxes)
+        numbered = number_copies(boxes)
         durations.append(time.monotonic() - start)
     assert min(durations) < 1, durations
     assert [box.copy for box in numbered] == [0] * 512 + [1] * 512

@@ -45,7 +45,7 @@ class _Joined:
         if not self.meshes:
             if self.padded_shape is not None:
                 self.boxes = _without_padding(name, self.boxes, self.shape, self.padded_shape)
-            self.boxes = _number_copies(self.boxes)
+            self.boxes = number_copies(self.boxes)
             self.terms = 1 + max((box.term for box in self.boxes), default=0)
             self.layout = layout_of_boxes(self.shape, self.boxes, terms=self.terms)
             return
@@ -144,7 +144,7 @@ class _Copy:
         self._count += 1
 
 
-def _number_copies(boxes: list[Box]) -> list[Box]:
+def number_copies(boxes: list[Box]) -> list[Box]:
     """Each box gets the first copy of its term in which nothing of it is held yet."""
     first: dict[tuple[Any, ...], int] = {}  # copies before it have the same box
     copies: dict[int, list[_Copy]] = {}  # by term
