@@ -12,6 +12,7 @@
 #include "bench/affinity_plan.h"
 #include "bench/links_flows.h"
 #include "bench/texts.h"
+#include "src/present/statistics.h"
 
 namespace bench {
 namespace {
@@ -155,12 +156,6 @@ class Ways {
   std::array<hetcomm_communicator_t*, kWays> communicators_{};
 };
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 Part take_part(const Session& session, hetcomm_communicator_t* communicator) {
   Json mine;
   mine["host"] = own_host_label();
@@ -235,7 +230,8 @@ AffinityResult result_of(const std::vector<Json>& all, const std::vector<RankPai
     for (size_t way = 0; way < kWays; ++way) {
       row.nics[way] = choice.nics[way];
       row.distances[way] = choice.distances[way];
-      row.bytes_per_s[way] = median(receiver["rates"][way].get<std::vector<double>>());
+      row.bytes_per_s[way] =
+          hetcomm::present::median(receiver["rates"][way].get<std::vector<double>>());
     }
     result.rows.push_back(std::move(row));
   }

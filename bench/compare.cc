@@ -8,6 +8,7 @@
 
 #include "bench/probe.h"
 #include "bench/report.h"
+#include "src/present/statistics.h"
 
 namespace bench {
 namespace {
@@ -84,7 +85,8 @@ std::string count_placements(const std::vector<Contest>& contests, Report* repor
   std::string most;
   size_t launches = 0;
   for (const auto& [placement, times] : placements_of(contests)) {
-    report->placements.push_back({placement, static_cast<int>(times.size()), median(times)});
+    report->placements.push_back(
+        {placement, static_cast<int>(times.size()), hetcomm::present::median(times)});
     if (placement == kMixed || times.size() <= launches) continue;
     most = placement;
     launches = times.size();
@@ -203,9 +205,9 @@ std::vector<Ratio> ratios_of(const std::vector<Trial>& ours, const std::vector<T
       ratio.placement = placement;
       ratio.point = point.measured.point;
       ratio.rounds = static_cast<int>(pairs.ratios.size());
-      ratio.ours = median(pairs.ours);
-      ratio.theirs = median(pairs.theirs);
-      ratio.median = median(pairs.ratios);
+      ratio.ours = hetcomm::present::median(pairs.ours);
+      ratio.theirs = hetcomm::present::median(pairs.theirs);
+      ratio.median = hetcomm::present::median(pairs.ratios);
       ratio.smallest = *std::min_element(pairs.ratios.begin(), pairs.ratios.end());
       ratio.largest = *std::max_element(pairs.ratios.begin(), pairs.ratios.end());
       ratios.push_back(ratio);

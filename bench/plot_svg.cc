@@ -5,16 +5,20 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "bench/plot.h"
-#include "src/present/svg_text.h"
+#include "src/present/svg.h"
 
 namespace bench {
 namespace {
 
-using hetcomm::present::escaped;
+using hetcomm::present::pixels;
+using hetcomm::present::Svg;
 
 constexpr double kPanelWidth = 460;
 constexpr double kPanelHeight = 340;
@@ -51,38 +55,33 @@ class Drawing {
     }
   }
 
-  std::string draw() {
+  std::string draw() const {
     const double count = static_cast<double>(std::max<size_t>(panels_.size(), 1));
-    width_ = kLeft + count * kPanelWidth + (count - 1) * kGap + 24;
+    const double width = kLeft + count * kPanelWidth + (count - 1) * kGap + 24;
     double entry_width = 0;
     for (const Series& series : legend_) {
       entry_width = std::max(
           entry_width, kLegendMargin + kLetterWidth * static_cast<double>(series.name.size()));
     }
     const size_t per_line =
-        std::max<size_t>(static_cast<size_t>((width_ - kLeft) / std::max(entry_width, 1.0)), 1);
+        std::max<size_t>(static_cast<size_t>((width - kLeft) / std::max(entry_width, 1.0)), 1);
     const double legend_lines =
         std::ceil(static_cast<double>(legend_.size()) / static_cast<double>(per_line));
-    height_ = kTop + kPanelHeight + kBottom + legend_lines * kLegendLine + 14;
-    open();
+    const std::string title = "hetcomm_bench " + report_.version;
+    Svg svg({width, kTop + kPanelHeight + kBottom + legend_lines * kLegendLine + 14}, 12, title);
+    svg.text(kLeft, 22, title + " on " + report_.host, R"(font-size="13" fill="#555")");
     for (size_t i = 0; i < panels_.size(); ++i) {
-      draw_panel(panels_[i], kLeft + static_cast<double>(i) * (kPanelWidth + kGap));
+      draw_panel(svg, panels_[i], kLeft + static_cast<double>(i) * (kPanelWidth + kGap));
     }
     for (size_t i = 0; i < legend_.size(); ++i) {
       draw_legend_entry(
-          legend_[i], kLeft + static_cast<double>(i % per_line) * entry_width,
+          svg, legend_[i], kLeft + static_cast<double>(i % per_line) * entry_width,
           kTop + kPanelHeight + kBottom + static_cast<double>(i / per_line) * kLegendLine);
     }
-    return text_ + "</svg>\n";
+    return std::move(svg).take();
   }
 
  private:
-  template <class... Arguments>
-  void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    text_ += fmt::format(format, std::forward<Arguments>(arguments)...);
-    text_ += '\n';
-  }
-
   // A series has one look and one legend entry in all panels.
   void add_to_legend(const Series& series) {
     if (looks_.contains(series.name)) return;
@@ -98,18 +97,7 @@ class Drawing {
     legend_.push_back(series);
   }
 
-  void open() {
-    add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" )"
-        R"(viewBox="0 0 {0:.0f} {1:.0f}" font-size="12" fill="#222" )"
-        R"(font-family="Helvetica, Arial, DejaVu Sans, sans-serif">)",
-        width_, height_);
-    add(R"(<title>hetcomm_bench {}</title>)", escaped(report_.version));
-    add(R"(<rect width="100%" height="100%" fill="#ffffff"/>)");
-    add(R"(<text x="{:.0f}" y="22" font-size="13" fill="#555">{}</text>)", kLeft,
-        escaped(fmt::format("hetcomm_bench {} on {}", report_.version, report_.host)));
-  }
-
-  void draw_panel(const Panel& panel, double left) {
+  void draw_panel(Svg& svg, const Panel& panel, double left) const {
     Axis x{1e300, 0, left, left + kPanelWidth};
     Axis y{1e300, 0, kTop + kPanelHeight, kTop};
     for (const Series& series : panel.series) {
@@ -123,50 +111,43 @@ class Drawing {
     if (x.high <= x.low) x.high = x.low * 2;
     y.low = std::pow(10, std::floor(std::log10(y.low * 0.98)));
     y.high = std::pow(10, std::ceil(std::log10(y.high * 1.02)));
-    add(R"(<text x="{:.1f}" y="{:.1f}" font-size="15" font-weight="bold">{}</text>)", left,
-        kTop - 14, escaped(panel.title));
-    draw_x_axis(x, left);
-    draw_y_axis(y, left, panel.unit);
-    add(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="none" stroke="#888"/>)",
-        left, kTop, kPanelWidth, kPanelHeight);
+    svg.text(left, kTop - 14, panel.title, R"(font-size="15" font-weight="bold")");
+    draw_x_axis(svg, x, left);
+    draw_y_axis(svg, y, left, panel.unit);
+    svg.rectangle(left, kTop, {kPanelWidth, kPanelHeight}, R"(fill="none" stroke="#888")");
     // hetcomm last, on top.
     for (const bool ours : {false, true}) {
       for (const Series& series : panel.series) {
-        if (series.ours() == ours) draw_series(series, x, y);
+        if (series.ours() == ours) draw_series(svg, series, x, y);
       }
     }
   }
 
-  void draw_x_axis(const Axis& x, double left) {
+  static void draw_x_axis(Svg& svg, const Axis& x, double left) {
     const double doublings = std::log2(x.high / x.low);
     const int step = std::max(1, static_cast<int>(std::ceil(doublings / 9)));
     for (int i = 0; i <= static_cast<int>(doublings + 0.001); i += step) {
       const double bytes = x.low * std::pow(2, i);
-      add(R"(<line x1="{0:.1f}" y1="{1:.1f}" x2="{0:.1f}" y2="{2:.1f}" stroke="#e3e3e3"/>)",
-          x.at(bytes), kTop, kTop + kPanelHeight);
-      add(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>)", x.at(bytes),
-          kTop + kPanelHeight + 17, size_text(static_cast<uint64_t>(bytes)));
+      svg.line(x.at(bytes), kTop, x.at(bytes), kTop + kPanelHeight, R"(stroke="#e3e3e3")");
+      svg.text(x.at(bytes), kTop + kPanelHeight + 17, size_text(static_cast<uint64_t>(bytes)),
+               R"(text-anchor="middle")");
     }
-    add(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle" fill="#555">)"
-        "message size, bytes</text>",
-        left + kPanelWidth / 2, kTop + kPanelHeight + 35);
+    svg.text(left + kPanelWidth / 2, kTop + kPanelHeight + 35, "message size, bytes",
+             R"(text-anchor="middle" fill="#555")");
   }
 
-  void draw_y_axis(const Axis& y, double left, const std::string& unit) {
+  static void draw_y_axis(Svg& svg, const Axis& y, double left, const std::string& unit) {
     for (double decade = y.low; decade <= y.high * 1.001; decade *= 10) {
       for (int digit = 1; digit < 10 && decade * digit <= y.high * 1.001; ++digit) {
         const double value = decade * digit;
-        add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="{}"/>)", left,
-            y.at(value), left + kPanelWidth, y.at(value), digit == 1 ? "#d2d2d2" : "#f0f0f0");
+        svg.line(left, y.at(value), left + kPanelWidth, y.at(value),
+                 digit == 1 ? R"(stroke="#d2d2d2")" : R"(stroke="#f0f0f0")");
         if (digit != 1) continue;
-        add(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>)", left - 7, y.at(value) + 4,
-            tick_text(value));
+        svg.text(left - 7, y.at(value) + 4, tick_text(value), R"(text-anchor="end")");
       }
     }
-    const double middle = kTop + kPanelHeight / 2;
-    add(R"svg(<text x="{0:.1f}" y="{1:.1f}" text-anchor="middle" fill="#555" )svg"
-        R"svg(transform="rotate(-90 {0:.1f} {1:.1f})">{2}</text>)svg",
-        left - 50, middle, escaped(unit));
+    svg.upright_text(left - 50, kTop + kPanelHeight / 2, unit,
+                     R"(text-anchor="middle" fill="#555")");
   }
 
   std::string stroke_of(const Series& series) const {
@@ -178,38 +159,40 @@ class Drawing {
   }
 
   // A filled circle, then a ring, a square, a triangle.
-  void draw_spot(const Series& series, double x, double y) {
+  void draw_spot(Svg& svg, const Series& series, double x, double y) const {
     const Look& look = looks_.at(series.name);
     const double size = series.ours() ? 3.4 : 2.6;
     const char* const hollow = look.shape % 4 == 1 ? "#ffffff" : look.colour.c_str();
     if (look.shape % 4 < 2) {
-      add(R"(<circle cx="{:.1f}" cy="{:.1f}" r="{}" fill="{}" stroke="{}"/>)", x, y, size, hollow,
-          look.colour);
+      svg.shape("circle", fmt::format(R"(cx="{}" cy="{}" r="{}" fill="{}" stroke="{}")", pixels(x),
+                                      pixels(y), size, hollow, look.colour));
     } else if (look.shape % 4 == 2) {
-      add(R"(<rect x="{:.1f}" y="{:.1f}" width="{}" height="{}" fill="{}"/>)", x - size, y - size,
-          2 * size, 2 * size, look.colour);
+      svg.rectangle(x - size, y - size, {2 * size, 2 * size},
+                    fmt::format(R"(fill="{}")", look.colour));
     } else {
-      add(R"(<polygon points="{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}" fill="{}"/>)", x,
-          y - 1.4 * size, x - 1.3 * size, y + size, x + 1.3 * size, y + size, look.colour);
+      svg.shape("polygon",
+                fmt::format(R"(points="{},{} {},{} {},{}" fill="{}")", pixels(x),
+                            pixels(y - 1.4 * size), pixels(x - 1.3 * size), pixels(y + size),
+                            pixels(x + 1.3 * size), pixels(y + size), look.colour));
     }
   }
 
-  void draw_series(const Series& series, const Axis& x, const Axis& y) {
+  void draw_series(Svg& svg, const Series& series, const Axis& x, const Axis& y) const {
     std::string points;
     for (const Spot& spot : series.spots) {
-      points += fmt::format("{:.1f},{:.1f} ", x.at(spot.bytes), y.at(spot.value));
+      points += fmt::format("{},{} ", pixels(x.at(spot.bytes)), pixels(y.at(spot.value)));
     }
-    add(R"(<polyline points="{}" fill="none" stroke-linejoin="round" {}/>)", points,
-        stroke_of(series));
-    for (const Spot& spot : series.spots) draw_spot(series, x.at(spot.bytes), y.at(spot.value));
+    svg.shape("polyline", fmt::format(R"(points="{}" fill="none" stroke-linejoin="round" {})",
+                                      points, stroke_of(series)));
+    for (const Spot& spot : series.spots) {
+      draw_spot(svg, series, x.at(spot.bytes), y.at(spot.value));
+    }
   }
 
-  void draw_legend_entry(const Series& series, double left, double top) {
-    add(R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" {}/>)", left, top - 4, left + 30,
-        top - 4, stroke_of(series));
-    draw_spot(series, left + 15, top - 4);
-    add(R"(<text x="{:.1f}" y="{:.1f}"{}>{}</text>)", left + 37, top,
-        series.ours() ? R"( font-weight="bold")" : "", escaped(series.name));
+  void draw_legend_entry(Svg& svg, const Series& series, double left, double top) const {
+    svg.line(left, top - 4, left + 30, top - 4, stroke_of(series));
+    draw_spot(svg, series, left + 15, top - 4);
+    svg.text(left + 37, top, series.name, series.ours() ? R"(font-weight="bold")" : "");
   }
 
   struct Look {
@@ -222,9 +205,6 @@ class Drawing {
   std::vector<Panel> panels_;
   std::map<std::string, Look> looks_;  // by name of the series
   std::vector<Series> legend_;
-  double width_ = 0;
-  double height_ = 0;
-  std::string text_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/loops/samples.h"
+#include "src/present/statistics.h"
 
 namespace bench {
 namespace {
@@ -34,11 +35,6 @@ double processor_us() {
   return us(usage.ru_utime) + us(usage.ru_stime);
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
 // Computation of a set length: a sleep, or a number of steps that take as long on an idle core.
 class Compute {
  public:
@@ -52,7 +48,8 @@ class Compute {
       burn(kTrial);
       times.push_back(now_us() - start);
     }
-    steps_ = static_cast<int64_t>(us * static_cast<double>(kTrial) / median(times));
+    steps_ =
+        static_cast<int64_t>(us * static_cast<double>(kTrial) / hetcomm::present::median(times));
   }
   // |part| of the computation of an item.
   void run(double part = 1) {
@@ -71,7 +68,7 @@ class Compute {
       run();
       times.push_back(now_us() - start);
     }
-    return median(times);
+    return hetcomm::present::median(times);
   }
 
  private:
@@ -409,7 +406,7 @@ std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
       progress(fmt::format("one item of {} bytes alone", options.item_bytes));
       one_way.push_back(larger(communicator, Pass(communicator, ways, probes).one_way()));
     }
-    const double communication_us = median(one_way);
+    const double communication_us = hetcomm::present::median(one_way);
     for (const std::string& pattern : options.patterns) {
       for (const std::string& kind : options.computes) {
         for (const double ratio : options.ratios) {
@@ -447,8 +444,8 @@ std::vector<QueueRow> measure_queue(Launcher launcher, const Work& work,
                 (queued ? by_queue : by_messages).push_back(larger(communicator, us));
               }
             }
-            row.queue_us = median(by_queue);
-            row.baseline_us = median(by_messages);
+            row.queue_us = hetcomm::present::median(by_queue);
+            row.baseline_us = hetcomm::present::median(by_messages);
             rows.push_back(row);
           }
         }

@@ -10,6 +10,7 @@
 
 #include "bench/loops/samples.h"
 #include "bench/report.h"
+#include "src/present/statistics.h"
 
 namespace bench {
 namespace {
@@ -161,7 +162,7 @@ std::vector<ShareRow> measure_share(Launcher launcher, const Work& work,
     rows.push_back({.peer = puller_of(i, session.ranks()),
                     .weight = options.weights[i],
                     .item_bytes = options.item_bytes,
-                    .bytes_per_second = median(rates[i]),
+                    .bytes_per_second = hetcomm::present::median(rates[i]),
                     .wanted = options.weights[i] / static_cast<double>(all)});
     sum += rows.back().bytes_per_second;
   }

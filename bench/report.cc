@@ -104,18 +104,4 @@ std::vector<std::string> header_lines(const Report& report) {
   return lines;
 }
 
-double geometric_mean(const std::vector<double>& values) {
-  if (values.empty()) return kUnknown;
-  double sum = 0;
-  for (const double value : values) sum += std::log(value);
-  return std::exp(sum / static_cast<double>(values.size()));
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return kUnknown;
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 }  // namespace bench

@@ -42,7 +42,4 @@ std::string number_text(double value);
 // Lines that open a report, without the comment sign.
 std::vector<std::string> header_lines(const Report& report);
 
-double geometric_mean(const std::vector<double>& values);
-double median(std::vector<double> values);
-
 }  // namespace bench

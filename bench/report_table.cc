@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "bench/report.h"
+#include "src/present/statistics.h"
 
 namespace bench {
 namespace {
@@ -200,7 +201,7 @@ Summary summarize(const std::vector<Ratio>& ratios) {
     if (ratio.median < summary.worst->median) summary.worst = &ratio;
     summary.fewest_rounds = std::min(summary.fewest_rounds, ratio.rounds);
   }
-  summary.mean = geometric_mean(medians);
+  summary.mean = hetcomm::present::geometric_mean(medians);
   return summary;
 }
 

@@ -1,17 +1,19 @@
 // How rows of resharding look: a table, JSON, and box plots.
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "bench/reshard.h"
-#include "src/present/svg_text.h"
+#include "src/present/svg.h"
 
 namespace bench {
 namespace {
 
-using hetcomm::present::escaped;
+using hetcomm::present::pixels;
+using hetcomm::present::Svg;
 
 using Json = nlohmann::ordered_json;
 
@@ -113,11 +115,7 @@ std::string reshard_svg(const std::vector<ReshardRow>& rows) {
                                      [&](const ReshardRow& row) { return case_of(row) == name; });
     height += kTitle + kRow * static_cast<double>(count) + 24;
   }
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
-      "{1}\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
-      "fill=\"white\"/>\n",
-      kLeft + kWide + 90, height);
+  Svg svg({kLeft + kWide + 90, height}, 12, "times of resharding by strategy");
   double y = 10;
   for (const std::string& name : cases) {
     double most = 0;
@@ -125,43 +123,38 @@ std::string reshard_svg(const std::vector<ReshardRow>& rows) {
       if (case_of(row) == name) most = std::max({most, row.slowest_us, row.forecast_us});
     }
     const auto x = [&](double us) { return kLeft + (most > 0 ? us / most * kWide : 0); };
-    svg += fmt::format("<text x=\"10\" y=\"{}\" font-weight=\"bold\">{}</text>\n", y + 16,
-                       escaped(name));
+    svg.text(10, y + 16, name, R"(font-weight="bold")");
     y += kTitle;
     for (const ReshardRow& row : rows) {
       if (case_of(row) != name) continue;
       const double middle = y + kRow / 2;
-      svg += fmt::format("<text x=\"10\" y=\"{}\">{}</text>\n", middle + 4, escaped(row.strategy));
+      svg.text(10, middle + 4, row.strategy);
       if (!row.refused.empty()) {
-        svg += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"#888\">not covered</text>\n", kLeft,
-                           middle + 4);
+        svg.text(kLeft, middle + 4, "not covered", R"(fill="#888")");
         y += kRow;
         continue;
       }
       const char* const colour = row.strategy == "auto" ? "#c0392b" : "#5b7fa6";
-      svg += fmt::format(
-          "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"{3}\"/>\n"
-          "<rect x=\"{4}\" y=\"{5}\" width=\"{6}\" height=\"12\" fill=\"{3}\" "
-          "fill-opacity=\"0.35\" stroke=\"{3}\"/>\n"
-          "<line x1=\"{7}\" x2=\"{7}\" y1=\"{5}\" y2=\"{8}\" stroke=\"{3}\" "
-          "stroke-width=\"2\"/>\n",
-          x(row.fastest_us), x(row.slowest_us), middle, colour, x(row.low_us), middle - 6,
-          std::max(x(row.high_us) - x(row.low_us), 1.0), x(row.median_us), middle + 6);
+      svg.line(x(row.fastest_us), middle, x(row.slowest_us), middle,
+               fmt::format(R"(stroke="{}")", colour));
+      svg.rectangle(x(row.low_us), middle - 6, {std::max(x(row.high_us) - x(row.low_us), 1.0), 12},
+                    fmt::format(R"(fill="{0}" fill-opacity="0.35" stroke="{0}")", colour));
+      svg.line(x(row.median_us), middle - 6, x(row.median_us), middle + 6,
+               fmt::format(R"(stroke="{}" stroke-width="2")", colour));
       if (row.forecast_us > 0) {
-        svg += fmt::format(
-            "<path d=\"M{0} {1} l4 4 l-4 4 l-4 -4 z\" "
-            "fill=\"#333\"><title>forecast</title></path>\n",
-            x(row.forecast_us), middle - 4);
+        svg.shape("path",
+                  fmt::format(R"(d="M{} {} l4 4 l-4 4 l-4 -4 z" fill="#333")",
+                              pixels(x(row.forecast_us)), pixels(middle - 4)),
+                  "forecast");
       }
-      svg += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"#444\">{:.0f} us</text>\n",
-                         kLeft + kWide + 12, middle + 4, row.median_us);
+      svg.text(kLeft + kWide + 12, middle + 4, fmt::format("{:.0f} us", row.median_us),
+               R"(fill="#444")");
       y += kRow;
     }
-    svg += fmt::format("<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"#bbb\"/>\n",
-                       kLeft, kLeft + kWide, y);
+    svg.line(kLeft, y, kLeft + kWide, y, R"(stroke="#bbb")");
     y += 24;
   }
-  return svg + "</svg>\n";
+  return std::move(svg).take();
 }
 
 }  // namespace bench

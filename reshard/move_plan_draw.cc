@@ -10,12 +10,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "src/present/svg_text.h"
+#include "src/present/svg.h"
 
 namespace hetcomm::reshard {
 namespace {
 
-using present::escaped;
+using present::Svg;
 
 // The elements that one rank sends another in a hop.
 struct Flow {
@@ -78,28 +78,21 @@ class Picture {
     }
   }
 
-  std::string draw() {
+  std::string draw() const {
     const int width = 2 * kMargin + kBoxWidth + kColumn * static_cast<int>(plan_.hops.size());
     const int height = kTop + kRow * static_cast<int>(most_rows_) + kMargin;
-    add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" )"
-        R"(viewBox="0 0 {0} {1}" font-family="sans-serif" font-size="11">)",
-        width, height);
-    add("<title>plan of strategy {}</title>", escaped(plan_.strategy));
-    add(R"(<rect width="100%" height="100%" fill="#ffffff"/>)");
-    add(R"(<text x="{}" y="24" font-size="15" font-weight="bold">{}: [{}], {}</text>)", kMargin,
-        escaped(plan_.strategy), fmt::join(plan_.source.shape, ", "),
-        bytes_text(plan_.source.whole().elements() * element_bytes_));
-    for (size_t i = 0; i < plan_.hops.size(); ++i) draw_messages(i);
-    for (size_t i = 0; i <= plan_.hops.size(); ++i) draw_ranks(i);
-    return text_ + "</svg>\n";
+    Svg svg({static_cast<double>(width), static_cast<double>(height)}, 11,
+            fmt::format("plan of strategy {}", plan_.strategy));
+    svg.text(kMargin, 24,
+             fmt::format("{}: [{}], {}", plan_.strategy, fmt::join(plan_.source.shape, ", "),
+                         bytes_text(plan_.source.whole().elements() * element_bytes_)),
+             R"(font-size="15" font-weight="bold")");
+    for (size_t i = 0; i < plan_.hops.size(); ++i) draw_messages(svg, i);
+    for (size_t i = 0; i <= plan_.hops.size(); ++i) draw_ranks(svg, i);
+    return std::move(svg).take();
   }
 
  private:
-  template <typename... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    text_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
-  }
-
   const Layout& layout(size_t index) const {
     return index == 0 ? plan_.source : plan_.hops[index - 1].to;
   }
@@ -108,7 +101,7 @@ class Picture {
     return kTop + kRow * rows_[column].at(rank) + kBoxHeight / 2;
   }
 
-  void draw_messages(size_t hop) {
+  void draw_messages(Svg& svg, size_t hop) const {
     const Flows flows = flows_of(plan_, hop);
     uint64_t most = 1;
     uint64_t sum = 0;
@@ -119,36 +112,36 @@ class Picture {
       sum += flow.elements;
       ++count;
     }
-    add(R"(<text x="{}" y="46" fill="#555">{} messages, {}</text>)", left(hop) + kBoxWidth + 12,
-        count, bytes_text(sum * element_bytes_));
+    svg.text(left(hop) + kBoxWidth + 12, 46,
+             fmt::format("{} messages, {}", count, bytes_text(sum * element_bytes_)),
+             R"(fill="#555")");
     for (const auto& [ends, flow] : flows) {
       if (rows_[hop].count(ends.first) == 0 || rows_[hop + 1].count(ends.second) == 0) continue;
       const bool is_local = ends.first == ends.second;
       const double share = static_cast<double>(flow.elements) / static_cast<double>(most);
-      add(R"(<line x1="{}" y1="{}" x2="{}" y2="{}" stroke="{}" stroke-width="{:.1f}" )"
-          R"(stroke-opacity="0.6"><title>rank {} to rank {}: {}</title></line>)",
-          left(hop) + kBoxWidth, middle(hop, ends.first), left(hop + 1),
-          middle(hop + 1, ends.second), is_local ? "#999999" : "#1d64a8",
-          is_local ? 1.0 : 1 + 5 * share, ends.first, ends.second,
-          bytes_text(flow.elements * element_bytes_));
+      svg.line(left(hop) + kBoxWidth, middle(hop, ends.first), left(hop + 1),
+               middle(hop + 1, ends.second),
+               fmt::format(R"(stroke="{}" stroke-width="{:.1f}" stroke-opacity="0.6")",
+                           is_local ? "#999999" : "#1d64a8", is_local ? 1.0 : 1 + 5 * share),
+               fmt::format("rank {} to rank {}: {}", ends.first, ends.second,
+                           bytes_text(flow.elements * element_bytes_)));
     }
   }
 
-  void draw_ranks(size_t column) {
-    add(R"(<text x="{}" y="66" font-weight="bold">{}</text>)", left(column),
-        name_of(plan_, column));
+  void draw_ranks(Svg& svg, size_t column) const {
+    svg.text(left(column), 66, name_of(plan_, column), R"(font-weight="bold")");
     std::map<int, std::vector<std::string>> held;
     for (const Part& part : layout(column).parts) held[part.rank].push_back(to_text(part.box));
     for (const auto& [rank, row] : rows_[column]) {
       const int y = kTop + kRow * row;
-      add(R"(<g><title>rank {} holds {}</title><rect x="{}" y="{}" width="{}" height="{}" rx="3" )"
-          R"(fill="#eef3f8" stroke="#1d64a8"/><text x="{}" y="{}">rank {}</text></g>)",
-          rank, fmt::join(held[rank], ", "), left(column), y, kBoxWidth, kBoxHeight,
-          left(column) + 8, y + 12, rank);
+      svg.rectangle(left(column), y, {kBoxWidth, kBoxHeight},
+                    R"(rx="3" fill="#eef3f8" stroke="#1d64a8")",
+                    fmt::format("rank {} holds {}", rank, fmt::join(held[rank], ", ")));
+      svg.text(left(column) + 8, y + 12, fmt::format("rank {}", rank));
     }
     if (rows_left_out_[column] > 0) {
-      add(R"(<text x="{}" y="{}" fill="#555">and {} more</text>)", left(column),
-          kTop + kRow * static_cast<int>(rows_[column].size()) + 12, rows_left_out_[column]);
+      svg.text(left(column), kTop + kRow * static_cast<int>(rows_[column].size()) + 12,
+               fmt::format("and {} more", rows_left_out_[column]), R"(fill="#555")");
     }
   }
 
@@ -157,7 +150,6 @@ class Picture {
   std::vector<std::map<int, int>> rows_;  // by column: the row of each rank
   std::vector<size_t> rows_left_out_;
   size_t most_rows_ = 0;
-  std::string text_;
 };
 
 }  // namespace

@@ -302,14 +302,6 @@ TEST(Medians, ComeFromOnePlacementAndKeepWrongBytes) {
   EXPECT_THAT(median_rows(trials, "elsewhere")[0].avg_us, DoubleNear(3, 1e-9));
 }
 
-TEST(Means, AreRight) {
-  EXPECT_THAT(geometric_mean({1, 4, 16}), DoubleNear(4, 1e-9));
-  EXPECT_THAT(median({5, 1, 3}), DoubleNear(3, 1e-9));
-  EXPECT_THAT(median({4, 1, 3, 2}), DoubleNear(2.5, 1e-9));
-  EXPECT_TRUE(std::isnan(median({})));
-  EXPECT_TRUE(std::isnan(geometric_mean({})));
-}
-
 TEST(Texts, AreShort) {
   EXPECT_EQ(size_text(8), "8");
   EXPECT_EQ(size_text(1536), "1536");

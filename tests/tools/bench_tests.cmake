@@ -20,7 +20,7 @@ if(TARGET hetcomm_bench)
       ${bench_dir}/report_table.cc
       ${bench_dir}/row.cc
       ${bench_dir}/work.cc
-    DEPENDS hetcomm fmt::fmt nlohmann_json::nlohmann_json -ldl
+    DEPENDS hetcomm present base fmt::fmt nlohmann_json::nlohmann_json -ldl
     LABELS asan)
   hetcomm_test(bench_launch_test
     SOURCES bench_launch_test.cc ${bench_dir}/launch.cc

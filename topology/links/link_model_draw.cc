@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,12 +11,10 @@
 
 #include "src/base/text.h"
 #include "src/present/rates.h"
-#include "src/present/svg_text.h"
+#include "src/present/svg.h"
 
 namespace hetcomm::topology {
 namespace {
-
-using present::escaped;
 
 constexpr size_t kMaxInTable = 16;
 constexpr size_t kMaxInPicture = 256;
@@ -125,6 +124,8 @@ struct Scale {
   }
 };
 
+std::string fill_of(const std::string& colour) { return fmt::format(R"(fill="{}")", colour); }
+
 // Draws the cells of a heat map with their names and the lines between clusters.
 class HeatMap {
  public:
@@ -146,27 +147,19 @@ class HeatMap {
     const int side = cell_ * static_cast<int>(hosts_.size());
     const int width = std::max(left_ + side, kScaleWidth + 160) + kMargin;
     const int height = top_ + side + 60;
-    add(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" )"
-        R"(viewBox="0 0 {0} {1}" font-family="sans-serif" font-size="12">)",
-        width, height);
-    add(R"(<title>rates of the links between {} hosts</title>)", model_.hosts.size());
-    add(R"(<rect width="100%" height="100%" fill="#ffffff"/>)");
-    add(R"(<text x="{}" y="24" font-size="15" font-weight="bold">{}</text>)", kMargin,
-        "Rate of each pair of hosts alone, from row to column");
-    add(R"(<text x="{}" y="44" fill="#555">{}</text>)", kMargin, escaped(subtitle()));
-    draw_names();
-    draw_cells();
-    draw_borders(side);
-    draw_scale(top_ + side + 24);
-    return text_ + "</svg>\n";
+    present::Svg svg({static_cast<double>(width), static_cast<double>(height)}, 12,
+                     fmt::format("rates of the links between {} hosts", model_.hosts.size()));
+    svg.text(kMargin, 24, "Rate of each pair of hosts alone, from row to column",
+             R"(font-size="15" font-weight="bold")");
+    svg.text(kMargin, 44, subtitle(), R"(fill="#555")");
+    draw_names(svg);
+    draw_cells(svg);
+    draw_borders(svg, side);
+    draw_scale(svg, top_ + side + 24);
+    return std::move(svg).take();
   }
 
  private:
-  template <typename... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    text_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
-  }
-
   bool named() const { return cell_ >= 11; }
 
   std::string subtitle() const {
@@ -178,18 +171,17 @@ class HeatMap {
     return model_.source.empty() ? text : text + "; " + model_.source;
   }
 
-  void draw_names() {
+  void draw_names(present::Svg& svg) const {
     if (!named()) return;
     for (size_t i = 0; i < hosts_.size(); ++i) {
       const int middle = static_cast<int>(i) * cell_ + cell_ / 2 + 4;
-      const std::string label = escaped(host_of(model_, hosts_[i]).label);
-      add(R"(<text x="{}" y="{}" text-anchor="end">{}</text>)", left_ - 6, top_ + middle, label);
-      add(R"svg(<text transform="translate({},{}) rotate(-90)">{}</text>)svg", left_ + middle,
-          top_ - 6, label);
+      const std::string& label = host_of(model_, hosts_[i]).label;
+      svg.text(left_ - 6, top_ + middle, label, R"(text-anchor="end")");
+      svg.upright_text(left_ + middle, top_ - 6, label);
     }
   }
 
-  void draw_cells() {
+  void draw_cells(present::Svg& svg) const {
     const size_t count = hosts_.size();
     for (size_t i = 0; i < rates_.size(); ++i) {
       const LinkHost& from = host_of(model_, hosts_[i / count]);
@@ -197,41 +189,38 @@ class HeatMap {
       const int x = left_ + static_cast<int>(i % count) * cell_;
       const int y = top_ + static_cast<int>(i / count) * cell_;
       const std::string rate = rates_[i] == 0 ? "unknown" : present::byte_rate_text(rates_[i]);
-      add(R"(<rect x="{}" y="{}" width="{}" height="{}" fill="{}">)"
-          "<title>{} to {}: {}</title></rect>",
-          x, y, cell_, cell_, scale_.colour(rates_[i]), escaped(from.label), escaped(to.label),
-          rate);
+      svg.rectangle(x, y, {static_cast<double>(cell_), static_cast<double>(cell_)},
+                    fill_of(scale_.colour(rates_[i])),
+                    fmt::format("{} to {}: {}", from.label, to.label, rate));
     }
   }
 
-  void draw_borders(int side) {
+  void draw_borders(present::Svg& svg, int side) const {
     for (size_t i = 0; i + 1 < hosts_.size(); ++i) {
       if (host_of(model_, hosts_[i]).cluster == host_of(model_, hosts_[i + 1]).cluster) continue;
       const int at = static_cast<int>(i + 1) * cell_;
-      add(R"(<path d="M{0} {1}v{2}M{3} {4}h{2}" stroke="#d62728" stroke-width="2"/>)", left_ + at,
-          top_, side, left_, top_ + at);
+      constexpr const char* kBorder = R"(stroke="#d62728" stroke-width="2")";
+      svg.line(left_ + at, top_, left_ + at, top_ + side, kBorder);
+      svg.line(left_, top_ + at, left_ + side, top_ + at, kBorder);
     }
-    add(R"(<rect x="{}" y="{}" width="{}" height="{}" fill="none" stroke="#888"/>)", left_, top_,
-        side, side);
+    svg.rectangle(left_, top_, {static_cast<double>(side), static_cast<double>(side)},
+                  R"(fill="none" stroke="#888")");
   }
 
-  void draw_scale(int y) {
+  void draw_scale(present::Svg& svg, int y) const {
     constexpr int kSteps = 44;
     if (scale_.high == 0) return;
     for (int i = 0; i < kSteps; ++i) {
       const double value = scale_.low + (scale_.high - scale_.low) * i / (kSteps - 1);
-      add(R"(<rect x="{}" y="{}" width="{}" height="10" fill="{}"/>)",
-          kMargin + i * kScaleWidth / kSteps, y, kScaleWidth / kSteps,
-          scale_.colour(static_cast<uint64_t>(std::lround(std::exp(value)))));
+      svg.rectangle(kMargin + i * kScaleWidth / kSteps, y, {kScaleWidth / kSteps, 10},
+                    fill_of(scale_.colour(static_cast<uint64_t>(std::lround(std::exp(value))))));
     }
     const auto ends = [](double value) {
       return present::byte_rate_text(static_cast<uint64_t>(std::lround(std::exp(value))));
     };
-    add(R"(<text x="{}" y="{}">{}</text>)", kMargin, y + 24, ends(scale_.low));
-    add(R"(<text x="{}" y="{}" text-anchor="end">{}</text>)", kMargin + kScaleWidth, y + 24,
-        ends(scale_.high));
-    add(R"(<text x="{}" y="{}" fill="#d62728">red: between clusters</text>)",
-        kMargin + kScaleWidth + 14, y + 10);
+    svg.text(kMargin, y + 24, ends(scale_.low));
+    svg.text(kMargin + kScaleWidth, y + 24, ends(scale_.high), R"(text-anchor="end")");
+    svg.text(kMargin + kScaleWidth + 14, y + 10, "red: between clusters", R"(fill="#d62728")");
   }
 
   const LinkModel& model_;
@@ -241,7 +230,6 @@ class HeatMap {
   int top_ = 0;
   std::vector<uint64_t> rates_;
   Scale scale_;
-  std::string text_;
 };
 
 }  // namespace

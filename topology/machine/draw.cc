@@ -1,18 +1,18 @@
 #include "topology/machine/draw.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "src/present/svg_text.h"
+#include "src/present/svg.h"
 #include "topology/machine/labels.h"
 #include "topology/machine/tree.h"
 
 namespace hetcomm::topology {
 namespace {
-
-using present::escaped;
 
 // --- text ------------------------------------------------------------------------------------
 
@@ -120,18 +120,18 @@ class Picture {
 
   std::string draw(const TreeItem& host) {
     const Box box = place(host, kGap, kGap);
-    for (size_t i = 0; i < accelerators_.size(); ++i) join(i);
-    return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
-        "font-family=\"sans-serif\" font-size=\"11\">\n{}{}</svg>\n",
-        box.width + 2 * kGap, box.height + 2 * kGap, boxes_, lines_);
+    present::Svg svg({box.width + 2.0 * kGap, box.height + 2.0 * kGap}, 11,
+                     "network interfaces and accelerators of a machine");
+    for (const auto& [item, where] : frames_) draw_frame(svg, *item, where);
+    for (size_t i = 0; i < accelerators_.size(); ++i) join(svg, i);
+    return std::move(svg).take();
   }
 
  private:
   // Groups stand side by side down to the root complexes, and one below the other within them.
   Box place(const TreeItem& item, int x, int y) {
     Box box{x, y, kLeafWidth, kLeafHeight};
-    const size_t at = boxes_.size();
+    const size_t at = frames_.size();
     if (!is_leaf(item)) {
       const bool is_row = item.kind == TreeKind::kHost || item.kind == TreeKind::kNumaNode;
       int next_x = x + kGap;
@@ -147,28 +147,23 @@ class Picture {
       box.width = right + kGap - x;
       box.height = bottom + kGap - y;
     }
-    boxes_.insert(at, frame(item, box));
+    // Below what lies within it.
+    frames_.insert(frames_.begin() + static_cast<std::ptrdiff_t>(at), {&item, box});
     remember(item, box);
     return box;
   }
 
-  static std::string frame(const TreeItem& item, const Box& box) {
-    std::string out = fmt::format(
-        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" "
-        "stroke=\"#667788\"/>\n",
-        box.x, box.y, box.width, box.height, fill_of(item.kind));
-    // A leaf has its label above its details; the whole text is shown under the pointer.
+  // A leaf has its label above its details; the whole text is shown under the pointer.
+  static void draw_frame(present::Svg& svg, const TreeItem& item, const Box& box) {
+    svg.rectangle(box.x, box.y, {static_cast<double>(box.width), static_cast<double>(box.height)},
+                  fmt::format(R"(rx="4" fill="{}" stroke="#667788")", fill_of(item.kind)),
+                  item.text);
     const size_t space = item.text.find(' ');
     const bool two_lines = is_leaf(item) && space != std::string::npos;
-    out += fmt::format("<text x=\"{}\" y=\"{}\"{}>{}<title>{}</title></text>\n", box.x + 6,
-                       box.y + 15, is_leaf(item) ? " font-weight=\"bold\"" : "",
-                       escaped(two_lines ? item.text.substr(0, space) : shortened(item.text, box)),
-                       escaped(item.text));
-    if (two_lines) {
-      out += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", box.x + 6, box.y + 32,
-                         escaped(shortened(item.text.substr(space + 1), box)));
-    }
-    return out;
+    svg.text(box.x + 6, box.y + 15,
+             two_lines ? item.text.substr(0, space) : shortened(item.text, box),
+             is_leaf(item) ? R"(font-weight="bold")" : "");
+    if (two_lines) svg.text(box.x + 6, box.y + 32, shortened(item.text.substr(space + 1), box));
   }
 
   static std::string shortened(std::string_view text, const Box& box) {
@@ -185,7 +180,7 @@ class Picture {
     if (item.kind == TreeKind::kNic) nics_[static_cast<size_t>(item.index)] = box;
   }
 
-  void join(size_t accelerator) {
+  void join(present::Svg& svg, size_t accelerator) const {
     const NicOrder& order = affinity_.accelerators[accelerator];
     if (order.empty()) return;
     const Box& from = accelerators_[accelerator];
@@ -193,18 +188,16 @@ class Picture {
     const int from_x = from.x + from.width;
     const int to_x = to.x + to.width;
     const int bend = std::max(from_x, to_x) + 28;
-    lines_ += fmt::format(
-        "<path d=\"M{} {} C{} {} {} {} {} {}\" fill=\"none\" stroke=\"#b05000\" "
-        "stroke-width=\"1.5\"/>\n",
-        from_x, from.y + from.height / 2, bend, from.y + from.height / 2, bend,
-        to.y + to.height / 2, to_x, to.y + to.height / 2);
+    svg.shape("path", fmt::format(R"(d="M{} {} C{} {} {} {} {} {}" fill="none" stroke="#b05000" )"
+                                  R"(stroke-width="1.5")",
+                                  from_x, from.y + from.height / 2, bend, from.y + from.height / 2,
+                                  bend, to.y + to.height / 2, to_x, to.y + to.height / 2));
   }
 
   std::vector<Box> accelerators_;
   std::vector<Box> nics_;
   const Affinity& affinity_;
-  std::string boxes_;
-  std::string lines_;
+  std::vector<std::pair<const TreeItem*, Box>> frames_;
 };
 
 }  // namespace

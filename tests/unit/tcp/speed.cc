@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "src/present/statistics.h"
 #include "src/system/unique_fd.h"
 #include "tests/unit/tcp/fixture.h"
 
@@ -248,11 +249,6 @@ class Side final : public EndpointHandler {
   unsigned idle_ = 0;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 struct Series {
   std::vector<double> floor;
   std::vector<double> ours;
@@ -262,7 +258,7 @@ struct Series {
                            : *std::max_element(values.begin(), values.end());
     };
     std::printf("%-24s sockets %8.2f (best %8.2f)   tcp %8.2f (best %8.2f) %s\n", name,
-                median(floor), best(floor), median(ours), best(ours), unit);
+                present::median(floor), best(floor), present::median(ours), best(ours), unit);
   }
 };
 
