@@ -5,9 +5,11 @@ A unit is a header with its sources: x.h, x.cc, and every x_*.cc whose longest p
 x.h. Units depend on each other by #include. The rules:
 
   * a cycle (a strongly connected component) has at most MAX_CYCLE units;
-  * a class below src/core/ and transports/ has at most MAX_MEMBERS members and MAX_METHODS methods,
-    its nested classes not counted;
+  * a class has at most MAX_MEMBERS members and MAX_METHODS methods; a nested class counts by itself;
   * no class names a class of another unit its friend.
+
+LARGE_CLASSES and LONG_CYCLES are those that are still larger. The lists only get shorter, and their
+figures only smaller.
 
 Usage: check_units.py [root]. Prints every violation and a summary with the largest classes; exits with
 1 if there is a violation.
@@ -18,10 +20,29 @@ import sys
 from pathlib import Path
 
 FOLDERS = ("src", "transports", "devices", "bench", "python", "topology", "reshard", "pipeline", "planner")
-SIZED = ("src/core/", "transports/")
-MAX_CYCLE = 4
+MAX_CYCLE = 3
 MAX_MEMBERS = 25
-MAX_METHODS = 50
+MAX_METHODS = 45
+
+# Class -> members, methods.
+LARGE_CLASSES = {
+    "bench/hetcomm_backend:HetcommBackend": (20, 52),
+    "bench/options:Options": (46, 6),
+    "python/src/torch/process_group:ProcessGroup": (14, 72),
+    "src/bootstrap/store:StoreServer::Loop": (30, 37),
+    "src/core/communicator/communicator:Communicator": (13, 50),
+    "src/core/context/context:Context": (25, 46),
+    "src/core/peer/transfer/tracks:Tracks": (9, 46),
+    "src/liveness/judge:Judge": (25, 71),
+    "src/liveness/plane:Plane": (24, 49),
+    "src/reshard/execution:Execution": (27, 53),
+    "transports/tcp/endpoint:TcpEndpoint": (25, 50),
+}
+LONG_CYCLES = {
+    ("transports/rdma/device_memory", "transports/rdma/memory_region_cache", "transports/rdma/queue_pair",
+     "transports/rdma/receive_pool"),
+    ("transports/tcp/endpoint", "transports/tcp/hot_set", "transports/tcp/stream", "transports/tcp/transport"),
+}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
@@ -187,13 +208,30 @@ def classes_of(root, units):
             yield (units[name], match.group(1), *sizes(body), FRIEND.findall(body))
 
 
-def check(root):
+def size_problem(label, size, large):
+    """What is wrong with a class of that |size|: its members and methods. |large| is like LARGE_CLASSES."""
+    limit = (MAX_MEMBERS, MAX_METHODS)
+    is_large = any(own > most for own, most in zip(size, limit))
+    has = f"{label} has {size[0]} members and {size[1]} methods"
+    if label not in large:
+        return f"{has} (at most {limit[0]} and {limit[1]})" if is_large else ""
+    if not is_large:
+        return f"LARGE_CLASSES still lists {label}"
+    return "" if size == large[label] else f"{has}; LARGE_CLASSES says {large[label]}"
+
+
+def check(root, large=None, long_cycles=()):
+    """What is wrong with the tree, its cycles and its classes. |large| and |long_cycles| are the exceptions."""
+    large = large or {}
     problems = []
     units = units_of(root)
     found = components(graph_of(root, units))
     for component in found:
-        if len(component) > MAX_CYCLE:
+        if len(component) > MAX_CYCLE and tuple(component) not in long_cycles:
             problems.append(f"a cycle of {len(component)} units (at most {MAX_CYCLE}): {' '.join(component)}")
+    for component in long_cycles:
+        if list(component) not in found:
+            problems.append(f"LONG_CYCLES still lists {' '.join(component)}")
 
     classes = list(classes_of(root, units))
     at_home = {}
@@ -201,22 +239,24 @@ def check(root):
         at_home.setdefault(name.rsplit("::", 1)[-1], set()).add(unit)
     for unit, name, members, methods, befriended in classes:
         label = f"{unit}:{name}"
-        if unit.startswith(SIZED) and (members > MAX_MEMBERS or methods > MAX_METHODS):
-            problems.append(f"{label} has {members} members and {methods} methods (at most {MAX_MEMBERS} and {MAX_METHODS})")
+        problem = size_problem(label, (members, methods), large)
+        if problem:
+            problems.append(problem)
         for friend in befriended:
             if unit not in at_home.get(friend.rsplit("::", 1)[-1], {unit}):
                 problems.append(f"a friend from another unit: {label} {friend}")
+    names = {f"{unit}:{name}" for unit, name, *_ in classes}
+    problems += [f"LARGE_CLASSES lists {label}, which is gone" for label in sorted(set(large) - names)]
     return problems, found, classes
 
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2])
-    problems, found, classes = check(root)
+    problems, found, classes = check(root, LARGE_CLASSES, LONG_CYCLES)
     for problem in problems:
         print(problem)
-    print("largest classes of src/core and transports (members, methods):")
-    sized = [each for each in classes if each[0].startswith(SIZED)]
-    for unit, name, members, methods, _ in sorted(sized, key=lambda each: -max(each[2] * 2, each[3]))[:20]:
+    print("largest classes (members, methods):")
+    for unit, name, members, methods, _ in sorted(classes, key=lambda each: -max(each[2] * 2, each[3]))[:20]:
         print(f"  {members:3} {methods:3}  {unit}:{name}")
     print(f"cycles of units: {', '.join(str(len(each)) for each in found) or 'none'}")
     return 1 if problems else 0

@@ -22,6 +22,9 @@ class CheckUnits(unittest.TestCase):
     def problems(self):
         return check_units.check(self.root)[0]
 
+    def problems_but_for(self, large, cycles=()):
+        return check_units.check(self.root, large, cycles)[0]
+
     def chain(self, count):
         """|count| units in a circle, each through its source."""
         for i in range(count):
@@ -34,7 +37,7 @@ class CheckUnits(unittest.TestCase):
 
     def test_a_large_cycle_is_found(self):
         self.chain(check_units.MAX_CYCLE + 1)
-        self.assertRegex(self.problems()[0], "a cycle of 5 units")
+        self.assertRegex(self.problems()[0], f"a cycle of {check_units.MAX_CYCLE + 1} units")
 
     def test_sources_belong_to_the_longest_header(self):
         self.write("src/a.h", "")
@@ -60,7 +63,24 @@ class CheckUnits(unittest.TestCase):
 
     def test_too_many_methods_are_found(self):
         self.large_class(1, check_units.MAX_METHODS + 1)
-        self.assertRegex(self.problems()[0], "src/core/large:Large has 1 members and 51 methods")
+        self.assertRegex(self.problems()[0], "src/core/large:Large has 1 members and 46 methods")
+
+    def test_a_listed_class_passes_until_its_figures_change(self):
+        self.large_class(30, 50)
+        self.assertEqual(self.problems_but_for({"src/core/large:Large": (30, 50)}), [])
+        for other in ((31, 50), (30, 49)):
+            self.assertRegex(self.problems_but_for({"src/core/large:Large": other})[0], "LARGE_CLASSES says")
+
+    def test_a_listed_class_that_is_small_or_gone_is_found(self):
+        self.large_class(3, 4)
+        self.assertRegex(self.problems_but_for({"src/core/large:Large": (30, 50)})[0], "still lists")
+        self.assertRegex(self.problems_but_for({"src/core/other:Other": (30, 50)})[0], "which is gone")
+
+    def test_a_listed_cycle_passes_until_it_changes(self):
+        self.chain(4)
+        cycle = tuple(f"src/core/u{i}" for i in range(4))
+        self.assertEqual(self.problems_but_for({}, [cycle]), [])
+        self.assertRegex(self.problems_but_for({}, [cycle, ("a", "b", "c", "d")])[0], "still lists a b c d")
 
     def test_what_counts(self):
         members, methods = check_units.sizes("""
