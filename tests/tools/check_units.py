@@ -39,8 +39,6 @@ LARGE_CLASSES = {
     "transports/tcp/endpoint:TcpEndpoint": (25, 50),
 }
 LONG_CYCLES = {
-    ("transports/rdma/device_memory", "transports/rdma/memory_region_cache", "transports/rdma/queue_pair",
-     "transports/rdma/receive_pool"),
     ("transports/tcp/endpoint", "transports/tcp/hot_set", "transports/tcp/stream", "transports/tcp/transport"),
 }
 

@@ -26,7 +26,7 @@
 #include "src/base/span.h"
 #include "src/base/status.h"
 #include "src/system/log.h"
-#include "transports/rdma/device_memory.h"
+#include "transports/rdma/device_registration.h"
 #include "transports/rdma/memory_monitor.h"
 #include "transports/rdma/verbs.h"
 #include "transports/transport.h"

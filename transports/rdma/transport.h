@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "transports/rdma/device_memory.h"
+#include "transports/rdma/device_trial.h"
 #include "transports/rdma/endpoint_table.h"
 #include "transports/rdma/pending_connections.h"
 #include "transports/rdma/port.h"

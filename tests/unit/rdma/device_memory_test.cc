@@ -9,8 +9,6 @@
 //    mixed
 //  with host memory; keys reach exactly the range that they were made for;
 //  - after detach() nothing is registered any more.
-#include "transports/rdma/device_memory.h"
-
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -19,6 +17,7 @@
 
 #include "tests/unit/device/fixture.h"
 #include "tests/unit/rdma/fixture.h"
+#include "transports/rdma/device_trial.h"
 #include "transports/rdma/wire.h"
 
 namespace hetcomm::test {

@@ -1,11 +1,9 @@
-// Memory of devices that the NIC reaches by itself: how it is registered, and the trial that says
-// whether that works.
+// The trial that says whether the NIC reaches the memory of a device by itself.
 //
-// Two ways are tried in this order: a dma-buf that the device exports, and plain registration of an
-// address that the kernel, or a vendor's peer memory module, finds. A registration that succeeds is
-// no proof (the kernel may have registered something else, the bus may not let the NIC through): a
-// way is taken once the NIC has written to the device and the device has read that back, and the
-// contrary.
+// The ways of device_registration.h are tried in this order: dma-buf, plain registration. A
+// registration that succeeds is no proof (the kernel may have registered something else, the bus
+// may not let the NIC through): a way is taken once the NIC has written to the device and the
+// device has read that back, and the contrary.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +13,12 @@
 #include "devices/device.h"
 #include "src/base/status.h"
 #include "src/system/config.h"
+#include "transports/rdma/device_registration.h"
 #include "transports/rdma/queue_pair.h"
 #include "transports/rdma/verbs.h"
 #include "transports/transport.h"
 
 namespace hetcomm::rdma {
-
-enum class DeviceWay : uint8_t { kDmaBuf, kPlain };
-const char* way_name(DeviceWay way);
-
-struct Registered {
-  ibv_mr* mr = nullptr;
-  uint64_t address = 0;  // by which work requests and keys name its first byte
-};
-// [address + offset, + length) of |device|. The text of a refusal is the reason alone.
-Result<Registered> register_device_memory(const Verbs& verbs, ibv_pd* pd, DeviceWay way,
-                                          const hetcomm::Device& device, const void* address,
-                                          uint64_t offset, uint64_t length, int access);
 
 struct DeviceVerdict {
   std::optional<DeviceWay> way;
