@@ -71,7 +71,7 @@ class Association {
   const RailSet& rails() const HETCOMM_UNDER_BATON { return rails_; }
   // Which link |rail| leaves through.
   size_t link_of(const Rail& rail) const HETCOMM_UNDER_BATON {
-    return LinkShares::index_of(rail.ends.own, common_.connector.is_beside(rank_));
+    return LinkShares::index_of(rail.ends.own, common_.paths.directory.is_beside(rank_));
   }
   // |bytes| have left over |rail|.
   void note_left(const Rail& rail, uint64_t bytes) HETCOMM_UNDER_BATON {

@@ -21,7 +21,7 @@ void ExtraRails::need(const RailMasks& masks) {
   } else {
     connect();
   }
-  if (!common.connector.serves(association_.rank(), masks)) return;
+  if (!common.paths.advisor.serves(association_.rank(), masks)) return;
   if (!is_higher && !is_under_way(masks)) return;
   const uint64_t until = common.engine.refresh_now() + kPatienceNs;
   association_.needs().wait(masks, until);
@@ -58,8 +58,8 @@ void ExtraRails::settle(uint64_t now_ns) {
 std::vector<RailEnds> ExtraRails::useful() {
   const Rail& current = *association_.rails().current();
   PairCommons& common = association_.common();
-  std::vector<RailEnds> ends =
-      common.connector.useful_beside(association_.rank(), current.ends, association_.needs().all());
+  std::vector<RailEnds> ends = common.paths.advisor.useful_beside(association_.rank(), current.ends,
+                                                                  association_.needs().all());
   const RailEnds first = preferred();
   if (first != current.ends && std::find(ends.begin(), ends.end(), first) == ends.end()) {
     ends.push_back(first);
@@ -70,7 +70,7 @@ std::vector<RailEnds> ExtraRails::useful() {
 RailEnds ExtraRails::preferred() {
   const Rail& current = *association_.rails().current();
   if (current.capabilities().lossless) return current.ends;
-  return association_.common().connector.preferred(association_.rank(), current.ends);
+  return association_.common().paths.advisor.preferred(association_.rank(), current.ends);
 }
 
 // The higher rank follows the lower one, which tells it (receive_unused()).
@@ -104,7 +104,7 @@ void ExtraRails::connect() {
       continue;
     }
     cool_downs_.begin_connecting(ends);
-    common.connector.connect_over(association_.rank(), ends);
+    common.paths.connector.connect_over(association_.rank(), ends);
   }
   if (connect_at_ns_ != kForever) common.turns.note_timer(connect_at_ns_);
 }
@@ -114,7 +114,7 @@ void ExtraRails::connect_failed(const RailEnds& ends, const Status& why) {
   if (association_.is_lost()) return;
   PairCommons& common = association_.common();
   common.log.info("rank {}: no further connection over {}: {}", association_.rank(),
-                  common.connector.name_of(association_.rank(), ends), why.text());
+                  common.paths.directory.name_of(association_.rank(), ends), why.text());
   const uint64_t now = common.engine.refresh_now();
   cool_downs_.failed(ends, now);
   connect();

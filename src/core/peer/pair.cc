@@ -168,7 +168,7 @@ void Pair::tick(uint64_t now_ns) {
     give_up(verdict_.annotate(fmt::format("rank {}", rank())));
     return;
   }
-  common().connector.connect(rank());
+  common().paths.connector.connect(rank());
 }
 
 }  // namespace hetcomm

@@ -5,9 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "src/base/baton_role.h"
@@ -23,7 +20,7 @@
 #include "src/core/peer/matching/channel_table.h"
 #include "src/core/peer/matching/completer.h"
 #include "src/core/peer/matching/delivery.h"
-#include "src/core/peer/rails/rail_ends.h"
+#include "src/core/peer/rails/peer_paths.h"
 #include "src/core/peer/sharing/pacer.h"
 #include "src/core/peer/sharing/pair_turns.h"
 #include "src/core/peer/variables.h"
@@ -40,45 +37,6 @@
 #include "transports/transport.h"
 
 namespace hetcomm {
-
-// Makes connections.
-class PairConnector {
- public:
-  // Tries the transports that reach |rank|, in order of estimate; Pair::adopt() or
-  // Pair::connect_failed() follows.
-  virtual void connect(int rank) HETCOMM_UNDER_BATON = 0;
-  // Makes a further connection to |rank|.
-  virtual void connect_over(int rank, const RailEnds& ends) HETCOMM_UNDER_BATON = 0;
-  // Connections to |rank| that would share the load of the one between |used| for data of one of
-  // |needs|, or are better.
-  virtual std::vector<RailEnds> useful_beside(
-      int rank, const RailEnds& used, std::span<const RailMasks> needs) HETCOMM_UNDER_BATON = 0;
-  // The connection to |rank| that messages would go over if none of the kind of the one between
-  // |used| had failed.
-  virtual RailEnds preferred(int rank, const RailEnds& used) HETCOMM_UNDER_BATON = 0;
-  // Whether some connection to |rank| between transports of |need| is likely to work.
-  virtual bool serves(int rank, const RailMasks& need) HETCOMM_UNDER_BATON = 0;
-  // The most bytes per second that this rank's transport |own| is expected to carry to |rank|.
-  virtual uint64_t expected_rate(int rank, size_t own) const HETCOMM_UNDER_BATON = 0;
-  // Returns whether data for |rank| stays on this host, whatever the transport.
-  virtual bool is_beside(int rank) const HETCOMM_UNDER_BATON = 0;
-  // The transports of this rank and of |rank| that are of |kind|.
-  virtual RailMasks all_of_kind(int rank, std::string_view kind) const HETCOMM_UNDER_BATON = 0;
-  // Both ranks offer some transport; whether it reaches is another question.
-  virtual bool has_common_transport(int rank) const HETCOMM_UNDER_BATON = 0;
-  // The largest message to |rank| that every transport can carry which may have to send it again.
-  virtual uint32_t kept_payload_bytes(int rank) HETCOMM_UNDER_BATON = 0;
-  // Transport |index| of |rank|, which may be any number, is of |kind|.
-  virtual bool is_offered(int rank, size_t index,
-                          std::string_view kind) const HETCOMM_UNDER_BATON = 0;
-  virtual std::string_view transport_kind(size_t index) const HETCOMM_UNDER_BATON = 0;
-  virtual std::string_view transport_name(size_t index) const HETCOMM_UNDER_BATON = 0;
-  // How people know a connection to |rank|: by the transports at its ends.
-  virtual std::string name_of(int rank, const RailEnds& ends) const HETCOMM_UNDER_BATON = 0;
-
- protected:
-  ~PairConnector() = default;
-};
 
 // Hears of what concerns more than one pair.
 class PairListener {
@@ -99,11 +57,11 @@ class PairListener {
 
 struct PairCommons {
   PairCommons(Engine& progress, Log& lines, DeviceSet& devices, const Config& config,
-              const std::vector<int>& device_nodes, OverlapGuard& overlaps, PairConnector& connects,
-              PairListener& listens, int own_rank)
+              const std::vector<int>& device_nodes, OverlapGuard& overlaps,
+              const PeerPaths& its_paths, PairListener& listens, int own_rank)
       : engine(progress),
         log(lines),
-        connector(connects),
+        paths(its_paths),
         listener(listens),
         rank(own_rank),
         detection_ns(config.number(variable::kDetectionTime)),
@@ -153,7 +111,7 @@ struct PairCommons {
 
   Engine& engine;
   Log& log;
-  PairConnector& connector;
+  const PeerPaths paths;
   PairListener& listener;
   const int rank;  // this process, in the job
   const uint64_t detection_ns;

@@ -15,12 +15,12 @@ class Pair::OwnRail final : public Rail {
  public:
   OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, const RailEnds& its_ends)
       : OwnRail(pair, std::move(made), its_ends,
-                pair.common().connector.transport_kind(its_ends.own)) {}
+                pair.common().paths.directory.transport_kind(its_ends.own)) {}
   OwnRail(Pair& pair, std::unique_ptr<Endpoint> made, const RailEnds& its_ends,
           std::string_view transport_kind)
       : Rail(std::move(made), its_ends, transport_kind,
-             pair.common().connector.all_of_kind(pair.rank(), transport_kind),
-             pair.rails().counters_of(pair.common().connector.transport_name(its_ends.own))),
+             pair.common().paths.directory.all_of_kind(pair.rank(), transport_kind),
+             pair.rails().counters_of(pair.common().paths.directory.transport_name(its_ends.own))),
         pair_(pair) {}
 
   void on_message(const MessageHeader& header, ConstByteSpan payload) override HETCOMM_UNDER_BATON {
@@ -85,8 +85,8 @@ void Pair::ensure_connected() {
   association_.set_state(PairState::kConnecting);
   try {
     // If nothing joins them both know it, and nobody waits for the other's word.
-    if (!is_higher() || !common().connector.has_common_transport(rank())) {
-      common().connector.connect(rank());
+    if (!is_higher() || !common().paths.directory.has_common_transport(rank())) {
+      common().paths.connector.connect(rank());
     } else {
       common().control->knock(rank(), static_cast<uint32_t>(rails().made()));
     }
@@ -117,11 +117,11 @@ void Pair::adopt(std::unique_ptr<Endpoint> endpoint, const RailEnds& ends) {
   if (rails().current() == nullptr) association_.set_state(PairState::kConnecting);
   retry_at_ns_ = kForever;
   common().log.info("rank {}: connected over {}: {}", rank(),
-                    common().connector.name_of(rank(), ends), endpoint->describe());
+                    common().paths.directory.name_of(rank(), ends), endpoint->describe());
   auto made = std::make_unique<OwnRail>(*this, std::move(endpoint), ends);
-  made->expect(common().connector.expected_rate(rank(), ends.own));
+  made->expect(common().paths.advisor.expected_rate(rank(), ends.own));
   const Capabilities& can = made->capabilities();
-  if (!can.lossless) made->limit_payload(common().connector.kept_payload_bytes(rank()));
+  if (!can.lossless) made->limit_payload(common().paths.directory.kept_payload_bytes(rank()));
   Rail& rail = rails().add(std::move(made));
   extra_rails_.cool_downs().stop_connecting(ends);
   rail.endpoint().set_handler(&rail);
@@ -164,7 +164,7 @@ void Pair::receive_unopened(Rail& rail, const WireHeader& header) {
 bool Pair::learn_ends(Rail& rail, size_t peers_transport) {
   if (rail.ends.peer == peers_transport) return true;
   if (rail.ends.peer != RailEnds::kUnknown ||
-      !common().connector.is_offered(rank(), peers_transport, rail.kind)) {
+      !common().paths.directory.is_offered(rank(), peers_transport, rail.kind)) {
     violated(rail, "open by a transport that was not connected to");
     return false;
   }
@@ -304,7 +304,7 @@ void Pair::violated(Rail& rail, std::string_view what) {
 
 void Pair::close_unused(Rail& rail) {
   common().log.info("rank {}: connection over {} is closed, since others are in use", rank(),
-                    common().connector.name_of(rank(), rail.ends));
+                    common().paths.directory.name_of(rank(), rail.ends));
   drop_rail(rail, false);
   traffic_.restart();
   extra_rails_.connect();  // it may have become useful meanwhile
@@ -351,7 +351,7 @@ void Pair::rail_failed(Rail& rail, const Status& why, bool tell) {
     return;
   }
   common().log.info("rank {}: connection over {} failed, {} left: {}", rank(),
-                    common().connector.name_of(rank(), ends), rails().size(), why.text());
+                    common().paths.directory.name_of(rank(), ends), rails().size(), why.text());
   extra_rails_.cool_downs().failed(ends, common().engine.refresh_now());
   if (give_up_blocked(ends, passage, reason)) return;
   // Before anything of it is done again.

@@ -23,7 +23,10 @@
 
 namespace hetcomm {
 
-class PairPaths final : public PairConnector, public ConnectionHandler {
+class PairPaths final : public PairConnector,
+                        public RailAdvisor,
+                        public TransportDirectory,
+                        public ConnectionHandler {
  public:
   PairPaths(PairCommons& commons, PeerDirectory& peers, const Credentials& credentials,
             PairTable& pairs, JobTransports& transports, IdleConnections& idle, size_t most_rails)
@@ -61,15 +64,17 @@ class PairPaths final : public PairConnector, public ConnectionHandler {
   // PairConnector
   void connect(int rank) override HETCOMM_UNDER_BATON;
   void connect_over(int rank, const RailEnds& ends) override HETCOMM_UNDER_BATON;
+  // RailAdvisor
   std::vector<RailEnds> useful_beside(int rank, const RailEnds& used,
                                       std::span<const RailMasks> needs) override
       HETCOMM_UNDER_BATON;
   RailEnds preferred(int rank, const RailEnds& used) override HETCOMM_UNDER_BATON;
   bool serves(int rank, const RailMasks& need) override HETCOMM_UNDER_BATON;
+  uint64_t expected_rate(int rank, size_t own) const override HETCOMM_UNDER_BATON;
+  // TransportDirectory
+  bool is_beside(int rank) const override HETCOMM_UNDER_BATON;
   RailMasks all_of_kind(int rank, std::string_view kind) const override HETCOMM_UNDER_BATON;
   bool has_common_transport(int rank) const override HETCOMM_UNDER_BATON;
-  uint64_t expected_rate(int rank, size_t own) const override HETCOMM_UNDER_BATON;
-  bool is_beside(int rank) const override HETCOMM_UNDER_BATON;
   uint32_t kept_payload_bytes(int rank) override HETCOMM_UNDER_BATON;
   bool is_offered(int rank, size_t index, std::string_view kind) const override HETCOMM_UNDER_BATON;
   std::string_view transport_kind(size_t index) const override HETCOMM_UNDER_BATON {

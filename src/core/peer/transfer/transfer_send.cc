@@ -159,7 +159,7 @@ SendTransfer::SendTransfer(TransferTable& table, Operation& send)
       id_(table.sends().insert(this)),
       wire_id_(track_ != nullptr ? run_id(track_->number(), send.transfer.run) : id_),
       chunks_(association_.common().staging.chunks(), ChunkPools::Pool::kSend,
-              association_.common().connector.is_beside(association_.rank())
+              association_.common().paths.directory.is_beside(association_.rank())
                   ? association_.rank()
                   : ChunkPools::kNoReader) {}
 

@@ -1,0 +1,79 @@
+// A pair asks the job by these interfaces for connections to its peer, for advice on which, and for
+// what the transports at their ends are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/base/baton_role.h"
+#include "src/core/peer/rails/rail_ends.h"
+
+namespace hetcomm {
+
+// Makes connections.
+class PairConnector {
+ public:
+  // Tries the transports that reach |rank|, in order of estimate; Pair::adopt() or
+  // Pair::connect_failed() follows.
+  virtual void connect(int rank) HETCOMM_UNDER_BATON = 0;
+  // Makes a further connection to |rank|.
+  virtual void connect_over(int rank, const RailEnds& ends) HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~PairConnector() = default;
+};
+
+// Estimates which connections are worth having.
+class RailAdvisor {
+ public:
+  // Connections to |rank| that would share the load of the one between |used| for data of one of
+  // |needs|, or are better.
+  virtual std::vector<RailEnds> useful_beside(
+      int rank, const RailEnds& used, std::span<const RailMasks> needs) HETCOMM_UNDER_BATON = 0;
+  // The connection to |rank| that messages would go over if none of the kind of the one between
+  // |used| had failed.
+  virtual RailEnds preferred(int rank, const RailEnds& used) HETCOMM_UNDER_BATON = 0;
+  // Whether some connection to |rank| between transports of |need| is likely to work.
+  virtual bool serves(int rank, const RailMasks& need) HETCOMM_UNDER_BATON = 0;
+  // The most bytes per second that this rank's transport |own| is expected to carry to |rank|.
+  virtual uint64_t expected_rate(int rank, size_t own) const HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~RailAdvisor() = default;
+};
+
+// Knows the transports of this rank and those that peers offer.
+class TransportDirectory {
+ public:
+  // Returns whether data for |rank| stays on this host, whatever the transport.
+  virtual bool is_beside(int rank) const HETCOMM_UNDER_BATON = 0;
+  // The transports of this rank and of |rank| that are of |kind|.
+  virtual RailMasks all_of_kind(int rank, std::string_view kind) const HETCOMM_UNDER_BATON = 0;
+  // Both ranks offer some transport; whether it reaches is another question.
+  virtual bool has_common_transport(int rank) const HETCOMM_UNDER_BATON = 0;
+  // The largest message to |rank| that every transport can carry which may have to send it again.
+  virtual uint32_t kept_payload_bytes(int rank) HETCOMM_UNDER_BATON = 0;
+  // Transport |index| of |rank|, which may be any number, is of |kind|.
+  virtual bool is_offered(int rank, size_t index,
+                          std::string_view kind) const HETCOMM_UNDER_BATON = 0;
+  virtual std::string_view transport_kind(size_t index) const HETCOMM_UNDER_BATON = 0;
+  virtual std::string_view transport_name(size_t index) const HETCOMM_UNDER_BATON = 0;
+  // How people know a connection to |rank|: by the transports at its ends.
+  virtual std::string name_of(int rank, const RailEnds& ends) const HETCOMM_UNDER_BATON = 0;
+
+ protected:
+  ~TransportDirectory() = default;
+};
+
+// The three of a job, which outlive its pairs.
+struct PeerPaths {
+  PairConnector& connector;
+  RailAdvisor& advisor;
+  TransportDirectory& directory;
+};
+
+}  // namespace hetcomm
