@@ -100,17 +100,17 @@ std::string render(const Report& report, const std::string& format) {
 // The report, and the status that the process ends with.
 int finish(const Options& options, Report report) {
   bool written = true;
-  if (options.interleave) {
-    compare_variants(std::exchange(report.rows, {}), options.rounds, &report);
+  if (options.settings.interleave) {
+    compare_variants(std::exchange(report.rows, {}), options.comparison.rounds, &report);
   }
-  const std::string text = render(report, options.format);
-  if (options.output.empty()) {
+  const std::string text = render(report, options.output.format);
+  if (options.output.file.empty()) {
     std::fputs(text.c_str(), stdout);
     written = std::fflush(stdout) == 0;
   } else {
-    written = write_file(options.output, text);
+    written = write_file(options.output.file, text);
   }
-  if (!options.plot.empty()) written &= write_file(options.plot, render_svg(report));
+  if (!options.output.plot.empty()) written &= write_file(options.output.plot, render_svg(report));
   int64_t wrong = 0;
   for (const Row& row : report.rows) {
     wrong += std::max<int64_t>(row.measured.wrong, 0);
@@ -167,7 +167,7 @@ int drive_alone(const Options& options, const std::vector<Work>& works, Report r
     size_t done = 0;
     progress.show(fmt::format("{} over {}", work.workload.test, work.transport));
     const std::string failure =
-        measure(hetcomm, work, options.silence_seconds, [&](const Row& row) {
+        measure(hetcomm, work, options.meeting.silence_seconds, [&](const Row& row) {
           report.rows.push_back(row);
           progress.show(fmt::format("{} over {}: {} of {} sizes ({} bytes: {})", work.workload.test,
                                     work.transport, ++done, work.workload.points.size(),
@@ -188,9 +188,10 @@ int drive_alone(const Options& options, const std::vector<Work>& works, Report r
 // error and in the report.
 std::vector<Implementation> collect(const Options& options, Builder& builder, Report* report) {
   std::vector<Implementation> implementations = {make_hetcomm()};
-  for (const std::string& name : options.compare) {
+  for (const std::string& name : options.comparison.with) {
     std::string complaint;
-    std::vector<Implementation> found = find_peers(name, options.peers, builder, &complaint);
+    std::vector<Implementation> found =
+        find_peers(name, options.comparison.peers, builder, &complaint);
     if (!complaint.empty()) {
       std::fprintf(stderr, "hetcomm_bench: --compare %s: %s\n", name.c_str(), complaint.c_str());
       report->notes.push_back(fmt::format("{}: {}", name, complaint));
@@ -201,7 +202,7 @@ std::vector<Implementation> collect(const Options& options, Builder& builder, Re
 }
 
 int drive_comparison(const Options& options, const std::vector<Work>& works, Report report) {
-  Builder builder(peers_folder(options.peers));
+  Builder builder(peers_folder(options.comparison.peers));
   ProgressLine progress;
   progress.show("looking for the peers");
   const std::vector<Implementation> implementations = collect(options, builder, &report);
@@ -211,7 +212,7 @@ int drive_comparison(const Options& options, const std::vector<Work>& works, Rep
     return kFailed;
   }
   const std::string failure = compare(
-      implementations, works, options.rounds, options.silence_seconds,
+      implementations, works, options.comparison.rounds, options.meeting.silence_seconds,
       [&](const std::string& text) { progress.show(text); }, &report);
   progress.clear();
   if (failure.empty()) return finish(options, std::move(report));
@@ -236,17 +237,18 @@ int run_words(int argc, char** argv) {
 
 int run_between_hosts(const Options& options, Report report) {
   // The time limit covers the time in which the hosts find each other. A listener waits for ever.
-  if (options.silence_given) {
-    setenv("HETCOMM_BOOTSTRAP_TIMEOUT", fmt::format("{}s", options.silence_seconds).c_str(), 1);
+  if (options.meeting.silence_given) {
+    setenv("HETCOMM_BOOTSTRAP_TIMEOUT", fmt::format("{}s", options.meeting.silence_seconds).c_str(),
+           1);
   }
-  report.rows = options.listen
-                    ? run_as_listener(options.port)
-                    : run_as_client(options.host, options.port, make_works(options, true));
+  report.rows = options.meeting.listen ? run_as_listener(options.meeting.port)
+                                       : run_as_client(options.meeting.host, options.meeting.port,
+                                                       make_works(options, true));
   return finish(options, std::move(report));
 }
 
 int run_launched(Launcher launcher, const Options& options, Report report) {
-  if (!options.compare.empty()) {
+  if (!options.comparison.with.empty()) {
     std::fprintf(
         stderr,
         "hetcomm_bench: --compare starts its own processes: run it without mpirun or torchrun\n");
@@ -265,13 +267,13 @@ constexpr size_t kCheckRounds = 4;
 
 // To where --output says.
 bool print(const Options& options, const std::string& text) {
-  if (!options.output.empty()) return write_file(options.output, text);
+  if (!options.output.file.empty()) return write_file(options.output.file, text);
   std::fputs(text.c_str(), stdout);
   return std::fflush(stdout) == 0;
 }
 
 int report_links(const Options& options, const LinksResult& result, uint32_t seed) {
-  const bool json = options.format == "json";
+  const bool json = options.output.format == "json";
   const std::string text =
       infer_links(result.measurements, json ? HETCOMM_TOPOLOGY_JSON : HETCOMM_TOPOLOGY_TEXT);
   for (const std::string& note : result.notes) {
@@ -279,8 +281,8 @@ int report_links(const Options& options, const LinksResult& result, uint32_t see
   }
   for (const std::string& line : result.comparison) std::fprintf(stderr, "%s\n", line.c_str());
   bool good = print(options, text);
-  if (!options.plot.empty()) {
-    good &= write_file(options.plot, infer_links(result.measurements, HETCOMM_TOPOLOGY_SVG));
+  if (!options.output.plot.empty()) {
+    good &= write_file(options.output.plot, infer_links(result.measurements, HETCOMM_TOPOLOGY_SVG));
   }
   if (options.check) {
     std::fprintf(stderr, "hetcomm_bench: the model differs by at most %.1f %% (seed %u)\n",
@@ -303,7 +305,7 @@ Work work_of_job(const Options& options) {
 int run_affinity_in_job(Launcher launcher, const Options& options) {
   AffinityOptions affinity;
   if (options.seconds > 0) affinity.seconds = options.seconds;
-  if (options.rounds_given) affinity.rounds = options.rounds;
+  if (options.comparison.rounds_given) affinity.rounds = options.comparison.rounds;
   ProgressLine progress;
   const AffinityResult result = run_affinity(launcher, work_of_job(options), affinity,
                                              [&](const std::string& text) { progress.show(text); });
@@ -312,53 +314,56 @@ int run_affinity_in_job(Launcher launcher, const Options& options) {
   for (const std::string& note : result.notes) {
     std::fprintf(stderr, "hetcomm_bench: %s\n", note.c_str());
   }
-  const bool json = options.format == "json";
+  const bool json = options.output.format == "json";
   return print(options, json ? affinity_json(result) : affinity_table(result)) ? kOk : kFailed;
 }
 
 // One rank of a job. Rank 0 reports.
 int run_share_in_job(Launcher launcher, const Options& options) {
   ShareOptions share;
-  if (options.first_given) share.item_bytes = options.first_bytes;
-  share.weights = options.weights.empty() ? std::vector<uint32_t>{3, 1} : options.weights;
+  if (options.sizes.first_given) share.item_bytes = options.sizes.first_bytes;
+  share.weights =
+      options.queue.weights.empty() ? std::vector<uint32_t>{3, 1} : options.queue.weights;
   if (options.window > 0) share.depth = options.window;
   if (options.seconds > 0) share.seconds = options.seconds;
-  if (options.rounds_given) share.rounds = options.rounds;
+  if (options.comparison.rounds_given) share.rounds = options.comparison.rounds;
   ProgressLine progress;
   const std::vector<ShareRow> rows = measure_share(
       launcher, work_of_job(options), share, [&](const std::string& text) { progress.show(text); });
   progress.clear();
   if (rows.empty()) return kOk;
-  const bool json = options.format == "json";
+  const bool json = options.output.format == "json";
   return print(options, json ? share_json(rows) : share_table(rows)) ? kOk : kFailed;
 }
 
 // One rank of a job. Rank 0 reports.
 int run_queue_in_job(Launcher launcher, const Options& options) {
-  if (options.patterns == std::vector<std::string>{"share"}) {
+  if (options.queue.patterns == std::vector<std::string>{"share"}) {
     return run_share_in_job(launcher, options);
   }
   QueueOptions queue;
-  if (options.first_given) queue.item_bytes = options.first_bytes;
-  queue.patterns =
-      options.patterns.empty() ? std::vector<std::string>{"stream", "1f1b"} : options.patterns;
-  queue.computes = options.computes.empty() ? std::vector<std::string>{"timer"} : options.computes;
-  queue.warmups = options.warmups.empty() ? std::vector<int>{3, 4} : options.warmups;
-  queue.ratios = options.ratios.empty() ? std::vector<double>{0.5, 1, 2} : options.ratios;
+  if (options.sizes.first_given) queue.item_bytes = options.sizes.first_bytes;
+  queue.patterns = options.queue.patterns.empty() ? std::vector<std::string>{"stream", "1f1b"}
+                                                  : options.queue.patterns;
+  queue.computes =
+      options.queue.computes.empty() ? std::vector<std::string>{"timer"} : options.queue.computes;
+  queue.warmups = options.queue.warmups.empty() ? std::vector<int>{3, 4} : options.queue.warmups;
+  queue.ratios =
+      options.queue.ratios.empty() ? std::vector<double>{0.5, 1, 2} : options.queue.ratios;
   if (options.window > 0) queue.depth = options.window;
   if (options.iterations > 0) {
     queue.items = static_cast<int>(std::min<int64_t>(options.iterations, 1 << 20));
   }
   if (options.seconds > 0) queue.seconds = options.seconds;
-  if (options.rounds_given) queue.rounds = options.rounds;
+  if (options.comparison.rounds_given) queue.rounds = options.comparison.rounds;
   ProgressLine progress;
   const std::vector<QueueRow> rows = measure_queue(
       launcher, work_of_job(options), queue, [&](const std::string& text) { progress.show(text); });
   progress.clear();
   if (rows.empty()) return kOk;
-  return print(options, options.format == "json"  ? queue_json(rows)
-                        : options.format == "osu" ? queue_osu(rows)
-                                                  : queue_table(rows))
+  return print(options, options.output.format == "json"  ? queue_json(rows)
+                        : options.output.format == "osu" ? queue_osu(rows)
+                                                         : queue_table(rows))
              ? kOk
              : kFailed;
 }
@@ -366,21 +371,22 @@ int run_queue_in_job(Launcher launcher, const Options& options) {
 // One rank of a job, of which rank 0 reports; or a simulation, without a job.
 int run_reshard(Launcher launcher, const Options& options) {
   ReshardOptions reshard;
-  reshard.cases = options.cases;
-  reshard.strategies = options.strategies;
-  reshard.slice_bytes = options.slice_bytes;
-  if (options.first_given) reshard.bytes = options.first_bytes;
+  reshard.cases = options.reshard.cases;
+  reshard.strategies = options.reshard.strategies;
+  reshard.slice_bytes = options.reshard.slice_bytes;
+  if (options.sizes.first_given) reshard.bytes = options.sizes.first_bytes;
   if (options.seconds > 0) reshard.seconds = options.seconds;
-  if (options.rounds_given) reshard.rounds = options.rounds;
+  if (options.comparison.rounds_given) reshard.rounds = options.comparison.rounds;
   ProgressLine progress;
   const auto show = [&](const std::string& text) { progress.show(text); };
   const std::vector<ReshardRow> rows =
-      options.simulate ? simulate_reshard(reshard, show)
-                       : measure_reshard(launcher, work_of_job(options), reshard, show);
+      options.reshard.simulate ? simulate_reshard(reshard, show)
+                               : measure_reshard(launcher, work_of_job(options), reshard, show);
   progress.clear();
   if (rows.empty()) return kOk;
-  bool good = print(options, options.format == "json" ? reshard_json(rows) : reshard_table(rows));
-  if (!options.plot.empty()) good &= write_file(options.plot, reshard_svg(rows));
+  bool good =
+      print(options, options.output.format == "json" ? reshard_json(rows) : reshard_table(rows));
+  if (!options.output.plot.empty()) good &= write_file(options.output.plot, reshard_svg(rows));
   return good ? kOk : kFailed;
 }
 
@@ -407,10 +413,11 @@ int drive_job_test(const Options& options, int argc, char** argv) {
   const int few = options.measures_reshard() ? 8 : 2;
   ranks.processes = ranks_on_this_host(command, options.ranks > 0 ? options.ranks : few);
   ranks.echo_errors = true;
-  const std::string failure = run(ranks, options.silence_seconds, [](std::string_view line) {
-    std::fwrite(line.data(), 1, line.size(), stdout);
-    std::fputc('\n', stdout);
-  });
+  const std::string failure =
+      run(ranks, options.meeting.silence_seconds, [](std::string_view line) {
+        std::fwrite(line.data(), 1, line.size(), stdout);
+        std::fputc('\n', stdout);
+      });
   if (failure.empty()) return kOk;
   std::fprintf(stderr, "hetcomm_bench: %s: %s\n", options.tests.front().c_str(), failure.c_str());
   return kFailed;
@@ -436,11 +443,12 @@ int run_program(int argc, char** argv) {
   const Parsed parsed = parse_options(argc, argv, &options);
   if (parsed != Parsed::kRun) return parsed == Parsed::kDone ? kOk : kUsage;
   Report report = start_report(argc, argv);
-  if (options.listen || !options.host.empty()) return run_between_hosts(options, std::move(report));
+  if (options.meeting.listen || !options.meeting.host.empty())
+    return run_between_hosts(options, std::move(report));
   const Launcher launcher = detect_launcher();
   if (options.measures_job()) {
-    if (!can_write(options.output) || !can_write(options.plot)) return kFailed;
-    if (options.simulate) return run_reshard(launcher, options);
+    if (!can_write(options.output.file) || !can_write(options.output.plot)) return kFailed;
+    if (options.reshard.simulate) return run_reshard(launcher, options);
     if (launcher == Launcher::kNone) return drive_job_test(options, argc, argv);
     const int status = options.measures_reshard() ? run_reshard(launcher, options)
                        : options.measures_queue() ? run_queue_in_job(launcher, options)
@@ -450,11 +458,11 @@ int run_program(int argc, char** argv) {
     return status;
   }
   if (launcher != Launcher::kNone) return run_launched(launcher, options, std::move(report));
-  if (!can_write(options.output) || !can_write(options.plot)) return kFailed;
+  if (!can_write(options.output.file) || !can_write(options.output.plot)) return kFailed;
   const std::vector<Work> works = make_works(options, false);
   warn_of_idle_nic(options.nic, works);
-  return options.compare.empty() ? drive_alone(options, works, std::move(report))
-                                 : drive_comparison(options, works, std::move(report));
+  return options.comparison.with.empty() ? drive_alone(options, works, std::move(report))
+                                         : drive_comparison(options, works, std::move(report));
 }
 
 }  // namespace

@@ -234,7 +234,8 @@ std::string check_stream(Options* options) {
   if (options->first_memory == "host" || options->second_memory == "host") {
     return "streams are those of devices: --stream needs --memory of a device on both sides";
   }
-  if (!options->compare.empty()) return "--stream measures hetcomm alone: leave out --compare";
+  if (!options->comparison.with.empty())
+    return "--stream measures hetcomm alone: leave out --compare";
   if (options->progress == "caller") return "--stream needs --progress thread";
   options->progress = "thread";
   return "";
@@ -242,8 +243,8 @@ std::string check_stream(Options* options) {
 
 std::string check_compare(const std::string& text, const std::vector<std::string>& paths,
                           Options* options) {
-  options->compare = comma_separated(text);
-  for (const std::string& peer : options->compare) {
+  options->comparison.with = comma_separated(text);
+  for (const std::string& peer : options->comparison.with) {
     if (!is_one_of(peer, kPeers)) {
       return unknown("peer", peer, kPeers);
     }
@@ -254,7 +255,7 @@ std::string check_compare(const std::string& text, const std::vector<std::string
     if (equals == std::string::npos || (peer != "mpi" && peer != "ucx" && peer != "iperf3")) {
       return fmt::format("--peer takes mpi=PATH, ucx=PATH or iperf3=PATH, not '{}'", entry);
     }
-    options->peers.paths.emplace_back(peer, entry.substr(equals + 1));
+    options->comparison.peers.paths.emplace_back(peer, entry.substr(equals + 1));
   }
   return "";
 }
@@ -270,40 +271,42 @@ std::string check_transports(const std::string& text, Options* options) {
 }
 
 std::string check_sizes(const std::string& first, const std::string& last, Options* options) {
-  if (!first.empty() && !parse_bytes(first, &options->first_bytes)) {
+  if (!first.empty() && !parse_bytes(first, &options->sizes.first_bytes)) {
     return fmt::format("-b takes a size such as 8, 64K or 1M, not '{}'", first);
   }
-  if (!last.empty() && !parse_bytes(last, &options->last_bytes)) {
+  if (!last.empty() && !parse_bytes(last, &options->sizes.last_bytes)) {
     return fmt::format("-e takes a size such as 8, 64K or 1M, not '{}'", last);
   }
-  options->first_given = !first.empty();
-  options->last_given = !last.empty();
-  if (options->first_given && options->last_given && options->first_bytes > options->last_bytes) {
+  options->sizes.first_given = !first.empty();
+  options->sizes.last_given = !last.empty();
+  if (options->sizes.first_given && options->sizes.last_given &&
+      options->sizes.first_bytes > options->sizes.last_bytes) {
     return fmt::format("the first size (-b {}) is larger than the last (-e {})", first, last);
   }
   // MPI counts a message's bytes in an int.
   constexpr uint64_t kMaxBytes = (uint64_t{1} << 31) - 1;
-  if (std::max(options->first_bytes, options->last_bytes) > kMaxBytes) {
+  if (std::max(options->sizes.first_bytes, options->sizes.last_bytes) > kMaxBytes) {
     return "-b and -e have to be below 2G";
   }
-  if (options->factor != 0 && options->factor <= 1) return "-f must be above 1";
-  if (options->first_given && options->first_bytes == 0 && options->asks_for("put_latency")) {
+  if (options->sizes.factor != 0 && options->sizes.factor <= 1) return "-f must be above 1";
+  if (options->sizes.first_given && options->sizes.first_bytes == 0 &&
+      options->asks_for("put_latency")) {
     return "put_latency waits for the last byte of a message: -b must be above 0";
   }
   return "";
 }
 
 std::string check_places(Options* options) {
-  if (options->listen && !options->host.empty())
+  if (options->meeting.listen && !options->meeting.host.empty())
     return "--listen waits for the other host: leave out the host";
-  const bool two_hosts = options->listen || !options->host.empty();
-  if (two_hosts && !options->compare.empty()) {
+  const bool two_hosts = options->meeting.listen || !options->meeting.host.empty();
+  if (two_hosts && !options->comparison.with.empty()) {
     return "--compare measures on one host: leave out --listen and the host";
   }
   if (two_hosts && options->ranks > 2)
     return "a measurement between two hosts has two ranks: leave out --ranks";
-  if (!is_one_of(options->format, kFormats)) {
-    return unknown("format", options->format, kFormats);
+  if (!is_one_of(options->output.format, kFormats)) {
+    return unknown("format", options->output.format, kFormats);
   }
   if (!options->progress.empty() && options->progress != "caller" &&
       options->progress != "thread") {
@@ -327,11 +330,11 @@ std::string check_staging(const std::string& chunks, const std::string& depths, 
     if (chunk != "auto" && !valid) {
       return fmt::format("--chunk takes auto and sizes from 4K to 1G, not '{}'", chunk);
     }
-    options->chunks.push_back(bytes);
+    options->settings.chunks.push_back(bytes);
   }
   for (const std::string& depth : comma_separated(depths)) {
-    options->depths.push_back(number_within(depth, 1, 16));
-    if (depth != "auto" && options->depths.back() == 0) {
+    options->settings.depths.push_back(number_within(depth, 1, 16));
+    if (depth != "auto" && options->settings.depths.back() == 0) {
       return fmt::format("--depth takes auto and numbers from 1 to 16, not '{}'", depth);
     }
   }
@@ -341,23 +344,24 @@ std::string check_staging(const std::string& chunks, const std::string& depths, 
 std::string check_pins(const std::string& text, Options* options) {
   for (const std::string& pin : comma_separated(text)) {
     if (!is_one_of(pin, kPins)) return unknown("staging memory", pin, kPins);
-    options->pins.push_back(pin);
+    options->settings.pins.push_back(pin);
   }
   return "";
 }
 
 std::string check_rails(const std::string& text, Options* options) {
   for (const std::string& rails : comma_separated(text)) {
-    options->rails.push_back(number_within(rails, 1, 64));
-    if (options->rails.back() == 0) {
+    options->settings.rails.push_back(number_within(rails, 1, 64));
+    if (options->settings.rails.back() == 0) {
       return fmt::format("--rails takes numbers from 1 to 64, not '{}'", rails);
     }
   }
-  if (options->interleave && !options->compare.empty()) {
+  if (options->settings.interleave && !options->comparison.with.empty()) {
     return "--interleave measures hetcomm alone: leave out --compare";
   }
-  if (options->interleave && options->transports.size() < 2 && options->rails.size() < 2 &&
-      options->pins.size() < 2 && options->algorithms.size() < 2) {
+  if (options->settings.interleave && options->transports.size() < 2 &&
+      options->settings.rails.size() < 2 && options->settings.pins.size() < 2 &&
+      options->settings.algorithms.size() < 2) {
     return "--interleave needs several values of --transport, --staging-memory, --rails or "
            "--algorithm";
   }
@@ -370,22 +374,22 @@ std::string check_job_tests(const Options& options) {
   if (found == std::end(kJobTests)) return "";
   const std::string test = *found;
   if (options.tests.size() > 1) return test + " is measured alone: leave out the other tests";
-  if (options.listen || !options.host.empty()) {
+  if (options.meeting.listen || !options.meeting.host.empty()) {
     return test +
            " measures a job: start its ranks by mpirun or torchrun, or on this host by --ranks";
   }
   if (options.transports.size() > 1) {
     return test + " is measured over one --transport, or over auto";
   }
-  if (!options.compare.empty() || options.interleave) {
+  if (!options.comparison.with.empty() || options.settings.interleave) {
     return test + " measures hetcomm alone: leave out --compare and --interleave";
   }
-  const bool osu = options.measures_queue() && options.format == "osu";
-  if (options.format != "table" && options.format != "json" && !osu) {
+  const bool osu = options.measures_queue() && options.output.format == "osu";
+  if (options.output.format != "table" && options.output.format != "json" && !osu) {
     return fmt::format("the --format of {} is table{} or json, not '{}'", test,
-                       options.measures_queue() ? ", osu" : "", options.format);
+                       options.measures_queue() ? ", osu" : "", options.output.format);
   }
-  if (!options.measures_links() && !options.measures_reshard() && !options.plot.empty()) {
+  if (!options.measures_links() && !options.measures_reshard() && !options.output.plot.empty()) {
     return test + " has no picture: leave out --plot";
   }
   return "";
@@ -428,46 +432,47 @@ std::string check_words(const char* option, const std::vector<std::string>& word
 }
 
 std::string check_queue(const Texts& texts, Options* options) {
-  options->patterns = comma_separated(texts.patterns);
-  options->computes = comma_separated(texts.computes);
-  std::string wrong = check_words("pattern", options->patterns, kPatterns);
-  if (wrong.empty()) wrong = check_words("compute", options->computes, kComputes);
+  options->queue.patterns = comma_separated(texts.patterns);
+  options->queue.computes = comma_separated(texts.computes);
+  std::string wrong = check_words("pattern", options->queue.patterns, kPatterns);
+  if (wrong.empty()) wrong = check_words("compute", options->queue.computes, kComputes);
   for (const std::string& text : comma_separated(texts.warmups)) {
-    options->warmups.push_back(number_within(text, 1, 64));
-    if (options->warmups.back() == 0) {
+    options->queue.warmups.push_back(number_within(text, 1, 64));
+    if (options->queue.warmups.back() == 0) {
       return fmt::format("--warmups takes numbers from 1 to 64, not '{}'", text);
     }
   }
   for (const std::string& text : comma_separated(texts.ratios)) {
     char* end = nullptr;
-    options->ratios.push_back(std::strtod(text.c_str(), &end));
-    const double ratio = options->ratios.back();
+    options->queue.ratios.push_back(std::strtod(text.c_str(), &end));
+    const double ratio = options->queue.ratios.back();
     if (*end != '\0' || !(ratio >= 0.01 && ratio <= 100)) {
       return fmt::format("--ratios takes numbers from 0.01 to 100, not '{}'", text);
     }
   }
   for (const std::string& text : comma_separated(texts.weights)) {
-    options->weights.push_back(static_cast<uint32_t>(number_within(text, 1, 1000)));
-    if (options->weights.back() == 0) {
+    options->queue.weights.push_back(static_cast<uint32_t>(number_within(text, 1, 1000)));
+    if (options->queue.weights.back() == 0) {
       return fmt::format("--weights takes numbers from 1 to 1000, not '{}'", text);
     }
   }
-  const bool any = !options->patterns.empty() || !options->computes.empty() ||
-                   !options->warmups.empty() || !options->ratios.empty() ||
-                   !options->weights.empty();
+  const bool any = !options->queue.patterns.empty() || !options->queue.computes.empty() ||
+                   !options->queue.warmups.empty() || !options->queue.ratios.empty() ||
+                   !options->queue.weights.empty();
   if (wrong.empty() && any && !options->measures_queue()) {
     wrong = "--pattern, --compute, --warmups, --ratios and --weights are for queue";
   }
-  const bool shares = std::find(options->patterns.begin(), options->patterns.end(), "share") !=
-                      options->patterns.end();
-  if (wrong.empty() && shares && (options->patterns.size() > 1 || options->format == "osu")) {
+  const bool shares = std::find(options->queue.patterns.begin(), options->queue.patterns.end(),
+                                "share") != options->queue.patterns.end();
+  if (wrong.empty() && shares &&
+      (options->queue.patterns.size() > 1 || options->output.format == "osu")) {
     wrong = "--pattern share is measured alone, and has no format osu";
   }
   if (wrong.empty() && shares &&
       (options->first_memory != "host" || options->second_memory != "host")) {
     wrong = "--pattern share is measured in host memory only";
   }
-  if (wrong.empty() && !options->weights.empty() && !shares) {
+  if (wrong.empty() && !options->queue.weights.empty() && !shares) {
     wrong = "--weights is for --pattern share";
   }
   return wrong;
@@ -475,16 +480,16 @@ std::string check_queue(const Texts& texts, Options* options) {
 
 std::string check_reshard(const Texts& texts, Options* options) {
   for (const std::string& word : comma_separated(texts.cases)) {
-    std::string wrong = parse_case(word, &options->cases.emplace_back());
+    std::string wrong = parse_case(word, &options->reshard.cases.emplace_back());
     if (!wrong.empty()) return wrong;
   }
-  options->strategies = comma_separated(texts.strategies);
-  std::string wrong = check_words("strategies", options->strategies, kStrategies);
-  if (!texts.slice.empty() && !parse_bytes(texts.slice, &options->slice_bytes)) {
+  options->reshard.strategies = comma_separated(texts.strategies);
+  std::string wrong = check_words("strategies", options->reshard.strategies, kStrategies);
+  if (!texts.slice.empty() && !parse_bytes(texts.slice, &options->reshard.slice_bytes)) {
     wrong = fmt::format("--slice takes a size such as 1M, not '{}'", texts.slice);
   }
-  const bool any = !options->cases.empty() || !options->strategies.empty() ||
-                   !texts.slice.empty() || options->simulate;
+  const bool any = !options->reshard.cases.empty() || !options->reshard.strategies.empty() ||
+                   !texts.slice.empty() || options->reshard.simulate;
   if (wrong.empty() && any && !options->measures_reshard()) {
     wrong = "--cases, --strategies, --slice and --simulate are for reshard";
   }
@@ -492,15 +497,16 @@ std::string check_reshard(const Texts& texts, Options* options) {
 }
 
 std::string check_algorithms(const std::string& text, Options* options) {
-  options->algorithms = comma_separated(text);
-  if (options->algorithms.empty()) return "";
+  options->settings.algorithms = comma_separated(text);
+  if (options->settings.algorithms.empty()) return "";
   for (const std::string& test : options->tests) {
     if (find_collective(test) == nullptr) {
       return fmt::format(
           "--algorithm chooses among algorithms of collective operations, and {} is none", test);
     }
   }
-  if (!options->compare.empty()) return "--algorithm measures hetcomm alone: leave out --compare";
+  if (!options->comparison.with.empty())
+    return "--algorithm measures hetcomm alone: leave out --compare";
   return "";
 }
 
@@ -509,12 +515,12 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_flag("-h,--help", texts->help);
   app->add_flag("-V,--version", texts->version);
   app->add_option("test", texts->tests);
-  app->add_option("host", options->host);
-  app->add_flag("--listen", options->listen);
-  app->add_option("-p,--port", options->port)->check(CLI::Range(1, 65535));
+  app->add_option("host", options->meeting.host);
+  app->add_flag("--listen", options->meeting.listen);
+  app->add_option("-p,--port", options->meeting.port)->check(CLI::Range(1, 65535));
   app->add_option("-b,--begin", texts->first);
   app->add_option("-e,--end", texts->last);
-  app->add_option("-f,--factor", options->factor);
+  app->add_option("-f,--factor", options->sizes.factor);
   app->add_option("-n,--iterations", options->iterations)
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   app->add_option("-w,--warmup", options->warmup)->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
@@ -536,8 +542,8 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--cases", texts->cases);
   app->add_option("--strategies", texts->strategies);
   app->add_option("--slice", texts->slice);
-  app->add_flag("--simulate", options->simulate);
-  app->add_flag("--interleave", options->interleave);
+  app->add_flag("--simulate", options->reshard.simulate);
+  app->add_flag("--interleave", options->settings.interleave);
   app->add_option("--memory", texts->memory);
   app->add_option("--progress", options->progress);
   app->add_flag("--stream", options->stream);
@@ -545,14 +551,14 @@ void declare(CLI::App* app, Options* options, Texts* texts) {
   app->add_flag("--check", options->check);
   app->add_option("--compare", texts->compare);
   app->add_option("--peer", texts->peers);
-  app->add_option("--peers", options->peers.folder);
-  app->add_option("--rounds", options->rounds)
+  app->add_option("--peers", options->comparison.peers.folder);
+  app->add_option("--rounds", options->comparison.rounds)
       ->check(CLI::Range(1, 1000))
-      ->each([options](const std::string&) { options->rounds_given = true; });
-  app->add_option("--format", options->format);
-  app->add_option("-o,--output", options->output);
-  app->add_option("--plot", options->plot);
-  app->add_option("--timeout", options->silence_seconds)->check(CLI::Range(1.0, 86400.0));
+      ->each([options](const std::string&) { options->comparison.rounds_given = true; });
+  app->add_option("--format", options->output.format);
+  app->add_option("-o,--output", options->output.file);
+  app->add_option("--plot", options->output.plot);
+  app->add_option("--timeout", options->meeting.silence_seconds)->check(CLI::Range(1.0, 86400.0));
 }
 
 // Says which argument is no known option, the first of them.
@@ -605,7 +611,7 @@ Parsed complain(const std::string& wrong) {
 // ---------------------------------------------------------------------------------------------
 
 Work make_work(const Options& options, const TestDefaults& defaults) {
-  const bool compared = !options.compare.empty();
+  const bool compared = !options.comparison.with.empty();
   Work work;
   work.workload.test = defaults.test;
   work.workload.iterations = options.iterations;
@@ -614,15 +620,16 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
                           : compared          ? kSecondsInRound
                                               : kSecondsAlone;
   work.workload.check = options.check;
-  uint64_t first = options.first_given ? options.first_bytes : defaults.first_bytes;
-  uint64_t last = options.last_given ? options.last_bytes
-                  : compared         ? defaults.last_bytes_compared
-                                     : defaults.last_bytes;
+  uint64_t first = options.sizes.first_given ? options.sizes.first_bytes : defaults.first_bytes;
+  uint64_t last = options.sizes.last_given ? options.sizes.last_bytes
+                  : compared               ? defaults.last_bytes_compared
+                                           : defaults.last_bytes;
   // One end was given: the other default may lie on the wrong side of it.
-  if (first > last) (options.first_given ? last : first) = options.first_given ? first : last;
-  const double factor = options.factor > 0 ? options.factor
-                        : compared         ? defaults.factor_compared
-                                           : defaults.factor;
+  if (first > last)
+    (options.sizes.first_given ? last : first) = options.sizes.first_given ? first : last;
+  const double factor = options.sizes.factor > 0 ? options.sizes.factor
+                        : compared               ? defaults.factor_compared
+                                                 : defaults.factor;
   const int window = options.window > 0 ? options.window : defaults.window;
   const bool windowed = !smaller_is_better(work.workload.test);
   if (defaults.first_bytes == defaults.last_bytes) first = last = defaults.first_bytes;
@@ -644,8 +651,8 @@ Work make_work(const Options& options, const TestDefaults& defaults) {
 // |work|, once for each setting in which its test measures it.
 void add_settings(Work work, const Options& options, std::vector<Work>* works) {
   if (is_staging(work.workload.test)) {
-    for (const uint64_t chunk : options.chunks) {
-      for (const int depth : options.depths) {
+    for (const uint64_t chunk : options.settings.chunks) {
+      for (const int depth : options.settings.depths) {
         work.staging_chunk = chunk;
         work.staging_depth = depth;
         works->push_back(work);
@@ -654,8 +661,8 @@ void add_settings(Work work, const Options& options, std::vector<Work>* works) {
     }
     return;
   }
-  if (!options.algorithms.empty()) {
-    for (const std::string& algorithm : options.algorithms) {
+  if (!options.settings.algorithms.empty()) {
+    for (const std::string& algorithm : options.settings.algorithms) {
       work.algorithm = algorithm;
       works->push_back(work);
       works->back().variant += ", " + algorithm;
@@ -703,7 +710,7 @@ Parsed parse_options(int argc, char** argv, Options* options) {
   } catch (const CLI::ParseError& error) {
     return complain(error.what());
   }
-  options->silence_given = app.count("--timeout") > 0;
+  options->meeting.silence_given = app.count("--timeout") > 0;
   if (texts.help) {
     std::fputs(help_text().c_str(), stdout);
     return Parsed::kDone;
@@ -727,20 +734,21 @@ std::vector<Work> make_works(const Options& options, bool elsewhere) {
     std::vector<Work> variants;
     for (const std::string& transport : transports) {
       for (const std::string& pin :
-           options.pins.empty() ? std::vector<std::string>{""} : options.pins) {
-        for (const int rails : options.rails.empty() ? std::vector<int>{0} : options.rails) {
+           options.settings.pins.empty() ? std::vector<std::string>{""} : options.settings.pins) {
+        for (const int rails :
+             options.settings.rails.empty() ? std::vector<int>{0} : options.settings.rails) {
           Work work = make_work(options, defaults_of(test));
           work.transport = transport;
           work.pin = pin;
           work.rails = rails;
           work.variant = transport;
-          if (options.pins.size() > 1) work.variant += ", " + pin;
-          if (options.rails.size() > 1) work.variant += fmt::format(", rails {}", rails);
+          if (options.settings.pins.size() > 1) work.variant += ", " + pin;
+          if (options.settings.rails.size() > 1) work.variant += fmt::format(", rails {}", rails);
           add_settings(work, options, &variants);
         }
       }
     }
-    const int rounds = options.interleave ? options.rounds : 1;
+    const int rounds = options.settings.interleave ? options.comparison.rounds : 1;
     for (int round = 0; round < rounds; ++round) {
       for (Work& work : variants) work.round = round;
       works.insert(works.end(), variants.begin(), variants.end());

@@ -14,61 +14,88 @@
 
 namespace bench {
 
-struct Options {
-  std::vector<std::string> tests;
+// How two hetcomm_bench find each other.
+struct MeetingOptions {
   std::string host;     // connect to a waiting hetcomm_bench; "": no
   bool listen = false;  // wait for one
   int port = 29555;
+  double silence_seconds = 300;
+  bool silence_given = false;
+};
 
-  // 0 or empty: not given, the test's own default
+// Message sizes. 0: the test's own.
+struct SizeOptions {
   uint64_t first_bytes = 0;
   uint64_t last_bytes = 0;
   bool first_given = false;
   bool last_given = false;
   double factor = 0;
+};
+
+// Settings of hetcomm, each measured. Empty: hetcomm's choice.
+struct SettingOptions {
+  std::vector<uint64_t> chunks;  // of staging; 0: hetcomm's choice
+  std::vector<int> depths;       // of staging; 0: hetcomm's choice
+  std::vector<int> rails;
+  std::vector<std::string> algorithms;  // of collective operations
+  std::vector<std::string> pins;        // of staging memory: "pinned", "pageable"
+  bool interleave = false;              // settings in turn, as often as there are rounds
+};
+
+// Test "queue". Empty: its defaults.
+struct QueueTestOptions {
+  std::vector<std::string> patterns;
+  std::vector<std::string> computes;
+  std::vector<int> warmups;
+  std::vector<double> ratios;
+  std::vector<uint32_t> weights;
+};
+
+// Test "reshard". Empty: its defaults.
+struct ReshardTestOptions {
+  std::vector<ReshardCase> cases;
+  std::vector<std::string> strategies;
+  uint64_t slice_bytes = 0;
+  bool simulate = false;
+};
+
+struct ComparisonOptions {
+  std::vector<std::string> with;
+  PeerOptions peers;
+  int rounds = 15;
+  bool rounds_given = false;
+};
+
+struct OutputOptions {
+  std::string format = "table";
+  std::string file;
+  std::string plot;
+};
+
+struct Options {
+  std::vector<std::string> tests;
+  MeetingOptions meeting;
+  SizeOptions sizes;
+  SettingOptions settings;
+  QueueTestOptions queue;
+  ReshardTestOptions reshard;
+  ComparisonOptions comparison;
+  OutputOptions output;
+
+  // 0 or empty: the test's own
   int64_t iterations = 0;
   int64_t warmup = -1;
   double seconds = 0;
   int window = 0;
   int ranks = 0;
   std::vector<std::string> transports;
-  std::vector<uint64_t> chunks;         // of staging; 0: hetcomm's choice
-  std::vector<int> depths;              // the same
-  std::vector<int> rails;               // empty: not given
-  std::vector<std::string> algorithms;  // of collective operations; empty: not given
-  std::vector<std::string> pins;        // of staging memory: "pinned", "pageable"; empty: not given
-  bool interleave = false;              // settings of these kinds in turn, |rounds| times
   std::string first_memory = "host";
   std::string second_memory = "host";
   std::string progress;
   bool stream = false;  // messages take their place in a stream
   bool bind = true;
   bool check = false;
-
-  // Options of queue. Empty: its defaults.
-  std::vector<std::string> patterns;
-  std::vector<std::string> computes;
-  std::vector<int> warmups;
-  std::vector<double> ratios;
-  std::vector<uint32_t> weights;
-
-  // Options of reshard. Empty: its defaults.
-  std::vector<ReshardCase> cases;
-  std::vector<std::string> strategies;
-  uint64_t slice_bytes = 0;
-  bool simulate = false;
-
-  std::vector<std::string> compare;
-  PeerOptions peers;
-  int rounds = 15;
-  bool rounds_given = false;
-
-  std::string format = "table";
-  std::string output;
-  std::string plot;
   std::string nic;  // HETCOMM_RDMA_NIC, set already
-  double silence_seconds = 300;
-  bool silence_given = false;
 
   bool measures_links() const { return asks_for("links"); }
   bool measures_affinity() const { return asks_for("affinity"); }

@@ -27,7 +27,6 @@ MAX_METHODS = 45
 # Class -> members, methods.
 LARGE_CLASSES = {
     "bench/hetcomm_backend:HetcommBackend": (20, 52),
-    "bench/options:Options": (46, 6),
     "python/src/torch/process_group:ProcessGroup": (14, 72),
     "src/bootstrap/store:StoreServer::Loop": (30, 37),
     "src/core/communicator/communicator:Communicator": (13, 50),
