@@ -8,8 +8,7 @@ x.h. Units depend on each other by #include. The rules:
   * a class has at most MAX_MEMBERS members and MAX_METHODS methods; a nested class counts by itself;
   * no class names a class of another unit its friend.
 
-LARGE_CLASSES and LONG_CYCLES are those that are still larger. The lists only get shorter, and their
-figures only smaller.
+LARGE_CLASSES are those that are still larger. The list only gets shorter, and its figures smaller.
 
 Usage: check_units.py [root]. Prints every violation and a summary with the largest classes; exits with
 1 if there is a violation.
@@ -36,9 +35,6 @@ LARGE_CLASSES = {
     "src/liveness/plane:Plane": (24, 49),
     "src/reshard/execution:Execution": (27, 53),
     "transports/tcp/endpoint:TcpEndpoint": (25, 50),
-}
-LONG_CYCLES = {
-    ("transports/tcp/endpoint", "transports/tcp/hot_set", "transports/tcp/stream", "transports/tcp/transport"),
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
@@ -217,18 +213,15 @@ def size_problem(label, size, large):
     return "" if size == large[label] else f"{has}; LARGE_CLASSES says {large[label]}"
 
 
-def check(root, large=None, long_cycles=()):
-    """What is wrong with the tree, its cycles and its classes. |large| and |long_cycles| are the exceptions."""
+def check(root, large=None):
+    """What is wrong with the tree, its cycles and its classes. |large| is like LARGE_CLASSES."""
     large = large or {}
     problems = []
     units = units_of(root)
     found = components(graph_of(root, units))
     for component in found:
-        if len(component) > MAX_CYCLE and tuple(component) not in long_cycles:
+        if len(component) > MAX_CYCLE:
             problems.append(f"a cycle of {len(component)} units (at most {MAX_CYCLE}): {' '.join(component)}")
-    for component in long_cycles:
-        if list(component) not in found:
-            problems.append(f"LONG_CYCLES still lists {' '.join(component)}")
 
     classes = list(classes_of(root, units))
     at_home = {}
@@ -249,7 +242,7 @@ def check(root, large=None, long_cycles=()):
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2])
-    problems, found, classes = check(root, LARGE_CLASSES, LONG_CYCLES)
+    problems, found, classes = check(root, LARGE_CLASSES)
     for problem in problems:
         print(problem)
     print("largest classes (members, methods):")

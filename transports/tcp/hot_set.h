@@ -2,38 +2,104 @@
 // arrive on them: a direct receive finds a message a microsecond or more before epoll does. All
 // others are left to the poller.
 //
-// A stream enters when it received, or sent a message (an answer is likely), and leaves when it was
-// asked in vain kMaxMisses times or others were active more recently. Of the message streams only
-// the most recent one is asked each time, and one of the others in turn, so that the set's size
+// A stream enters when it receives, or sends a message (an answer is likely). It leaves after
+// kMaxMisses receives that found nothing, or when others were active more recently. Only the most
+// recent message stream is asked each time, and one of the others in turn, so that the set's size
 // does not add to the latency of one busy peer.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <utility>
 
 namespace hetcomm::tcp {
 
-class TcpStream;
-
+// A Stream has receive(), which returns the number of things done, is_bulk(), and a counter
+// |misses| that belongs to the set.
+template <class Stream>
 class HotSet {
  public:
   // Makes |stream| the most recent.
-  void touch(TcpStream& stream) {
+  void touch(Stream& stream) {
     if (size_ == 0 || streams_[0] != &stream) move_to_front(stream);
   }
-  void remove(const TcpStream& stream);
-  // Receives. Streams may come and go meanwhile. Returns the number of things done.
+  void remove(const Stream& stream);
+  // Receives. Streams may come and go while it does. Returns the number of things done.
   int poll();
 
  private:
   static constexpr size_t kSize = 8;
-  void move_to_front(TcpStream& stream);
-  bool contains(const TcpStream* stream) const;
-  int ask(TcpStream& stream);
+  // About a quarter of a millisecond of polling.
+  static constexpr uint32_t kMaxMisses = 1000;
 
-  std::array<TcpStream*, kSize> streams_{};  // most recent first
+  void move_to_front(Stream& stream);
+  bool contains(const Stream* stream) const;
+  int ask(Stream& stream);
+
+  std::array<Stream*, kSize> streams_{};  // most recent first
   size_t size_ = 0;
   size_t turn_ = 0;
 };
+
+template <class Stream>
+void HotSet<Stream>::move_to_front(Stream& stream) {
+  const auto end = streams_.begin() + size_;
+  auto at = std::find(streams_.begin(), end, &stream);
+  if (at == end) {
+    if (size_ < kSize) ++size_;
+    at = streams_.begin() + (size_ - 1);
+    *at = &stream;
+    stream.misses = 0;
+  }
+  std::rotate(streams_.begin(), at, at + 1);
+}
+
+template <class Stream>
+void HotSet<Stream>::remove(const Stream& stream) {
+  const auto end = streams_.begin() + size_;
+  const auto at = std::find(streams_.begin(), end, &stream);
+  if (at == end) return;
+  std::copy(at + 1, end, at);
+  --size_;
+}
+
+template <class Stream>
+bool HotSet<Stream>::contains(const Stream* stream) const {
+  return std::find(streams_.begin(), streams_.begin() + size_, stream) != streams_.begin() + size_;
+}
+
+template <class Stream>
+int HotSet<Stream>::ask(Stream& stream) {
+  const int done = stream.receive();
+  // It may be gone by now; the pointer is only compared.
+  if (!contains(&stream)) return done;
+  if (done > 0) {
+    stream.misses = 0;
+    touch(stream);
+  } else if (++stream.misses > kMaxMisses) {
+    remove(stream);
+  }
+  return done;
+}
+
+template <class Stream>
+int HotSet<Stream>::poll() {
+  if (size_ == 0) return 0;
+  if (size_ == 1) return ask(*streams_[0]);
+  const std::array<Stream*, kSize> now = streams_;
+  const size_t count = size_;
+  turn_ = (turn_ + 1) % kSize;
+  int done = 0;
+  bool first = true;
+  for (size_t i = 0; i < count; ++i) {
+    Stream* stream = now[i];
+    if (i > 0 && !contains(stream)) continue;
+    const bool asked = stream->is_bulk() || std::exchange(first, false) || i == turn_;
+    if (asked) done += ask(*stream);
+  }
+  return done;
+}
 
 }  // namespace hetcomm::tcp

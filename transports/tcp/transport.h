@@ -56,7 +56,7 @@ class TcpTransport final : public Transport,
   const Settings& settings() const { return settings_; }
   BufferPool& buffers() { return buffers_; }
   NonceSource& nonces() { return nonces_; }
-  HotSet& hot() { return hot_; }
+  HotSet<TcpStream>& hot() { return hot_; }
   OpenStreams& open_streams() { return open_streams_; }
   // A path may be silent for so long.
   uint64_t detection_ns() const { return settings_.detection_ns; }
@@ -111,7 +111,7 @@ class TcpTransport final : public Transport,
   const Settings settings_;
   BufferPool buffers_;
   NonceSource nonces_;
-  HotSet hot_;
+  HotSet<TcpStream> hot_;
   OpenStreams open_streams_;
   NumaMemory scratch_;
   LocalEnd local_end_;       // of connections to other hosts
